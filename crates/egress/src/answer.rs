@@ -12,13 +12,14 @@ use crate::{
 /// The reply to a tunnel that is open.
 pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// A fatal alert of TLS, `access_denied` (RFC 8446, 6): whoever offers TLS reads no HTTP.
+/// The fatal TLS alert `access_denied` (RFC 8446, 6), for programs that speak TLS and read no HTTP.
 pub(crate) const ACCESS_DENIED: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
 
-/// How long a program may go on to send what nobody reads. Closed at once, a reply would be lost.
+/// The time for which a refused program may go on sending. What it sends is discarded: a socket
+/// that is closed at once would lose the reply.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A refusal.
+/// A refusal of a request: status, reason phrase and body of the reply.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -27,24 +28,24 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal of a request that is none.
+    /// The refusal of a malformed request.
     pub(crate) fn malformed(why: Wrong) -> Self {
         Self { status: 400, phrase: "Bad Request".to_owned(), text: format!("portcullis: {why}\n") }
     }
 
-    /// The refusal of a program that takes its time.
+    /// The refusal of a request that did not come in time.
     pub(crate) fn slow() -> Self {
         let text = "portcullis: the request did not come in time\n".to_owned();
         Self { status: 408, phrase: "Request Timeout".to_owned(), text }
     }
 
-    /// The refusal of one connection too many.
+    /// The refusal of a connection above the maximum.
     pub(crate) fn full() -> Self {
         let text = "portcullis: there are too many connections at once\n".to_owned();
         Self { status: 503, phrase: "Too many connections".to_owned(), text }
     }
 
-    /// The refusal where the gateway is gone.
+    /// The refusal of a request when the gateway process is gone.
     pub(crate) fn gone() -> Self {
         let text = "portcullis: the gateway is gone\n".to_owned();
         Self { status: 503, phrase: "Gateway is gone".to_owned(), text }
@@ -62,7 +63,8 @@ impl Refusal {
     }
 }
 
-/// Says the last that a program hears, and waits until it has read that, or long enough.
+/// Writes the last bytes to a program, then reads until it closes its side or `DRAIN_TIMEOUT` is
+/// over.
 pub(crate) async fn close_with(client: &TcpStream, last: &[u8], scratch: &Scratch) {
     let said = async {
         stream::write(client, last).await?;
@@ -70,6 +72,6 @@ pub(crate) async fn close_with(client: &TcpStream, last: &[u8], scratch: &Scratc
         while !scratch.read(client).await?.is_empty() {}
         std::io::Result::Ok(())
     };
-    // One that is gone need not hear it.
+    // A program that is gone does not need the reply.
     let _ = timeout(DRAIN_TIMEOUT, said).await;
 }

@@ -1,4 +1,4 @@
-//! Connections that are being opened, and the questions to a person among them.
+//! Connections that are being opened, with the approvals that they wait for.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 
 use portcullis_core::{Approver, Ticket};
 
-/// The most at once, those about which a person is asked among them.
+/// The maximum of attempts at once, including those that wait for an approval.
 const MAX_ATTEMPTS: usize = 64;
 
 /// The attempts of one sandbox.
@@ -21,20 +21,20 @@ pub(crate) struct Attempts {
 struct State {
     running: usize,
     is_stopping: bool,
-    /// The questions that wait for an answer.
+    /// The requests for approval that have no reply yet.
     questions: Vec<Arc<Ticket>>,
 }
 
-/// An attempt, which ends when this is dropped.
+/// A running attempt, which ends when this is dropped.
 pub(crate) struct Running(Arc<Attempts>);
 
 impl Attempts {
-    /// Attempts about which `approver` asks a person.
+    /// Returns the attempts of a sandbox; `approver` gets their requests for approval.
     pub(crate) fn new(approver: Box<dyn Approver + Send>) -> Self {
         Self { approver, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Begins one; `None` where there are too many, or the session ends.
+    /// Begins an attempt; `None` if there are too many, or the session is ending.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<Running> {
         let mut state = self.state();
         if state.is_stopping || state.running >= MAX_ATTEMPTS {
@@ -44,13 +44,14 @@ impl Attempts {
         Some(Running(Arc::clone(self)))
     }
 
-    /// Waits for that time, or until the session ends.
+    /// Waits for `time`, or until the session ends.
     pub(crate) fn pause(&self, time: Duration) {
         let going = |state: &mut State| !state.is_stopping;
         drop(self.changed.wait_timeout_while(self.state(), time, going));
     }
 
-    /// Withdraws the questions of now and later, and lets nothing begin any more: the session ends.
+    /// Ends the session: withdraws all requests for approval, also later ones, and lets no attempt
+    /// begin.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.is_stopping = true;
@@ -58,12 +59,12 @@ impl Attempts {
         self.changed.notify_all();
     }
 
-    /// True once the session ends.
+    /// True if the session is ending.
     pub(crate) fn is_stopping(&self) -> bool {
         self.state().is_stopping
     }
 
-    /// Waits until none is left, or until `end`.
+    /// Waits until no attempt is running, or until `end`.
     pub(crate) fn wait(&self, end: Instant) {
         let left = end.saturating_duration_since(Instant::now());
         let running = |state: &mut State| state.running > 0;

@@ -1,21 +1,21 @@
 //! The body of a request: where it ends (RFC 9112, 6 and 7.1).
 //!
-//! Whatever comes after it is not passed on: it would be another request, of which nobody saw the
-//! `Host`.
+//! Bytes after the body are not passed on: they would be another request, whose `Host` was not
+//! checked.
 
 /// The longest line of a chunked body: a size with extensions, or a trailer.
 const MAX_LINE: usize = 4096;
 
-/// The rest of a body.
+/// The framing of a body, as far as the body is still to come.
 #[derive(Debug)]
 pub(crate) enum Framing {
-    /// So many bytes.
+    /// A body of which this number of bytes is still to come.
     Length(u64),
-    /// Chunks.
+    /// A chunked body.
     Chunked(Chunks),
 }
 
-/// The body is not of its form.
+/// The error for a body that is malformed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -28,7 +28,7 @@ impl Framing {
         Self::Chunked(Chunks { state: State::Size, line: Vec::new() })
     }
 
-    /// How many of these bytes, which come next, belong to the body.
+    /// Takes the next bytes, and returns how many of them belong to the body.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         match self {
             Self::Length(left) => {
@@ -41,7 +41,7 @@ impl Framing {
     }
 }
 
-/// How far a chunked body has come.
+/// The parser's state in a chunked body.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     state: State,
@@ -109,7 +109,8 @@ impl Chunks {
     }
 }
 
-/// The size in front of extensions. Signs and spaces, which some parsers take, are none of it.
+/// Parses the size of a chunk, in front of extensions. Refuses signs and spaces, which some parsers
+/// accept.
 fn size(line: &[u8]) -> Result<u64, Malformed> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {

@@ -1,18 +1,18 @@
 //! The first message of a TLS client (RFC 8446, 4.1.2), as far as it names the server.
 //!
-//! The parser is bounded and copies nothing out but the name. It is no check of TLS: what it does not
-//! read is the server's to refuse.
+//! The parser extracts only the server's name, and whether one is encrypted. It does not validate
+//! the rest of TLS: that is the server's to refuse.
 
-/// A ClientHello, as far as it is about the server.
+/// The parts of a ClientHello that name the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ClientHello {
     /// The name in `server_name`, if there is one.
     pub(crate) server_name: Option<String>,
-    /// There is an `encrypted_client_hello`, real or GREASE, or its forerunner.
+    /// True if there is an `encrypted_client_hello`, real or GREASE, or its predecessor ESNI.
     pub(crate) is_encrypted: bool,
 }
 
-/// The state after the bytes so far.
+/// The result of parsing the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// The message is not complete.
@@ -21,7 +21,7 @@ pub(crate) enum Parsed {
     Complete(ClientHello),
 }
 
-/// The bytes are no ClientHello.
+/// The error for bytes that are no ClientHello.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -30,21 +30,21 @@ pub(crate) const HANDSHAKE_RECORD: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
-/// RFC 9849.
+/// The extension of ECH (RFC 9849).
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
-/// Its forerunner, ESNI.
+/// The extension of ESNI, the predecessor of ECH.
 const ENCRYPTED_SERVER_NAME: u16 = 0xffce;
 /// The longest fragment of a record that is not encrypted.
 const MAX_FRAGMENT: usize = 1 << 14;
 
-/// Parses what a client sent from its first byte on.
+/// Parses the bytes that a client sent, from the first one on.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     let Some(message) = handshake(bytes)? else { return Ok(Parsed::Incomplete) };
     body(&message).map(Parsed::Complete)
 }
 
-/// The body of the first handshake message, put together from its records; `None` if there is more
-/// to come.
+/// Returns the body of the first handshake message, put together from its records; `None` while it
+/// is incomplete.
 fn handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut rest = Reader(bytes);
     let mut message = Vec::new();
@@ -55,7 +55,7 @@ fn handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
                 return Err(Malformed);
             }
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-            // Another message in the same record would be one that nobody looks at.
+            // Another message in the same record would go unchecked.
             match body.len().cmp(&length) {
                 std::cmp::Ordering::Less => {}
                 std::cmp::Ordering::Equal => return Ok(Some(body.to_vec())),
@@ -95,7 +95,7 @@ fn body(message: &[u8]) -> Result<ClientHello, Malformed> {
     while !extensions.0.is_empty() {
         let kind = extensions.u16()?;
         let data = extensions.vector_u16()?;
-        // Of two, server and reader here might take different ones.
+        // Of two extensions of one kind the server might use the other one.
         if seen.contains(&kind) {
             return Err(Malformed);
         }
@@ -109,7 +109,7 @@ fn body(message: &[u8]) -> Result<ClientHello, Malformed> {
     Ok(found)
 }
 
-/// The one host name of the extension.
+/// Returns the only host name of the extension.
 fn server_name(data: &[u8]) -> Result<String, Malformed> {
     let mut rest = Reader(data);
     let mut list = Reader(rest.vector_u16()?);
@@ -121,7 +121,7 @@ fn server_name(data: &[u8]) -> Result<String, Malformed> {
     String::from_utf8(name.to_vec()).map_err(|_| Malformed)
 }
 
-/// The bytes that are not read yet.
+/// A reader of bytes, with those that are still unread.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

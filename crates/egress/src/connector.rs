@@ -17,16 +17,16 @@ use crate::{
     packet,
 };
 
-/// The longest time that one address may take to answer.
+/// The timeout of one connection attempt.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most addresses of a name that are tried.
+/// The maximum of addresses that a look-up returns.
 const MAX_ADDRESSES: usize = 16;
 
-/// Runs the connector until the gateway process closes `links`, each of which is served by a thread
-/// of its own: the system's resolver blocks.
+/// Runs the connector until the gateway process closes `links`. Each link has a thread of its own,
+/// because the system's resolver blocks.
 ///
 /// # Errors
-/// As the system says.
+/// When a thread cannot be started, or a link fails.
 pub fn run_connector(links: Vec<OwnedFd>) -> io::Result<()> {
     let serve = |link: OwnedFd| {
         thread::Builder::new().name("connect".to_owned()).spawn(move || serve(&link))
@@ -38,7 +38,7 @@ pub fn run_connector(links: Vec<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Carries out orders, one after the other.
+/// Carries out the orders of one link, one after the other.
 fn serve(link: &OwnedFd) -> io::Result<()> {
     while let Some((order, _)) = packet::receive(link, RecvFlags::empty())? {
         let (reply, socket) = obey(&order);
@@ -74,8 +74,8 @@ fn resolve(host: &str) -> io::Result<Vec<Candidate>> {
     Ok(addresses)
 }
 
-/// True if this machine has the address. The kernel answers it: a datagram socket that is connected
-/// sends nothing, and gets the address from which it would send.
+/// True if this machine has the address. A connected datagram socket sends nothing, but the kernel
+/// gives it the address from which it would send.
 fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

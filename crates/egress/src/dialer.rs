@@ -1,7 +1,7 @@
 //! The gateway process's end of its links with the connector.
 //!
-//! Each link is served by a thread of the connector. Whoever orders something takes a link that is
-//! idle and waits at it for the reply, so an order wakes one thread, and its reply one more.
+//! A thread of the connector serves each link. The sender of an order takes a link that is idle and
+//! waits at it for the reply, so an order wakes one thread, and its reply one more.
 
 use std::{
     fmt, io,
@@ -21,8 +21,8 @@ use crate::{
     packet,
 };
 
-/// The longest time for a link and a reply: more than a resolver and an address take that do not
-/// answer.
+/// The timeout for an idle link, and for a reply: more than a resolver and an address take that do
+/// not answer.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason why an order was not carried out.
@@ -30,7 +30,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) enum DialError {
     /// The connector is gone.
     Gone,
-    /// The system says no, in its words.
+    /// The order failed, with the system's message.
     Failed(String),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for DialError {
 #[derive(Debug)]
 pub(crate) struct Dialer {
     links: Vec<OwnedFd>,
-    /// The numbers of those at which nobody waits.
+    /// The indices of the links that are idle.
     idle: Mutex<Vec<usize>>,
     returned: Condvar,
 }
@@ -74,10 +74,10 @@ impl Dialer {
         }
     }
 
-    /// Tells the connector to end: nothing is ordered any more.
+    /// Shuts the links down, by which the connector ends.
     pub(crate) fn stop(&self) {
         for link in &self.links {
-            // One that is closed already is what is wanted.
+            // The link may be closed already.
             let _ = shutdown(link, Shutdown::Both);
         }
     }
@@ -87,8 +87,8 @@ impl Dialer {
         let number = self.take().ok_or_else(|| DialError::Failed(BUSY.to_owned()))?;
         let reply = self.links.get(number).and_then(|link| exchange(link, order).ok().flatten());
         if reply.is_none() {
-            // One that says nothing is as good as gone. A reply that came later would be taken for
-            // that to another order.
+            // A connector that does not reply in time counts as gone. A late reply would be taken
+            // for that to the next order.
             self.stop();
         }
         self.idle().push(number);
@@ -99,7 +99,7 @@ impl Dialer {
         }
     }
 
-    /// Takes an idle link, once there is one.
+    /// Waits for an idle link and takes it; `None` if there is none in time.
     fn take(&self) -> Option<usize> {
         let none = |idle: &mut Vec<usize>| idle.is_empty();
         let waited = self.returned.wait_timeout_while(self.idle(), REPLY_TIMEOUT, none);

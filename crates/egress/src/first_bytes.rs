@@ -17,7 +17,7 @@ const MAX_NAME: usize = 253;
 pub(crate) enum First {
     /// TLS: bytes are copied as they come.
     Tls,
-    /// HTTP in the clear: one request is passed on, whose head had so many bytes.
+    /// HTTP without TLS: one request is passed on. The number is the length of its head in bytes.
     Http(Request, usize),
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum First {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CutOff {
     pub(crate) why: Cut,
-    /// The host that the program named instead, which a record has to tell.
+    /// The host that the program named instead, for the record.
     named: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Cut {
     Tls,
     /// The HTTP request is refused.
     Http(Wrong),
-    /// It is neither of them.
+    /// The bytes are neither TLS nor HTTP.
     Unknown,
     /// Nothing came in time.
     Slow,
@@ -86,7 +86,7 @@ impl fmt::Display for Cut {
     }
 }
 
-/// Judges what came so far; `None` if that is too little.
+/// Decides on the bytes so far; `None` if they are too few.
 pub(crate) fn judge(bytes: &[u8], host: &Host, port: u16) -> Result<Option<First>, CutOff> {
     let cut_off = |why, name: Option<&str>| {
         let other = name.filter(|name| Host::parse(name).as_ref() != Ok(host));

@@ -1,8 +1,8 @@
-//! The head of a request (RFC 9110, RFC 9112): what a program asks the proxy for, and what goes on to
-//! the server.
+//! Heads of requests (RFC 9110, RFC 9112): parsed as programs send them, and written for the
+//! server.
 //!
-//! A head is written anew, never passed on as it came, and what a proxy and a server could read
-//! differently is refused.
+//! A head is written anew, never passed on as it came. Forms that a proxy and a server could parse
+//! differently are refused.
 
 use std::borrow::Cow;
 
@@ -30,10 +30,10 @@ const HOP_BY_HOP: [&str; 8] = [
 /// Fields that no `Connection` may name: they say where a request goes and where it ends.
 const END_TO_END: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
-/// Why a head is refused, in words.
+/// The reason why a head is refused, as a text.
 pub(crate) type Wrong = &'static str;
 
-/// The bytes are another protocol's.
+/// The reason for bytes of another protocol.
 pub(crate) const NO_HTTP: Wrong = "this is no HTTP/1 request";
 
 /// A host and a port as a program wrote them.
@@ -44,8 +44,8 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Takes the port off at the last colon that is not an address's. What stands before it is for
-    /// the parser of hosts.
+    /// Splits the port off at the last colon that is not an address's. The host is left to the
+    /// parser of hosts.
     fn parse(text: &str, default: Option<u16>) -> Result<Self, Wrong> {
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -82,11 +82,11 @@ pub(crate) enum Wanted {
 pub(crate) struct Request {
     /// Its head, as it is sent.
     pub(crate) head: Vec<u8>,
-    /// Where its body ends.
+    /// The framing of its body.
     pub(crate) framing: Framing,
 }
 
-/// A parsed head, and how many bytes it had; `None` while it is not complete.
+/// A parsed head and its length in bytes; `None` while the head is incomplete.
 pub(crate) type Parsed<T> = Result<Option<(T, usize)>, Wrong>;
 
 /// Parses the head of a request to the proxy.
@@ -130,7 +130,8 @@ pub(crate) fn in_tunnel(bytes: &[u8], host: &Host, port: u16) -> Parsed<Request>
     Ok(Some((head.onward(head.target, host, port)?, length)))
 }
 
-/// The host that a request which is refused is for: that of a whole URL, else `Host`, as written.
+/// Returns the host that a refused request is for, as written: that of an absolute URL, else that
+/// of `Host`.
 pub(crate) fn named_host(bytes: &[u8]) -> Option<String> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let (head, _) = parse(bytes, &mut fields).ok()??;
@@ -174,7 +175,7 @@ struct Head<'b, 'f> {
 }
 
 impl Head<'_, '_> {
-    /// The request as it goes on to the server.
+    /// Writes the request for the server.
     fn onward(&self, target: &str, host: &Host, port: u16) -> Result<Request, Wrong> {
         self.check_host(host, port)?;
         let nominated = self.nominated()?;
@@ -202,7 +203,7 @@ impl Head<'_, '_> {
         Ok(Request { head, framing })
     }
 
-    /// The values of a field, in ASCII.
+    /// Returns the values of a field, which must be ASCII.
     fn values(&self, name: &str) -> Result<Vec<&str>, Wrong> {
         let named = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         let values = named.map(|field| std::str::from_utf8(field.value).ok());
@@ -226,7 +227,8 @@ impl Head<'_, '_> {
         }
     }
 
-    /// The names of the fields that are about this connection by its own word.
+    /// Returns the names that `Connection` and `Proxy-Connection` list: fields that concern this
+    /// connection.
     fn nominated(&self) -> Result<Vec<String>, Wrong> {
         let values = self.values("connection")?.into_iter().chain(self.values("proxy-connection")?);
         let names = values.flat_map(|value| value.split(','));

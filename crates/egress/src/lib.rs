@@ -1,15 +1,16 @@
 //! The HTTP proxy by which programs in a sandbox reach the network.
 //!
-//! It is a transport, as ACP, MCP and the mount are, in three processes that talk in packets:
+//! It is a transport, as ACP, MCP and the mount are, in three processes that exchange packets:
 //!
 //! - The egress process ([`run_proxy`]) accepts connections in the sandbox's network, parses what
 //!   programs send there, and copies bytes. It can make no socket and open no file.
-//! - The gateway process ([`Egress`]) puts each connection to the gateway: first the name, then the
-//!   address.
+//! - The gateway process ([`Egress`]) has the gateway decide on each connection: first on the name,
+//!   then on the address.
 //! - The connector ([`run_connector`]) resolves names and connects to the addresses that the gateway
 //!   process names. It parses nothing that a program sent.
 //!
-//! Each credential of the operator's has a process besides ([`run_credential`]), in builds with TLS.
+//! Each credential of the operator's has a process of its own ([`run_credential`]), in builds with
+//! TLS.
 
 mod answer;
 mod attempts;

@@ -22,15 +22,15 @@ use crate::{
     packet,
 };
 
-/// The link.
+/// The link with the gateway process.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// A socket of packets that is connected; for what is done here that is as one of datagrams.
+    /// A connected socket of packets, which is used like one of datagrams.
     socket: UnixDatagram,
     next: Cell<Id>,
-    /// The connections of which the gateway process is asked something.
+    /// The connections for which a reply of the gateway process is awaited.
     asked: RefCell<HashMap<Id, oneshot::Sender<Reply>>>,
-    /// The open ones.
+    /// The open connections.
     open: RefCell<HashMap<Id, oneshot::Sender<Reason>>>,
 }
 
@@ -49,14 +49,14 @@ impl Link {
         Ok(Self { socket, next: Cell::new(0), asked: RefCell::default(), open: RefCell::default() })
     }
 
-    /// Asks for a connection. What comes with it says that it is to be closed, and why.
+    /// Asks for a connection. The receiver gets the reason when the connection must be closed.
     pub(crate) async fn connect(
         self: &Rc<Self>,
         to: &Authority,
     ) -> Result<(Open, oneshot::Receiver<Reason>), Refusal> {
         let id = self.next.get();
         self.next.set(id + 1);
-        // What is too long to be a host stays that, and has room in a packet.
+        // A host that is too long is cut to fit into a packet, and stays too long.
         let (host, port) = (beginning(&to.host, MAX_HOST + 1).to_owned(), to.port);
         match self.ask(id, &FromProxy::Connect { id, host, port }).await {
             Some(Reply::Opened(socket)) => {
@@ -73,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Says that a request was not passed on.
+    /// Reports that a request was not passed on.
     #[cfg(feature = "tls")]
     pub(crate) async fn refused(&self, why: String) {
         // A gateway process that is gone records nothing more.
@@ -94,8 +94,8 @@ impl Link {
         self.socket.async_io(Interest::WRITABLE, send).await
     }
 
-    /// Hears the gateway process until it is gone or says to stop. Every open connection is to be
-    /// closed then.
+    /// Handles messages of the gateway process until it is gone or says to stop. Then every open
+    /// connection gets a reason to close.
     pub(crate) async fn follow(&self) -> io::Result<()> {
         let receive = || packet::receive(&self.socket, RecvFlags::DONTWAIT);
         while let Some((message, socket)) =
@@ -112,14 +112,14 @@ impl Link {
                 ToProxy::Counted { id } => self.reply(id, Reply::Counted),
                 ToProxy::Close { id } => {
                     if let Some(close) = self.open.borrow_mut().remove(&id) {
-                        // One that is being closed need not hear it.
+                        // The connection may be closing already.
                         let _ = close.send(Reason::new(End::Denied, ""));
                     }
                 }
                 ToProxy::Stop => break,
             }
         }
-        // Nobody answers any more.
+        // No reply comes any more.
         self.asked.borrow_mut().clear();
         let open = std::mem::take(&mut *self.open.borrow_mut());
         for close in open.into_values() {
@@ -130,13 +130,13 @@ impl Link {
 
     fn reply(&self, id: Id, reply: Reply) {
         if let Some(asked) = self.asked.borrow_mut().remove(&id) {
-            // Nobody stops to wait before the process ends.
+            // Tasks wait for the reply until the process ends.
             let _ = asked.send(reply);
         }
     }
 }
 
-/// An open connection. Whoever has it says at the end why it [ended](Self::ended).
+/// An open connection. Its user has to report its end with [`ended`](Self::ended).
 #[derive(Debug)]
 pub(crate) struct Open {
     link: Rc<Link>,
@@ -148,7 +148,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// How many bytes came from the server.
+    /// Returns the number of bytes that came from the server.
     pub(crate) fn bytes_in(&self) -> u64 {
         self.bytes_in.get()
     }
@@ -164,23 +164,23 @@ impl Open {
         self.requests.set(Some(self.requests.get().unwrap_or(0) + 1));
     }
 
-    /// Has bytes counted that are to go to the server, and waits until they may.
+    /// Has the gateway process count bytes for the server, and waits until they may be sent.
     pub(crate) async fn sending(&self, bytes: usize) {
         let bytes = bytes as u64;
         let asked = FromProxy::Sending { id: self.id, bytes };
         match self.link.ask(self.id, &asked).await {
             Some(Reply::Counted) => self.bytes_out.set(self.bytes_out.get() + bytes),
-            // It is closed instead.
+            // The connection is closed instead.
             _ => std::future::pending().await,
         }
     }
 
-    /// Says that the connection is over on both sides, which it is then.
+    /// Closes the connection on both sides, and reports its end.
     pub(crate) async fn ended(&self, reason: Reason) {
         let Self { link, id, server, .. } = self;
         link.open.borrow_mut().remove(id);
         link.asked.borrow_mut().remove(id);
-        // One that the server has closed need not hear it.
+        // The server may have closed it already.
         let _ = shutdown(server, Shutdown::Both);
         let (bytes_in, bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
         let (id, requests) = (*id, self.requests.get());

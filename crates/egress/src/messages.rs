@@ -11,7 +11,7 @@ pub(crate) type Id = u64;
 /// The longest host, in bytes: that of a name in DNS (RFC 1035, 2.3.4).
 pub(crate) const MAX_HOST: usize = 255;
 
-/// The first of a text's bytes, `most` or a few less.
+/// Returns the beginning of a text: `most` bytes, or a few less so that no character is cut.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default()
 }
@@ -22,19 +22,19 @@ pub(crate) enum FromProxy {
     /// A program asks for a connection.
     Connect {
         id: Id,
-        /// The host as the program wrote it; of one that is longer than [`MAX_HOST`] one byte more than
-        /// that, with which it is none.
+        /// The host as the program wrote it. One that is longer than [`MAX_HOST`] is cut to one
+        /// byte more than that, with which it is no host.
         host: String,
         port: u16,
     },
-    /// So many bytes more are on their way out; [`ToProxy::Counted`] answers.
+    /// Bytes are about to be sent to the server; [`ToProxy::Counted`] is the reply.
     Sending { id: Id, bytes: u64 },
     /// An open connection is closed on both sides.
     Closed {
         id: Id,
         bytes_in: u64,
         bytes_out: u64,
-        /// The requests that were sent, where somebody counted them.
+        /// The number of requests that were sent, if they were counted.
         requests: Option<u64>,
         reason: Reason,
     },
@@ -46,24 +46,24 @@ pub(crate) enum FromProxy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reason {
     pub(crate) end: End,
-    /// More about it, in words; may be empty.
+    /// A text about the end; may be empty.
     pub(crate) detail: String,
 }
 
-/// How a connection ended.
+/// The kind of an end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum End {
-    /// Both sides had said all.
+    /// A side closed the connection in order.
     Closed,
-    /// The program sent something for another host than it had asked for.
+    /// The connection was cut off for what a side sent, such as the name of another host.
     Refused,
-    /// The program sent nothing in time.
+    /// A side sent nothing in time.
     Timeout,
-    /// A side broke it off.
+    /// A side broke the connection off.
     Reset,
     /// The session ended.
     Ended,
-    /// The gateway process said [`ToProxy::Close`].
+    /// The gateway process sent [`ToProxy::Close`].
     Denied,
 }
 
@@ -91,7 +91,7 @@ impl Reason {
 pub(crate) enum ToProxy {
     /// The connection is open; its socket is attached.
     Opened { id: Id },
-    /// There is none.
+    /// No connection is opened.
     Refused {
         id: Id,
         /// The status of the reply.
@@ -101,11 +101,11 @@ pub(crate) enum ToProxy {
         /// Its body.
         text: String,
     },
-    /// The bytes are counted, and may go.
+    /// The bytes are counted, and may be sent.
     Counted { id: Id },
-    /// An open connection is to be closed at once: it may not go on.
+    /// An open connection must be closed at once: it may not go on.
     Close { id: Id },
-    /// Every connection is to be closed, and then the process ends.
+    /// Every connection must be closed; then the process ends.
     Stop,
 }
 
@@ -123,9 +123,9 @@ pub(crate) enum ToConnector {
 pub(crate) enum FromConnector {
     /// The addresses of a host.
     Resolved { addresses: Vec<Candidate> },
-    /// A connection stands; its socket is attached.
+    /// A connection is established; its socket is attached.
     Dialed,
-    /// Either failed, in the system's words.
+    /// The order failed, with the system's message.
     Failed { why: String },
 }
 
@@ -133,6 +133,6 @@ pub(crate) enum FromConnector {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Candidate {
     pub(crate) address: IpAddr,
-    /// The machine that this runs on has it.
+    /// True if this machine has the address.
     pub(crate) is_own: bool,
 }

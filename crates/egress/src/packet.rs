@@ -1,7 +1,7 @@
 //! Packets between the processes: one message of JSON each, with a descriptor or none.
 //!
-//! The egress process parses what an agent sends, so nobody takes what it says for more than an
-//! agent's word: a packet is short, and a descriptor that comes with one is closed unless it was due.
+//! The egress process parses what an agent sends, so its messages are trusted no more than the
+//! agent: a packet is short, and a descriptor that comes with one is closed unless it was expected.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -58,7 +58,8 @@ pub(crate) fn receive<T: DeserializeOwned>(
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let got = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut text)], &mut control, flags) {
-            // An end that closed with packets unread says so first; what it sent comes after.
+            // A peer that closed with unread packets causes this error first; the packets that it
+            // sent come after.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             got => break got?,
         }

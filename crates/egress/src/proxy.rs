@@ -1,4 +1,4 @@
-//! The egress process: the proxy at which programs in the sandbox connect.
+//! The egress process: the proxy to which programs in the sandbox connect.
 
 use std::{io, os::fd::OwnedFd, rc::Rc, time::Duration};
 
@@ -22,26 +22,26 @@ use crate::{
     tunnel::{Copying, NO_END},
 };
 
-/// The longest time in which the head of a request comes.
+/// The timeout of the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest time in which a program begins to speak in a tunnel.
+/// The timeout of a program's first bytes in a tunnel.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest time in which connections are closed at the end.
+/// The timeout for closing connections at the end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after an error that other connections cause, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The most connections at once, where there are descriptors for so many.
+/// The maximum of connections at once, where there are descriptors for so many.
 const MAX_CONNECTIONS: usize = 4096;
 /// The descriptors of a connection: the program's and the server's.
 const DESCRIPTORS: usize = 2;
 /// The descriptors that the process needs besides.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// Serves what connects to `listener`, and asks at `gateway` for each connection, until that is
-/// closed or says to stop. The process is confined already, and has no other thread.
+/// Serves the programs that connect to `listener`, and asks for each connection at `gateway`, until
+/// that is closed or says to stop. The process must be confined already, and have no other thread.
 ///
 /// # Errors
-/// As the system says.
+/// When a system call fails.
 pub fn run_proxy(listener: OwnedFd, gateway: OwnedFd) -> io::Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let listener = std::net::TcpListener::from(listener);
@@ -70,7 +70,7 @@ async fn serve(listener: &TcpListener, proxy: Rc<Proxy>) -> io::Result<()> {
                         connections.spawn_local(Rc::clone(&proxy).connection(client));
                     }
                     Ok((client, _)) => {
-                        // What fits into the socket's buffer is enough.
+                        // A reply that does not fit into the socket's buffer is lost.
                         let _ = client.try_write(&Refusal::full().bytes());
                     }
                     Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -79,7 +79,7 @@ async fn serve(listener: &TcpListener, proxy: Rc<Proxy>) -> io::Result<()> {
         }
     };
     let ended = async { while connections.join_next().await.is_some() {} };
-    // Programs that are still connected lose nothing that anybody waits for.
+    // Programs that are still connected lose only replies that nobody waits for.
     let _ = timeout(STOP_TIMEOUT, ended).await;
     followed
 }
@@ -92,14 +92,14 @@ struct Proxy {
 impl Proxy {
     async fn connection(self: Rc<Self>, client: TcpStream) {
         let _entered = self.scratch.enter();
-        // Only a peer that is gone fails here, which is noticed below.
+        // This fails only if the peer is gone, which is noticed below.
         let _ = client.set_nodelay(true);
         if let Err(refusal) = self.converse(&client).await {
             close_with(&client, &refusal.bytes(), &self.scratch).await;
         }
     }
 
-    /// Serves one connection; a program that is gone hears nothing.
+    /// Serves one connection; a program that is gone gets no reply.
     async fn converse(&self, client: &TcpStream) -> Result<(), Refusal> {
         let mut received = Vec::new();
         let parsed = self.read_until(client, &mut received, head::to_proxy);
@@ -147,7 +147,7 @@ impl Proxy {
             Ok(None) => Reason::new(End::Closed, "nothing was sent"),
             Err(cut) => {
                 let end = if cut.why == Cut::Slow { End::Timeout } else { End::Refused };
-                // The server has not heard of it.
+                // The server has got none of these bytes.
                 open.ended(Reason::new(end, cut.to_string())).await;
                 let refusal = Refusal {
                     status: 403,
@@ -161,7 +161,8 @@ impl Proxy {
         open.ended(reason).await;
     }
 
-    /// Tells the program that its tunnel is open, and reads until its first bytes can be judged.
+    /// Tells the program that its tunnel is open, and reads until its first bytes can be decided
+    /// on.
     async fn first_bytes(
         &self,
         client: &TcpStream,
@@ -178,7 +179,7 @@ impl Proxy {
         timeout(FIRST_BYTES_TIMEOUT, judged).await.unwrap_or(Err(Cut::Slow.into()))
     }
 
-    /// Passes one request on, of whose body some was received already.
+    /// Passes one request on, with the part of its body that was received already.
     async fn forward(
         &self,
         client: &TcpStream,
@@ -197,7 +198,7 @@ impl Proxy {
         Copying { client, open, closing, scratch, received, framing }.run().await
     }
 
-    /// Reads until `parse` finds something; `None` if the program ends before.
+    /// Reads until `parse` returns something; `None` if the program closes before.
     async fn read_until<T, E>(
         &self,
         client: &TcpStream,
@@ -210,7 +211,7 @@ impl Proxy {
             }
             match self.scratch.read(client).await {
                 Ok(more) if !more.is_empty() => received.extend_from_slice(&more),
-                // Nobody is there to hear more.
+                // The program sends no more.
                 Ok(_) | Err(_) => return Ok(None),
             }
         }

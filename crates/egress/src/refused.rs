@@ -1,11 +1,11 @@
-//! The gateway process's refusals of connections, in the words that programs read.
+//! The gateway process's refusals of connections, with the texts that programs get.
 
 use portcullis_core::{Error, ErrorKind};
 use portcullis_policy::model::Connect;
 
 use crate::dialer::DialError;
 
-/// A connection that is not opened, as the program hears it.
+/// A refusal of a connection: status, reason phrase and body of the reply.
 pub(crate) struct Refused {
     pub(crate) status: u16,
     pub(crate) phrase: String,
@@ -17,7 +17,7 @@ impl Refused {
         Self { status, phrase: phrase.into(), text: format!("portcullis: {text}\n") }
     }
 
-    /// The gateway says no.
+    /// Returns the refusal for an error of the gateway, such as a denial.
     pub(crate) fn because(error: &Error, to: &Connect) -> Self {
         if error.kind() != ErrorKind::Denied {
             let text = format_args!("no connection to `{to}` is opened: {error}");

@@ -1,5 +1,5 @@
-//! The gateway process's part: each connection is put to the gateway, and its name is looked up, its
-//! address connected to, and its socket handed on only as that says.
+//! The gateway process's part: each connection is decided on by the gateway, and its name is looked
+//! up, its address connected to, and its socket passed on only as decided.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -27,18 +27,19 @@ use crate::{
     refused::Refused,
 };
 
-/// Threads that record ends.
+/// The number of threads that record ends.
 const CLOSERS: usize = 4;
-/// How often open connections are held against the policy, which may be another one by now.
+/// The interval at which open connections are decided on again, by the policy in force.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the end of the egress process is looked for.
+/// The interval at which the ends of the threads are looked for.
 const STOP_INTERVAL: Duration = Duration::from_millis(2);
 /// The operation in records of the processes.
 const NOTE: &str = "egress";
-/// The most refusals of the same kind that a person is told of.
+/// The maximum of different warnings about connections that were cut off.
 const MAX_NOTES: usize = 32;
 
-/// The proxy of one sandbox and its credentials, which are served until this is stopped.
+/// The proxy of one sandbox and the processes of its credentials, served until
+/// [`stop`](Self::stop).
 #[derive(Debug)]
 pub struct Egress {
     service: Arc<Service>,
@@ -49,16 +50,16 @@ pub struct Egress {
     closers: Vec<JoinHandle<()>>,
 }
 
-/// The gateway process's ends: that of the egress process, and those of the connector.
+/// The gateway process's ends of the links.
 #[derive(Debug)]
 pub struct Links {
-    /// The egress process's.
+    /// The link with the egress process.
     pub proxy: OwnedFd,
-    /// The connector's.
+    /// The links with the connector.
     pub connector: Vec<OwnedFd>,
 }
 
-/// An egress process that is served, and the thread that hears it.
+/// An egress process that is served, and the thread that reads its messages.
 #[derive(Debug)]
 struct Served {
     proxy: Arc<Proxy>,
@@ -74,11 +75,11 @@ struct Service {
     noted: Mutex<BTreeSet<String>>,
 }
 
-/// One egress process, or one of a credential, with the connections that it carries.
+/// An egress process or a credential's process, with its open connections.
 #[derive(Debug)]
 struct Proxy {
     service: Arc<Service>,
-    /// The one thing that is connected to, where the process has a credential.
+    /// The only host to connect to, if the process has a credential.
     route: Option<CredentialRoute>,
     link: OwnedFd,
     open: Mutex<HashMap<Id, Opened>>,
@@ -97,7 +98,7 @@ struct Opened {
     to: Connect,
 }
 
-/// An end that is to be recorded.
+/// An end of a connection that is still to be recorded.
 struct Ended {
     opened: Opened,
     bytes: (u64, u64),
@@ -106,8 +107,8 @@ struct Ended {
 }
 
 impl Egress {
-    /// Serves an egress process by way of a connector, for one session. `approver` tells a person of
-    /// what the policy asks about, and `notify` of connections that are cut off.
+    /// Serves an egress process with a connector, for one session. `approver` gets the requests for
+    /// approval, and `notify` the warnings for the operator.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -137,7 +138,8 @@ impl Egress {
         Ok(Self { service, served, credentials: Vec::new(), ends, closers })
     }
 
-    /// Serves the process of a credential, too. Programs reach its host by it alone from now on.
+    /// Serves the process of a credential, too. From now on programs reach its host by this process
+    /// alone.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -151,7 +153,7 @@ impl Egress {
     /// Records that a process ended, and whether it was started again.
     ///
     /// # Errors
-    /// When no record can be written: nothing may go on then.
+    /// When no record can be written: the session must not go on then.
     pub fn note(&self, process: &str, is_restarted: bool) -> Result<(), Error> {
         self.service.note_end(process, is_restarted)
     }
@@ -165,7 +167,7 @@ impl Egress {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let Served { proxy, thread } = std::mem::replace(&mut *served, next);
         proxy.close();
-        // One that panicked has dropped its connections, which records their ends.
+        // A thread that panicked has dropped its connections, which records their ends.
         let _ = thread.join();
         Ok(())
     }
@@ -176,14 +178,15 @@ impl Egress {
         *dialer = Arc::new(Dialer::new(links));
     }
 
-    /// Has every connection closed and recorded; after `timeout` without the egress process's word.
+    /// Closes every connection and records its end; waits for the egress process's reports for at
+    /// most `timeout`.
     pub fn stop(self, timeout: Duration) {
         let Self { service, served, credentials, ends, closers } = self;
-        // What is being opened has its last records before the log is closed: it waits neither for a
-        // person nor for an address.
+        // Attempts end without waiting for an approval or an address, so that their last records
+        // are written before the log is closed.
         service.attempts.stop();
         service.dialer().stop();
-        // Those that record end with the last of these.
+        // The threads that record end with the last of these.
         drop(ends);
         let served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
         let all = credentials.into_iter().chain([served]);
@@ -198,12 +201,12 @@ impl Egress {
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
             thread::sleep(STOP_INTERVAL);
         }
-        // Ends the threads that hear them, and with that the others.
+        // This ends the threads that read messages, and with them the others.
         for proxy in proxies {
             proxy.close();
         }
         for thread in threads {
-            // One that panicked has dropped its connections, which records their ends.
+            // A thread that panicked has dropped its connections, which records their ends.
             let _ = thread.join();
         }
     }
@@ -227,11 +230,11 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHand
 }
 
 impl Proxy {
-    /// Hears the egress process until it is gone.
+    /// Handles the egress process's messages until it is gone.
     fn serve(self: &Arc<Self>, ends: &mpsc::Sender<Ended>) {
         let (alive, gone) = mpsc::channel::<()>();
         let looking = Arc::clone(self);
-        // Without it a reload ends a connection only when that sends something.
+        // Without this thread a reload ends a connection only when that sends something.
         let looks = spawn("connection-looks", move || looking.look(&gone));
         loop {
             match packet::receive(&self.link, RecvFlags::empty()) {
@@ -244,7 +247,7 @@ impl Proxy {
             }
         }
         drop(alive);
-        // One that goes on ends by this.
+        // A process that is still running ends by this.
         self.close();
         let (end, detail) = match self.service.attempts.is_stopping() {
             true => (End::Ended, ""),
@@ -258,8 +261,8 @@ impl Proxy {
         let _ = looks.map(JoinHandle::join);
     }
 
-    /// Says that a credential's process has ended, which is not started again: whoever does that would
-    /// have to have the key. Returns why its connections end.
+    /// Returns why the connections of the process end. Warns of the end of a credential's process,
+    /// and records it: it is not started again, for that would need the key.
     fn gone(&self) -> &'static str {
         let Some(CredentialRoute { id, to, .. }) = &self.route else {
             return "the egress process ended";
@@ -311,7 +314,7 @@ impl Proxy {
         }
     }
 
-    /// Closes connections that the policy of now denies.
+    /// Closes the connections that the policy in force denies.
     fn look(&self, gone: &mpsc::Receiver<()>) {
         while gone.recv_timeout(LOOK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
             let open = self.open();
@@ -332,10 +335,10 @@ impl Proxy {
         let Ok(close) = self.closer(id, &socket) else { return self.refuse(id, Refused::busy()) };
         self.open().insert(id, opened);
         if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
-            // Nobody says when it ends.
+            // No process reports its end.
             self.open().remove(&id);
         }
-        // The egress process has heard of it first.
+        // The egress process has been told of the connection first.
         if let Some(opened) = self.open().get(&id) {
             opened.connection.closed_by(close);
         }
@@ -346,7 +349,7 @@ impl Proxy {
         self.send(&ToProxy::Refused { id, status, phrase, text }, None);
     }
 
-    /// Tells the egress process something; false if it is gone, which is noticed where it is heard.
+    /// Sends the egress process a message; false if the process is gone, which `serve` notices.
     fn send(&self, message: &ToProxy, socket: Option<&OwnedFd>) -> bool {
         let socket = socket.map(OwnedFd::as_fd);
         packet::send(&self.link, message, socket, SendFlags::empty()).is_ok()
@@ -361,8 +364,8 @@ impl Proxy {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes an open connection at once: nobody who has its socket can send by it any more, and
-    /// the egress process is told.
+    /// Returns a function that closes an open connection at once: no process that has its socket
+    /// can send by it any more, and the egress process is told.
     fn closer(
         self: &Arc<Self>,
         id: Id,
@@ -379,12 +382,12 @@ impl Proxy {
 }
 
 impl Service {
-    /// Waits while too much was refused of which each costs a record.
+    /// Waits if the session was refused too often: each refusal costs a record.
     fn pause(&self) {
         self.attempts.pause(self.gateway.pause(&self.session));
     }
 
-    /// Decides, looks up, decides again, and connects.
+    /// Decides on the name, looks it up, decides on its addresses, and connects.
     fn attempt(
         &self,
         route: Option<&CredentialRoute>,
@@ -393,7 +396,7 @@ impl Service {
     ) -> Result<(Opened, OwnedFd), Refused> {
         self.pause();
         let to = match (route, Host::parse(host)) {
-            // Its process has no say in where it connects to.
+            // A credential's process does not choose its host.
             (Some(route), _) => route.to.clone(),
             (None, Ok(host)) => Connect { host, port },
             (None, Err(error)) => {
@@ -449,7 +452,7 @@ impl Service {
         }
     }
 
-    /// Records ends until there are no more.
+    /// Records ends of connections until the channel is closed.
     fn record(&self, ended: &Mutex<mpsc::Receiver<Ended>>) {
         loop {
             let next = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -468,7 +471,7 @@ impl Service {
 
     fn close(&self, connection: OpenConnection, end: ConnectionEnd<'_>) {
         if let Err(error) = connection.close(end) {
-            // The log refuses everything then, also the next connection.
+            // The log refuses all records then, also that of the next connection.
             tracing::error!(%error, "cannot record the end of a connection");
         }
     }
@@ -480,7 +483,7 @@ impl Service {
         self.gateway.note(&self.session, NOTE, facts).map(drop)
     }
 
-    /// Tells a person why a connection was cut off, which a program in TLS is not told.
+    /// Warns the operator why a connection was cut off: a program that speaks TLS is not told.
     fn note(&self, to: &Connect, detail: &str) {
         let detail = Escaped(detail);
         let note = format!("portcullis: warning: a connection to `{to}` was cut off: {detail}");
@@ -490,7 +493,7 @@ impl Service {
         }
     }
 
-    /// The connector of now.
+    /// Returns the links with the current connector.
     fn dialer(&self) -> Arc<Dialer> {
         Arc::clone(&self.dialer.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -8,14 +8,14 @@ use std::{
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 
-/// The most that is read at once, in bytes.
+/// The maximum of one read, in bytes.
 const MAX_CHUNK: usize = 64 * 1024;
-/// The least, when there are many connections.
+/// The size of one read when there are many connections, in bytes.
 const MIN_CHUNK: usize = 4 * 1024;
-/// The bytes that all connections together may have read and not written, about.
+/// The approximate maximum of bytes that all connections together have read and not written.
 const MAX_HELD: usize = 16 << 20;
 
-/// The room for what was just read, which all connections share, and how many these are.
+/// The buffer for reads, which all connections share, and their number.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     bytes: RefCell<Vec<u8>>,
@@ -33,7 +33,7 @@ impl Scratch {
         Entered(self)
     }
 
-    /// Reads what there is, once there is something; nothing at the end of the stream.
+    /// Waits for bytes and returns them; none at the end of the stream.
     pub(crate) async fn read(&self, from: &TcpStream) -> io::Result<Vec<u8>> {
         loop {
             from.readable().await?;
@@ -46,8 +46,7 @@ impl Scratch {
         }
     }
 
-    /// Passes on what there is, once there is something, and says how much; 0 at the end of the
-    /// stream.
+    /// Waits for bytes and passes them on; returns how many, 0 at the end of the stream.
     pub(crate) async fn pass(&self, from: &TcpStream, to: &TcpStream) -> io::Result<usize> {
         let (got, rest) = loop {
             from.readable().await?;
@@ -86,7 +85,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Writes all of it.
+/// Writes all bytes.
 pub(crate) async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.try_write(bytes) {
@@ -98,7 +97,7 @@ pub(crate) async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Says that nothing more comes. A peer that is gone need not hear it.
+/// Shuts the stream down for writing. A peer that is gone does not matter.
 pub(crate) fn end(stream: &TcpStream) {
     let _ = rustix::net::shutdown(stream, Shutdown::Write);
 }

@@ -11,23 +11,23 @@ use crate::{
     stream::{self, Scratch},
 };
 
-/// The detail of an end where nobody can tell where a body ends.
+/// The detail of an end because of a body that is malformed.
 pub(crate) const NO_END: &str = "the body of the request has no end";
 
-/// How long a server that keeps its connection open may say nothing when the program goes on to another
-/// request.
+/// The silence of a server that ends a connection once the program has begun another request on it.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// A connection to copy.
 pub(crate) struct Copying<'a> {
     pub(crate) client: &'a TcpStream,
     pub(crate) open: &'a Open,
-    /// The gateway process says that the connection is to be closed, and why.
+    /// Gets the reason when the connection must be closed.
     pub(crate) closing: &'a mut oneshot::Receiver<Reason>,
     pub(crate) scratch: &'a Scratch,
     /// The bytes that the program sent already.
     pub(crate) received: Vec<u8>,
-    /// One request, whose body is all that goes to the server behind `received`; else everything.
+    /// The framing of the one request whose body follows `received`; without it all bytes are
+    /// copied.
     pub(crate) framing: Option<Framing>,
 }
 
@@ -80,7 +80,8 @@ async fn outward(
         if let Some(framing) = &mut framing {
             let taken = framing.take(&next).map_err(|_| Reason::new(End::Refused, NO_END))?;
             if taken == 0 {
-                // Another request, which nobody reads: the program sends it again elsewhere.
+                // Another request is not passed on: the program sends it again on another
+                // connection.
                 return silence(open).await;
             }
             next.truncate(taken);

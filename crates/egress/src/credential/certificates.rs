@@ -4,10 +4,10 @@ use std::io;
 
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
-/// The certificates of a PEM file, in DER.
+/// Returns the certificates of a PEM file, in DER.
 ///
 /// # Errors
-/// When it has none, or is malformed.
+/// When the file has none, or is malformed.
 pub fn certificates(pem: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| io::Error::other(error.to_string()))?;

@@ -1,7 +1,8 @@
-//! The requests that are passed on, and what is left of them.
+//! The filter of a credential's process: decides which requests are passed on, and with which
+//! headers.
 //!
-//! A request is written anew, never passed on as it came. What says where it goes and who sends it
-//! is this side's alone.
+//! A request is written anew, never passed on as it came. The filter alone sets its host and its
+//! credential.
 
 use hyper::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header,
@@ -11,14 +12,14 @@ use subtle::ConstantTimeEq as _;
 
 use super::{CredentialOrder, query};
 
-/// Headers that are about one connection, about how a body is sent, or written anew.
+/// Headers that concern one connection or the framing of a body, or that are written anew.
 const NOT_PASSED: [HeaderName; 16] = [
     header::ACCEPT_ENCODING,
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
     header::HOST,
-    // The parts of a range could be put together to a key that no reply has as a whole.
+    // A key could be read in ranges, none of which contains all of it.
     header::IF_RANGE,
     header::RANGE,
     header::PROXY_AUTHENTICATE,
@@ -32,7 +33,7 @@ const NOT_PASSED: [HeaderName; 16] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Parts of the names of headers that servers take for credentials.
+/// Parts of header names that servers take for credentials.
 const CREDENTIAL_WORDS: [&str; 10] = [
     "api-key",
     "apikey",
@@ -46,23 +47,23 @@ const CREDENTIAL_WORDS: [&str; 10] = [
     "x-amz-",
 ];
 
-/// Tokens of `Connection` that say nothing about another header.
+/// Tokens of `Connection` that are admitted: they concern no header that is passed on.
 const CONNECTION_TOKENS: [&str; 3] = ["close", "keep-alive", "te"];
 
-/// What is passed on.
+/// The requests that one credential is for, and the headers that they get.
 pub(super) struct Filter {
     host: String,
     authority: String,
     header: HeaderName,
-    /// What programs have to send in that header.
+    /// The value that programs must send in that header: prefix and phantom.
     expected: String,
-    /// What the server gets there.
+    /// The value that the server gets in that header: prefix and key.
     value: HeaderValue,
     methods: Vec<Method>,
     paths: Vec<String>,
 }
 
-/// The reason why a request is not passed on: a status of HTTP, and words.
+/// The reason why a request is not passed on: an HTTP status and a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Inadmissible(pub(super) u16, pub(super) String);
 
@@ -79,7 +80,7 @@ fn malformed(why: &str) -> Inadmissible {
 }
 
 impl Filter {
-    /// The filter of a credential; `None` if the order or the key is not what headers and URLs have.
+    /// Returns the filter of a credential; `None` if its header, a method or the key is malformed.
     pub(super) fn new(order: &CredentialOrder, key: &str) -> Option<Self> {
         let CredentialOrder { host, port, header, prefix, phantom, methods, paths, .. } = order;
         let mut value = HeaderValue::from_str(&format!("{prefix}{key}")).ok()?;
@@ -102,7 +103,8 @@ impl Filter {
         &self.host
     }
 
-    /// Looks at a request, and takes out what does not go on.
+    /// Checks a request, removes the headers that are not passed on, and puts the key in the
+    /// phantom's place.
     pub(super) fn admit(&self, parts: &Parts) -> Result<Admitted, Inadmissible> {
         let (method, headers) = (&parts.method, &parts.headers);
         if [Method::CONNECT, Method::TRACE].contains(method) {
@@ -170,7 +172,7 @@ impl Filter {
 }
 
 impl Admitted {
-    /// The request of that version without its body.
+    /// Builds the request without its body, for that version of HTTP.
     pub(super) fn onward(&self, filter: &Filter, version: Version) -> Builder {
         let Self { method, target, headers } = self;
         let Filter { authority, .. } = filter;
@@ -186,8 +188,7 @@ impl Admitted {
     }
 }
 
-/// Refuses what would make another protocol of the connection, or an agent's word of what is only
-/// about the connection.
+/// Refuses upgrades to another protocol, and `Connection` fields that name further headers.
 fn check_connection(headers: &HeaderMap) -> Result<(), Inadmissible> {
     if headers.contains_key(header::UPGRADE) {
         return Err(malformed("a connection with a credential stays HTTP/1.1"));

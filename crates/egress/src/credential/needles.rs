@@ -1,7 +1,7 @@
-//! The key in what a server sends, also where it is split.
+//! The search for the key in a server's replies, also where the key is split.
 //!
-//! It is looked for as it is, in Base64 and in hexadecimal digits. Whoever answers with another form
-//! of it is not held up.
+//! The search finds the key as it is, in Base64 and in hexadecimal digits. It does not stop a
+//! server that sends another form of the key.
 
 use aho_corasick::AhoCorasick;
 use base64::{
@@ -10,7 +10,7 @@ use base64::{
 };
 use bytes::Bytes;
 
-/// The forms of the key.
+/// The forms of the key that the search finds.
 #[derive(Clone)]
 pub(super) struct Needles {
     forms: Vec<Vec<u8>>,
@@ -18,12 +18,12 @@ pub(super) struct Needles {
     longest: usize,
 }
 
-/// The key was found.
+/// The error for bytes in which the key was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found;
 
 impl Needles {
-    /// The forms of `key`; `None` if they are too many for the search.
+    /// Returns the forms of `key`; `None` if they are too many for the search.
     pub(super) fn new(key: &str) -> Option<Self> {
         let bytes = key.as_bytes();
         let mut forms = vec![bytes.to_vec()];
@@ -45,7 +45,8 @@ impl Needles {
         self.automaton.is_match(bytes)
     }
 
-    /// The length of the longest end of `bytes` with which the key could begin.
+    /// Returns the length of the longest suffix of `bytes` with which a form of the key could
+    /// begin.
     fn begun(&self, bytes: &[u8]) -> usize {
         let begins = |length: &usize| {
             let end = bytes.get(bytes.len().saturating_sub(*length)..).unwrap_or_default();
@@ -55,17 +56,19 @@ impl Needles {
     }
 }
 
-/// What stays the same of `bytes` in Base64 behind so many bytes of something else, and before more.
+/// Returns the part of the Base64 encoding of `bytes` that depends on no bytes around them, where
+/// `before` other bytes come first.
 fn in_base64(engine: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
     let encoded = engine.encode([&vec![0; before][..], bytes].concat());
     let (first, end) = ((before * 8).div_ceil(6), (before + bytes.len()) * 8 / 6);
     encoded.into_bytes().get(first..end).unwrap_or_default().to_vec()
 }
 
-/// A body that is looked through as it comes.
+/// A search in a body, part by part.
 pub(super) struct Search {
     needles: Needles,
-    /// What the key could begin with, and is not passed on before more came.
+    /// The last bytes, with which the key could begin. They are passed on once later bytes rule
+    /// that out.
     held: Vec<u8>,
 }
 
@@ -74,7 +77,7 @@ impl Search {
         Self { needles: needles.clone(), held: Vec::new() }
     }
 
-    /// What may be passed on once `bytes` came.
+    /// Searches the next bytes, and returns those that may be passed on.
     pub(super) fn pass(&mut self, bytes: Bytes) -> Result<Bytes, Found> {
         let mut bytes = match self.held.is_empty() {
             true => bytes,
@@ -88,7 +91,7 @@ impl Search {
         Ok(bytes)
     }
 
-    /// What is left at the end.
+    /// Returns the bytes that are left at the end of the body.
     pub(super) fn rest(&mut self) -> Bytes {
         std::mem::take(&mut self.held).into()
     }

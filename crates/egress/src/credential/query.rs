@@ -1,4 +1,5 @@
-//! Paths and queries of requests (RFC 3986): what two programs could read differently is refused.
+//! Checks of paths and queries of requests (RFC 3986): forms that two programs could parse
+//! differently are refused.
 
 /// Names of parameters that servers take for credentials.
 const CREDENTIALS: [&str; 18] = [
@@ -22,7 +23,7 @@ const CREDENTIALS: [&str; 18] = [
     "token",
 ];
 
-/// Begins of such names: those of clouds.
+/// Prefixes of such names, as clouds use them.
 const CREDENTIAL_PREFIXES: [&str; 3] = ["x-amz-", "x-api-", "x-goog-"];
 
 /// True if the path has one form only: no escapes, no `.` and `..`, no empty parts, no parameters.
@@ -44,7 +45,7 @@ pub(super) fn is_listed(path: &str, patterns: &[String]) -> bool {
     })
 }
 
-/// The parameter of a query that is, or could be read as, a credential.
+/// Returns the first parameter of a query that a server could take for a credential.
 pub(super) fn credential(query: &str) -> Option<String> {
     let names = query.split(['&', ';']).filter_map(|part| part.split('=').next());
     names.map(decoded).find(|name| {
@@ -54,10 +55,10 @@ pub(super) fn credential(query: &str) -> Option<String> {
     })
 }
 
-/// A name in lower case, with its escapes resolved as often as there are any.
+/// Returns a name in lower case, with its escapes decoded until there are none.
 fn decoded(name: &str) -> String {
     let mut name = name.replace('+', " ");
-    // Each round makes it shorter.
+    // Each round makes the name shorter, in characters, so the loop ends.
     while let Some(shorter) = decoded_once(&name) {
         name = shorter;
     }

@@ -1,4 +1,4 @@
-//! The replies of a server: what programs get of them, and what cuts them off.
+//! Replies of a server: searched for the key, and passed on to programs or cut off.
 
 use std::{
     fmt,
@@ -20,7 +20,8 @@ use super::{
 };
 use crate::answer::Refusal;
 
-/// Headers that are about the connection to the server, or would be a credential of the program's own.
+/// Headers that concern the connection to the server, or would give a program a credential of its
+/// own.
 const NOT_PASSED: [HeaderName; 9] = [
     header::ALT_SVC,
     header::CONNECTION,
@@ -37,10 +38,11 @@ const WITH_KEY: &str = "the reply of the server has the credential's key in it";
 const ENCODED: &str = "the reply of the server is encoded, so that nobody sees if the key is in it";
 const OTHER_PROTOCOL: &str = "the server wants to speak another protocol";
 
-/// A body that programs get.
+/// The body of a reply to a program.
 pub(super) type ReplyBody = Either<Full<Bytes>, Searched>;
 
-/// Passes a reply on.
+/// Returns a server's reply as the program gets it: without some headers, or a refusal in its
+/// place.
 pub(super) fn pass(
     reply: Response<Incoming>,
     cut: Cutoff,
@@ -71,14 +73,14 @@ pub(super) fn pass(
     for name in &NOT_PASSED {
         headers.remove(name);
     }
-    // The server's own words for a status.
+    // The extensions may have the server's own reason phrase.
     extensions.clear();
     parts.version = hyper::Version::HTTP_11;
     let search = Search::new(needles);
     Response::from_parts(parts, Either::Right(Searched { body, search, cut, is_over: false }))
 }
 
-/// A refusal as a reply.
+/// Returns a refusal as a reply.
 pub(super) fn refusal(refusal: &Refusal) -> Response<ReplyBody> {
     let body = Full::new(Bytes::from(refusal.text.clone()));
     let mut reply = Response::new(Either::Left(body));
@@ -88,7 +90,7 @@ pub(super) fn refusal(refusal: &Refusal) -> Response<ReplyBody> {
     reply
 }
 
-/// A server's body, which ends where the key is in it.
+/// A server's body, which ends with an error where the key is in it.
 pub(super) struct Searched {
     body: Incoming,
     search: Search,
@@ -96,7 +98,7 @@ pub(super) struct Searched {
     is_over: bool,
 }
 
-/// The reason why a body has no end.
+/// The reason why a body was broken off.
 #[derive(Debug)]
 pub(super) enum Broken {
     Key,

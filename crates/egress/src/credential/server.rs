@@ -1,4 +1,4 @@
-//! The process's own server, to which programs in the sandbox speak.
+//! The HTTP server of a credential's process, for programs in the sandbox.
 
 use std::{convert::Infallible, io, os::fd::OwnedFd, rc::Rc, time::Duration};
 
@@ -20,23 +20,23 @@ use super::{
 };
 use crate::{answer::Refusal, link::Link};
 
-/// The longest time in which the head of a request comes, or a program that keeps its connection
-/// says nothing.
+/// The timeout of the head of a request, and of a connection that is idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
-/// The most connections at once.
+/// The maximum of connections at once.
 const MAX_CONNECTIONS: usize = 256;
 /// The pause after an error that other connections cause, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The longest time in which connections are closed at the end.
+/// The timeout for closing connections at the end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves what connects to `listener` with the key, by connections that it asks for at `gateway`,
-/// until that is closed or says to stop. The process is confined already, and has no other thread.
+/// Serves the programs that connect to `listener`: passes their requests on with the key, by
+/// connections that it asks for at `gateway`. Returns when `gateway` is closed or says to stop. The
+/// process must be confined already, and have no other thread.
 ///
 /// # Errors
-/// When the order cannot be used, and as the system says.
+/// When the order or the key cannot be used, or a system call fails.
 pub fn run_credential(
     order: &CredentialOrder,
     key: &CredentialKey,
@@ -68,7 +68,7 @@ async fn serve(listener: &TcpListener, link: &Link, server: &Rc<Server>) -> io::
                         connections.spawn_local(Rc::clone(server).connection(client));
                     }
                     Ok((client, _)) => {
-                        // What fits into the socket's buffer is enough.
+                        // A reply that does not fit into the socket's buffer is lost.
                         let _ = client.try_write(&Refusal::full().bytes());
                     }
                     Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -77,7 +77,7 @@ async fn serve(listener: &TcpListener, link: &Link, server: &Rc<Server>) -> io::
         }
     };
     let ended = async { while connections.join_next().await.is_some() {} };
-    // Programs that are still connected lose nothing that anybody waits for.
+    // Programs that are still connected lose only replies that nobody waits for.
     let _ = timeout(STOP_TIMEOUT, ended).await;
     followed
 }
@@ -97,7 +97,7 @@ impl Server {
 
     /// Serves one connection of a program.
     async fn connection(self: Rc<Self>, client: TcpStream) {
-        // Only a peer that is gone fails here, which is noticed below.
+        // This fails only if the peer is gone, which is noticed below.
         let _ = client.set_nodelay(true);
         let upstream = Upstream::new(&self.target);
         let service = service_fn(|request| async {
@@ -105,7 +105,7 @@ impl Server {
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
-        // A program that is gone has nothing to hear of its error, and one that sends no HTTP has heard.
+        // A program that is gone gets no error, and one that sent no HTTP has got a reply.
         let _ = builder.serve_connection(TokioIo::new(client), service).await;
     }
 

@@ -1,7 +1,7 @@
 //! Connections to a credential's host: TLS, and HTTP/2 or HTTP/1.1 in it.
 //!
-//! Each connection of a program has at most one of its own, which ends with it: what a program gives
-//! up is given up at the server, too.
+//! Each connection of a program has at most one connection to the host, which ends with it: a
+//! request that a program gives up is given up at the server, too.
 
 use std::{cell::RefCell, pin::Pin, rc::Rc, sync::Arc, task::Context, task::Poll, time::Duration};
 
@@ -41,16 +41,16 @@ use crate::{
     messages::{End, Reason},
 };
 
-/// The longest time that a server takes for the TLS handshake.
+/// The timeout of the TLS handshake.
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
-/// The bytes that a server may send of one body before somebody has read them.
+/// The bytes of one body that a server may send before they are read (HTTP/2).
 const STREAM_WINDOW: u32 = 1 << 20;
-/// The bytes that it may send in all.
+/// The bytes that a server may send on one connection before they are read (HTTP/2).
 const CONNECTION_WINDOW: u32 = 2 << 20;
 /// The longest head of a reply, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// The host.
+/// The host of a credential, and the way to it.
 pub(super) struct Target {
     link: Rc<Link>,
     pub(super) filter: Filter,
@@ -60,7 +60,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The host of an order; `None` if that cannot be used.
+    /// Returns the host of an order; `None` if TLS cannot be set up for it.
     pub(super) fn new(order: &CredentialOrder, filter: Filter, link: Rc<Link>) -> Option<Self> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(order.roots.iter().cloned().map(CertificateDer::from));
@@ -75,19 +75,19 @@ impl Target {
         Some(Self { link, filter, to, tls: TlsConnector::from(Arc::new(config)), name })
     }
 
-    /// Carries one connection from its opening to its end.
+    /// Opens one connection, speaks on it, and reports its end.
     async fn carry(self: Rc<Self>, made: oneshot::Sender<Made>, cut: oneshot::Receiver<Reason>) {
         let (open, closing) = match self.link.connect(&self.to).await {
             Ok((open, closing)) => (Rc::new(open), closing),
             Err(refusal) => {
-                // A program that is gone need not hear it.
+                // A program that is gone does not need the reply.
                 let _ = made.send(Err(refusal));
                 return;
             }
         };
         let tasks = Tasks::default();
         let reason = select! {
-            // What is cut off ends by that, too: the reason comes first.
+            // A connection that is cut off ends by itself, too: the reason of the cut comes first.
             biased;
             reason = closing => reason.unwrap_or(Reason::new(End::Ended, "")),
             reason = cut => reason.unwrap_or(Reason::new(End::Closed, "")),
@@ -97,7 +97,7 @@ impl Target {
         open.ended(reason).await;
     }
 
-    /// Speaks with the server until one of both has enough.
+    /// Speaks with the server until one side ends the connection.
     async fn converse(
         &self,
         open: &Rc<Open>,
@@ -117,7 +117,7 @@ impl Target {
     }
 }
 
-/// Speaks HTTP in a TLS connection that stands.
+/// Speaks HTTP in an established TLS connection.
 async fn converse_in(
     stream: tokio_rustls::client::TlsStream<Wire>,
     open: &Rc<Open>,
@@ -187,28 +187,28 @@ impl Sender {
     }
 }
 
-/// What a program's connection has of the host.
+/// The connection to the host that belongs to one connection of a program.
 pub(super) struct Upstream {
     target: Rc<Target>,
     live: RefCell<Option<Live>>,
 }
 
-/// A connection that may be used again.
+/// A connection to the host that may be used again.
 struct Live {
     sender: Sender,
     open: Rc<Open>,
     cut: Cutoff,
 }
 
-/// What cuts a connection off; once all are dropped, it is closed.
+/// Cuts a connection off on demand; once all clones are dropped, the connection is closed.
 #[derive(Clone)]
 pub(super) struct Cutoff(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
 
 impl Cutoff {
-    /// Cuts off; the operator is told why.
+    /// Cuts the connection off; the operator is told why.
     pub(super) fn off(&self, why: &str) {
         if let Some(cut) = self.0.take() {
-            // One that has ended already need not hear it.
+            // The connection may have ended already.
             let _ = cut.send(Reason::new(End::Refused, why));
         }
     }
@@ -219,7 +219,7 @@ impl Upstream {
         Self { target: Rc::clone(target), live: RefCell::default() }
     }
 
-    /// Sends a request, and returns the reply with what cuts it off.
+    /// Sends a request; returns the reply, and the `Cutoff` of its connection.
     pub(super) async fn send(
         &self,
         admitted: &Admitted,
@@ -245,7 +245,7 @@ impl Upstream {
         }
         let (made, making) = oneshot::channel();
         let (cut, cutting) = oneshot::channel();
-        // It goes on where the program gives up meanwhile, to say the end of what was opened.
+        // The task goes on if the program gives up meanwhile, to report the end of the connection.
         spawn_local(Rc::clone(&self.target).carry(made, cutting));
         let (sender, open) = making.await.map_err(|_| unusable("the connection was closed"))??;
         Ok(Live { sender, open, cut: Cutoff(Rc::new(RefCell::new(Some(cut)))) })
@@ -257,7 +257,7 @@ fn unusable(why: &str) -> Refusal {
     Refusal { status: 502, phrase: "Bad Gateway".to_owned(), text }
 }
 
-/// The body of a request without trailers, which could be headers that nobody looked at.
+/// The body of a request without trailers: they could be headers that were not checked.
 struct Onward(Incoming);
 
 impl Body for Onward {
@@ -290,7 +290,7 @@ impl Body for Onward {
 struct Tasks(Rc<RefCell<JoinSet<()>>>);
 
 impl Tasks {
-    /// Ends them all.
+    /// Aborts the tasks and waits for their end.
     async fn end(self) {
         let mut tasks = self.0.take();
         tasks.shutdown().await;

@@ -26,7 +26,7 @@ impl Wire {
         Self { open, counted: 0, asking: None }
     }
 
-    /// Waits until some bytes may be sent, and says how many.
+    /// Waits until bytes may be sent; returns how many.
     fn poll_counted(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<usize> {
         if self.counted == 0 {
             let asking = self.asking.get_or_insert_with(|| {
