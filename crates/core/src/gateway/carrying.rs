@@ -33,7 +33,7 @@ const LABELS: &str = "labels";
 const CARRIES: &str = "carries";
 /// The rule that refuses to disclose what an open connection could carry away.
 const RULE: &str = "network.whenRead";
-/// How long a disclosure waits for connections to be closed.
+/// The timeout of a disclosure that waits for connections to be closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Gateway {

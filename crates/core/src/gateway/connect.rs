@@ -1,9 +1,8 @@
-//! Connections to hosts: decided and recorded here, made by somebody else.
+//! Connections to hosts: decided and recorded here, made by another process.
 //!
-//! [`Gateway::connect`] decides on the name before anybody looks it up,
-//! [`ConnectionAttempt::open`] on an address of it, and an [`OpenConnection`] stands for a
-//! record on stable storage: whoever has one may connect to that address and forward bytes.
-//! Nothing here opens a socket.
+//! [`Gateway::connect`] decides on the name before it is looked up, [`ConnectionAttempt::open`] on
+//! one of its addresses. An [`OpenConnection`] stands for a record on stable storage: its owner may
+//! connect to that address and forward bytes. Nothing here opens a socket.
 
 use std::{
     collections::BTreeMap,
@@ -40,14 +39,14 @@ use crate::{
     policy::{Decision, LabelIds, Policy},
 };
 
-/// The rule of what is sent in a connection: it must be meant for the host.
+/// The rule for what a connection carries: it must be meant for the host.
 const HOST: &str = "network.host";
-/// The longest detail of an end that a record repeats, in characters.
+/// The maximum of characters of an end's detail in a record.
 const MAX_DETAIL: usize = 500;
-/// The fact that names the reads because of which a rule holds.
+/// The fact that names the reads by which a rule applies.
 const WHEN_READ: &str = "whenRead";
 
-/// A connection whose name was decided on.
+/// A connection whose name was decided on, before its addresses are.
 #[derive(Debug)]
 pub struct ConnectionAttempt {
     request: Arc<ConnectionRequest>,
@@ -55,7 +54,7 @@ pub struct ConnectionAttempt {
     receipt: Receipt,
 }
 
-/// A connection that may be made: to one address, as its record says.
+/// A connection that may be made, to the one address in its record.
 #[derive(Debug)]
 pub struct OpenConnection {
     request: Arc<ConnectionRequest>,
@@ -65,7 +64,7 @@ pub struct OpenConnection {
     slot: Slot,
     sent: AtomicU64,
     tunnel: Arc<OpenTunnel>,
-    /// Goes with it: a read that it keeps waiting goes on then.
+    /// Dropped with the connection, after which a read that waits for its end goes on.
     _registration: Registration,
     is_closed: bool,
 }
@@ -76,39 +75,39 @@ pub(super) struct ConnectionRequest {
     gateway: Arc<Gateway>,
     session: Session,
     connect: Connect,
-    /// The id of the operator's credential with which it is made.
+    /// The id of the operator's credential, if one is used.
     credential: Option<String>,
     facts: BTreeMap<String, Value>,
 }
 
-/// A decision that lets a connection be made.
+/// A decision that allows a connection.
 pub(super) struct Settled {
     pub(super) policy: Arc<Policy>,
-    /// The labels that had been read by then.
+    /// The labels that had been read when it was made.
     pub(super) reads: Arc<Reads>,
-    /// The rules about which a person was asked.
+    /// The rules whose effect was `ask`.
     pub(super) rules: Vec<Decision>,
     draft: Draft,
 }
 
 impl Gateway {
-    /// Names an address that this machine has: a name that leads to it is refused as one that leads
-    /// to the loopback interface is.
+    /// Adds an address of this machine. A name that leads to it is refused as one that leads to the
+    /// loopback interface.
     pub fn know_own_address(&self, address: IpAddr) {
         self.own_addresses.write().unwrap_or_else(PoisonError::into_inner).insert(address);
     }
 
-    /// From now on programs connect to `host` with the operator's credential `id` alone, for which
-    /// `url` is the place in the sandbox.
+    /// Restricts connections to `host` to those with the operator's credential `id`, from now on;
+    /// denials name `url`, by which programs in the sandbox reach it.
     pub fn reach_with_credential(&self, host: &Host, id: &str, url: &str) {
         self.credential_hosts.add(host, id, url);
     }
 
-    /// Decides whether an agent may connect to a host, before its name is looked up, and records
-    /// that. Waits where a rule asks for a person.
+    /// Decides whether an agent may connect to a host, and records that, before the name is looked
+    /// up. Waits for an approval where a rule asks for one.
     ///
     /// # Errors
-    /// As [`Gateway::handle`]: nothing may be looked up.
+    /// As [`Gateway::handle`]: the name may not be looked up then.
     pub fn connect(
         self: &Arc<Self>,
         session: &Session,
@@ -118,8 +117,8 @@ impl Gateway {
         self.connect_with(session, connect, None, client)
     }
 
-    /// The same for a connection that is made with the operator's credential of that id, if the policy
-    /// lets programs use it.
+    /// Does the same as [`Gateway::connect`] for a connection with the operator's credential of
+    /// that id, which the policy must let programs use.
     ///
     /// # Errors
     /// As [`Gateway::connect`].
@@ -157,12 +156,12 @@ impl ConnectionRequest {
         let (settled, approved) = self.settle(None, None, client, meter.as_deref())?;
         let mut draft = settled.draft;
         draft.result = Some("ok".to_owned());
-        // A look-up tells somebody the name, so it is on record first.
+        // A look-up discloses the name, so the record comes first.
         let receipt = self.gateway.ledger.record(draft)?;
         Ok(ConnectionAttempt { request: Arc::new(self), approved, receipt })
     }
 
-    /// The draft before anything was decided.
+    /// Returns the draft of the record before anything was decided.
     fn draft(&self, policy: &Policy, address: Option<IpAddr>) -> Draft {
         let operation = OperationKind::Connect.as_str();
         let mut draft = record::request(&self.session, policy, operation, None);
@@ -172,7 +171,7 @@ impl ConnectionRequest {
         draft
     }
 
-    /// The facts that name the connection.
+    /// Returns the facts that name the connection.
     fn target(&self, address: Option<IpAddr>) -> BTreeMap<String, Value> {
         let Connect { host, port } = &self.connect;
         let host = [("host".to_owned(), json!(host.to_string())), ("port".to_owned(), json!(port))];
@@ -181,7 +180,7 @@ impl ConnectionRequest {
         host.into_iter().chain(address).chain(credential).collect()
     }
 
-    /// Decides, asking a person where a rule says so; the draft says what was decided.
+    /// Decides, after an approval where a rule asks for one; the draft has the decision.
     fn settle(
         &self,
         address: Option<IpAddr>,
@@ -198,7 +197,7 @@ impl ConnectionRequest {
             },
         };
         let yes = self.gateway.ask(&self.session, draft, asking, client.approver).map_err(fail)?;
-        // The session may have been closed while a person thought.
+        // The session may have been closed while the request waited.
         meter.map_or(Ok(()), Meter::open).map_err(|decision| {
             self.gateway.fail(self.draft(&self.gateway.policy(), address), decision.into(), meter)
         })?;
@@ -206,12 +205,12 @@ impl ConnectionRequest {
         Ok((settled, Some(yes)))
     }
 
-    /// The circumstances of a decision: the policy in force, and what was read.
+    /// Returns the circumstances of a decision: the policy in force, and the labels that were read.
     pub(super) fn circumstances(&self) -> (Arc<Policy>, Arc<Reads>) {
         (self.gateway.policy(), self.gateway.carrier(&self.session).reads())
     }
 
-    /// Decides by the policy of now, on the host and, if it is known, on its address.
+    /// Decides by the policy in force, on the host and, if it is known, on its address.
     fn decide(
         &self,
         address: Option<IpAddr>,
@@ -248,7 +247,7 @@ impl ConnectionRequest {
         Ok(Settled { policy, reads, rules, draft })
     }
 
-    /// Writes into the record because of which reads the rules hold.
+    /// Adds to the record the reads by which the rules apply.
     fn note_reads(&self, draft: &mut Draft, policy: &Policy, reads: &Reads, rules: &[Decision]) {
         let rules = rules.iter().filter_map(|decision| policy.network_rule(decision));
         let labels: LabelIds = rules.flat_map(|rule| &rule.when_read).cloned().collect();
@@ -285,8 +284,8 @@ impl ConnectionRequest {
         policy.evaluate_address(agent, &self.connect, address, is_own, read)
     }
 
-    /// The address about which a rule asks by itself, whatever name it is asked for by: an answer
-    /// about a name, which leads where its owner says, is none about that.
+    /// Returns the address if a rule asks about it by itself, under whatever name. An approval of a
+    /// name does not cover it, because the owner of the name decides where it leads.
     fn asked_about(
         &self,
         policy: &Policy,
@@ -315,19 +314,19 @@ impl ConnectionRequest {
 }
 
 impl ConnectionAttempt {
-    /// The host and the port.
+    /// Returns the host and the port.
     pub fn target(&self) -> &Connect {
         &self.request.connect
     }
 
-    /// The record of the decision.
+    /// Returns the receipt of the decision's record.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
-    /// Decides on an address of the host, and records durably that it is connected to. Whoever
-    /// has the reply may connect to exactly this address; several can be tried one after the
-    /// other. Waits where a rule asks for a person.
+    /// Decides on an address of the host, and records durably that it is connected to. The result
+    /// permits a connection to exactly this address; several addresses can be tried one after the
+    /// other. Waits for an approval where a rule asks for one.
     ///
     /// # Errors
     /// As [`Gateway::handle`]: no packet may be sent to the address.
@@ -351,7 +350,7 @@ impl ConnectionAttempt {
             .map_err(|decision| denied(decision, meter))?;
         let tunnel = Arc::new(OpenTunnel::new(request, address, &settled));
         let registration = gateway.carrier(session).tunnels.register(Arc::clone(&tunnel) as _);
-        // Whoever has read something since it was decided on did not see that it is open.
+        // A read since the decision did not see that the connection is open.
         if let Some((denial, policy, reads)) = tunnel.denial().and_then(|_| tunnel.ended_by()) {
             let mut draft = request.draft(&policy, Some(address));
             request.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&denial));
@@ -363,7 +362,7 @@ impl ConnectionAttempt {
 }
 
 impl OpenConnection {
-    /// The connection that the log granted.
+    /// Returns the connection that the log granted.
     fn granted(
         (request, address): (&Arc<ConnectionRequest>, IpAddr),
         slot: Slot,
@@ -383,22 +382,22 @@ impl OpenConnection {
         }
     }
 
-    /// The address to connect to.
+    /// Returns the address to connect to.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The record of the intent.
+    /// Returns the receipt of the intent's record.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
-    /// Counts bytes that are about to be sent to the host, in batches as large as whoever sends
-    /// them likes; with none it only looks whether the connection may go on.
+    /// Counts bytes that are about to be sent to the host, in batches of any size; 0 only checks
+    /// whether the connection may go on.
     ///
     /// # Errors
-    /// When they may not be sent, because of a limit or of another policy, or because the log
-    /// takes no more records: the connection has to be closed. The record of its end says why.
+    /// When they may not be sent, because of a limit or of another policy, or because the log takes
+    /// no more records: the connection has to be closed. The record of its end has the reason.
     pub fn account(&self, bytes: u64) -> Result<(), Error> {
         self.request.gateway.ledger.check()?;
         let policy = match self.tunnel.denial() {
@@ -414,13 +413,14 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// Names what closes the connection at once, where something is read that forbids it: the
-    /// read waits until this value is gone. It may be called more than once, and at once.
+    /// Sets the function that closes the connection at once, for a read that forbids the
+    /// connection: that read waits until this value is dropped. The function may be called more
+    /// than once, and during this call.
     pub fn closed_by(&self, close: impl Fn() + Send + Sync + 'static) {
         self.tunnel.closed_by(Box::new(close));
     }
 
-    /// Records the end.
+    /// Records the end of the connection.
     ///
     /// # Errors
     /// When no record can be written.

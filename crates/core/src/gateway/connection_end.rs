@@ -1,4 +1,4 @@
-//! The ends of connections, as records have them.
+//! Ends of connections, as records have them.
 
 /// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,22 +7,22 @@ pub struct ConnectionEnd<'a> {
     pub bytes_in: u64,
     /// Bytes that were sent to it.
     pub bytes_out: u64,
-    /// Why it ended.
+    /// The reason of the end.
     pub reason: EndReason,
-    /// More about that, for the record; may hold what a peer sent.
+    /// A text about the reason, for the record; may contain bytes that a peer sent.
     pub detail: Option<&'a str>,
-    /// Requests that were sent, where somebody counted them.
+    /// The number of requests that were sent, if they were counted.
     pub requests: Option<u64>,
 }
 
 /// The reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// Both sides had said all.
+    /// A side closed the connection in order.
     Closed,
     /// No connection could be made.
     Unreachable,
-    /// A request or a TLS name was for another host than the one asked for.
+    /// The connection was cut off for what a side sent, such as the name of another host.
     Refused,
     /// A side sent nothing for too long.
     Timeout,
@@ -30,14 +30,14 @@ pub enum EndReason {
     Reset,
     /// The agent's session ended.
     Ended,
-    /// [`OpenConnection::account`](super::OpenConnection::account) said no.
+    /// [`OpenConnection::account`](super::OpenConnection::account) refused it.
     Denied,
-    /// Nobody said why.
+    /// The connection was dropped without a reason.
     Abandoned,
 }
 
 impl EndReason {
-    /// The word in records.
+    /// Returns the word in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "ok",

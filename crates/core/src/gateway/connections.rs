@@ -1,7 +1,7 @@
-//! SessionCounts of each session's connections and of what it has sent to each host, held against
-//! the policy's `[network.limits]`.
+//! Counts of each session's open connections and of the bytes that it has sent to each host,
+//! compared with the policy's `[network.limits]`.
 //!
-//! SessionCounts live as long as the gateway does and in memory alone.
+//! The counts live as long as the gateway does, in memory alone.
 
 use std::{
     collections::HashMap,
@@ -13,8 +13,8 @@ use crate::{
     policy::{Decision, NetworkLimits},
 };
 
-/// Most hosts of one session to which bytes are counted; a further one is refused, for to forget
-/// another would let the session send to it again.
+/// The maximum of hosts of one session for which bytes are counted. A further host is refused: if
+/// the count of another one were dropped, the session could send to it again.
 const MAX_HOSTS: usize = 4096;
 
 /// The connections of all sessions.
@@ -27,7 +27,7 @@ struct SessionCounts {
     sent: HashMap<Host, u64>,
 }
 
-/// One connection that counts until it is dropped.
+/// A connection that counts as open until this is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     connections: Arc<Connections>,
@@ -36,10 +36,11 @@ pub(super) struct Slot {
 }
 
 impl Connections {
-    /// Lets a session have one connection more.
+    /// Counts one more open connection of a session.
     ///
     /// # Errors
-    /// A denial when it has as many as it may, or has sent the host all that it may.
+    /// A denial when the session has as many connections as it may, or has sent the host all that
+    /// it may.
     pub(super) fn open(
         self: &Arc<Self>,
         session: &str,
@@ -65,19 +66,19 @@ impl Connections {
         Ok(Slot { connections: Arc::clone(self), session, host })
     }
 
-    /// Forgets a session that has ended.
+    /// Drops the counts of a session that has ended.
     pub(super) fn forget(&self, session: &str) {
         self.lock().remove(session);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, SessionCounts>> {
-        // Plain numbers: whatever a panic elsewhere left is whole.
+        // The map has plain numbers, which a panic elsewhere leaves intact.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Slot {
-    /// SessionCounts bytes that are about to be sent.
+    /// Counts bytes that are about to be sent.
     ///
     /// # Errors
     /// A denial when that is more than the session may send to the host; nothing is counted then.

@@ -1,4 +1,4 @@
-//! Carriers of labels of what was shown, with the reads by which these came.
+//! Carriers of labels: of the labels of content that was shown, with the reads by which they came.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 use super::tunnels::Tunnels;
 use crate::policy::{LabelIds, Labelled};
 
-/// The carriers of all that a process serves.
+/// The carriers in one process, by name.
 #[derive(Debug, Default)]
 pub(super) struct Carriers(Mutex<HashMap<String, Arc<Carrier>>>);
 
-/// A carrier of labels until the process ends: a sandbox with all its sessions, or the agent to whom
-/// a token of a service belongs.
+/// A carrier of labels until the process ends: a sandbox with all its sessions, or the agent to
+/// which a token of a service belongs.
 #[derive(Debug, Default)]
 pub(super) struct Carrier {
     reads: Mutex<Arc<Reads>>,
     /// Held while a label is recorded and added.
     adding: Mutex<()>,
-    /// The connections of the same sandbox.
+    /// The open connections of the same sandbox.
     pub(super) tunnels: Arc<Tunnels>,
 }
 
-/// The labels that are carried, each with the read for which it is.
+/// The labels that are carried, each with the read by which it came.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reads {
     ids: LabelIds,
@@ -37,7 +37,7 @@ pub(super) struct Reads {
 struct FirstRead {
     /// The number of its record.
     record: u64,
-    /// The lifetime of the gate in whose log that is.
+    /// The lifetime of the gateway in whose log the record is.
     boot: String,
     path: String,
 }
@@ -53,16 +53,16 @@ impl Carriers {
 }
 
 impl Carrier {
-    /// The labels that are carried now. It is the same value until there is more.
+    /// Returns the labels that are carried now. The value stays the same until a label is added.
     pub(super) fn reads(&self) -> Arc<Reads> {
         Arc::clone(&lock(&self.reads))
     }
 
-    /// Adds labels; `record` records those that are new, and gives the number of the record and
+    /// Adds labels; `record` records those that are new, and returns the number of the record and
     /// the lifetime in whose log it is.
     ///
     /// # Errors
-    /// As `record`: nothing is added.
+    /// Those of `record`: nothing is added then.
     pub(super) fn add<E>(
         &self,
         labels: &Labelled,
@@ -86,13 +86,13 @@ impl Carrier {
 }
 
 impl Reads {
-    /// The labels.
+    /// Returns the labels.
     pub(super) fn ids(&self) -> &LabelIds {
         &self.ids
     }
 
-    /// The reads of these labels for a record in the log of the gate `boot`; `None` if none of
-    /// them is carried.
+    /// Returns the reads of these labels for a record in the log of the gateway `boot`; `None` if
+    /// none of the labels is carried.
     pub(super) fn shown(&self, labels: &LabelIds, boot: &str) -> Option<Value> {
         let carried = self.of.iter().filter(|(id, _)| labels.contains(*id));
         let shown = carried.map(|(id, FirstRead { record, boot: own, path })| {
@@ -110,6 +110,6 @@ impl Reads {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value in them is put there whole.
+    // Each value is replaced in one step, so a panic elsewhere leaves it intact.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -226,7 +226,7 @@ impl MountView<'_> {
             let meter = self.gateway.meter_of(self.session, &policy);
             meter.and_then(|meter| meter.map_or(Ok(()), |meter| meter.begin(begun))).is_ok()
         };
-        // What has labels that are not carried yet was another file when it was given.
+        // Content with labels that are not carried yet was another file when it was given.
         let is_carried = || {
             let reads = self.gateway.carrier(self.session).reads();
             policy.labels().of(path).ids().all(|id| reads.ids().contains(id))

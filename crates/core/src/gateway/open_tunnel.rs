@@ -1,4 +1,4 @@
-//! Open connections, held against the policy of now and against what was read since they were
+//! Open connections, decided on again by the policy in force and by what was read since they were
 //! opened.
 
 use std::{
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::policy::{Decision, Policy};
 
-/// The function by which whoever carries the bytes of a connection closes it.
+/// The function that closes a connection, set by the part that carries its bytes.
 type Close = Box<dyn Fn() + Send + Sync>;
 
 /// An open connection, as long as bytes may be on their way.
 pub(super) struct OpenTunnel {
     request: Arc<ConnectionRequest>,
     address: IpAddr,
-    /// The rules about which a person was asked.
+    /// The rules that asked, and were approved.
     agreed: Vec<String>,
     decided: Mutex<Decided>,
     closing: Mutex<Closing>,
@@ -57,7 +57,7 @@ impl OpenTunnel {
         }
     }
 
-    /// The denial that ends the connection, if there is one.
+    /// Returns the denial that ends the connection, if there is one.
     pub(super) fn denial(&self) -> Option<Decision> {
         let mut decided = lock(&self.decided);
         if decided.denial.is_some() {
@@ -70,7 +70,7 @@ impl OpenTunnel {
         }
         let reservations = Reservations::default();
         let decision = self.request.evaluate(&policy, Some(self.address), &reads, &reservations);
-        // An answer that was given holds for the policy of then.
+        // An approval holds for the policy by which it was asked for.
         let is_open = |rule: &Decision| {
             !is_same_policy || !self.agreed.iter().any(|agreed| agreed == rule.rule())
         };
@@ -82,23 +82,24 @@ impl OpenTunnel {
         denial
     }
 
-    /// Ends the connection for another reason, unless there is one.
+    /// Ends the connection by a denial, unless there is one already.
     pub(super) fn deny(&self, denial: Decision) {
         lock(&self.decided).denial.get_or_insert(denial);
     }
 
-    /// The policy by which it was decided on last.
+    /// Returns the policy of the last decision.
     pub(super) fn policy(&self) -> Arc<Policy> {
         Arc::clone(&lock(&self.decided).policy)
     }
 
-    /// The denial with the reads for which it is.
+    /// Returns the denial with the policy and the reads that it is based on.
     pub(super) fn ended_by(&self) -> Option<(Decision, Arc<Policy>, Arc<Reads>)> {
         let Decided { policy, reads, denial } = &*lock(&self.decided);
         Some((denial.clone()?, Arc::clone(policy), Arc::clone(reads)))
     }
 
-    /// Names how the connection is closed, which is done at once where that is wanted already.
+    /// Sets the function that closes the connection, and calls it at once if the connection has to
+    /// be closed already.
     pub(super) fn closed_by(&self, close: Close) {
         let close = Arc::new(close);
         let mut closing = lock(&self.closing);
@@ -121,7 +122,7 @@ impl Tunnel for OpenTunnel {
         closing.is_wanted = true;
         let close = closing.close.clone();
         drop(closing);
-        // Else whoever opens it does, once it stands.
+        // Without the function yet, `closed_by` closes the connection once it is open.
         if let Some(close) = close {
             close();
         }
@@ -135,6 +136,6 @@ impl fmt::Debug for OpenTunnel {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whatever a panic elsewhere left is whole.
+    // A panic elsewhere leaves the value intact.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

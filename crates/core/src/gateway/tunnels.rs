@@ -1,4 +1,5 @@
-//! The open connections of a sandbox, which have to be closed before something is disclosed.
+//! Open connections of a sandbox, which must be closed before content that denies them is
+//! disclosed.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +9,10 @@ use std::{
 
 /// A connection on which bytes may be on their way.
 pub(super) trait Tunnel: std::fmt::Debug + Send + Sync {
-    /// True if the policy of now denies it, after what was read until now.
+    /// True if the policy in force denies it, with the labels read until now.
     fn is_denied(&self) -> bool;
 
-    /// Has it closed soon. Its [`Registration`] goes when that is done.
+    /// Starts closing it. Its [`Registration`] is dropped when that is done.
     fn close(&self);
 }
 
@@ -36,8 +37,8 @@ pub(super) struct Registration {
 }
 
 impl Tunnels {
-    /// Counts a connection as open. What denies it from now on waits until it is closed; what
-    /// denied it before is to be looked for once more after this.
+    /// Counts a connection as open. A read that denies it from now on waits until it is closed; the
+    /// caller must look once more for a read that denied it before.
     pub(super) fn register(self: &Arc<Self>, tunnel: Arc<dyn Tunnel>) -> Registration {
         let mut open = self.lock();
         open.last += 1;
@@ -46,7 +47,7 @@ impl Tunnels {
         Registration { tunnels: Arc::clone(self), number }
     }
 
-    /// Has all connections closed that are denied now, and waits until they are; false if some
+    /// Closes all connections that are denied now, and waits until they are closed; false if some
     /// are not by `end`.
     pub(super) fn close_denied(&self, end: Instant) -> bool {
         let mut told = 0;
@@ -60,7 +61,8 @@ impl Tunnels {
                 return false;
             }
             if last > told {
-                // Whoever closes one may wait for somebody who opens another one.
+                // Not under the lock: closing a connection may wait for a thread that registers
+                // another one.
                 drop(open);
                 denied.iter().filter(|(number, _)| *number > told).for_each(|(_, one)| one.close());
                 told = last;
@@ -73,7 +75,7 @@ impl Tunnels {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // A map has no state between two of its operations.
+        // A panic elsewhere leaves the map intact: it has no state between two operations.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +84,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let gone = self.tunnels.lock().all.remove(&self.number);
         self.tunnels.closed.notify_all();
-        // Not under the lock: whatever goes with it may take others.
+        // Not under the lock: dropping the connection may take other locks.
         drop(gone);
     }
 }

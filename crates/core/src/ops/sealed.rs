@@ -22,7 +22,7 @@ pub(crate) struct Sealed<T> {
     labels: Labelled,
 }
 
-/// What may be disclosed as soon as its record is safe.
+/// Content that may be disclosed as soon as its record is durable.
 #[must_use]
 pub(crate) struct Disclosable<T> {
     inner: T,
@@ -195,7 +195,7 @@ impl<'a> SealedChange<'a> {
         Self { inner, facts, seal: Seal::new() }
     }
 
-    /// What the record may say of it.
+    /// Returns the facts that the record may have.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }

@@ -209,7 +209,7 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
             let attempt = asked.join().unwrap();
             assert_eq!(attempt.is_ok(), number != 1);
             if let Ok(attempt) = attempt {
-                // What was approved needs no other answer for an address of it.
+                // The approval of a name covers an address that no rule asks about.
                 attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
             }
         }
@@ -227,8 +227,8 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
     });
 }
 
-/// Whoever owns a name could lead it elsewhere after a person had agreed, and the question did not
-/// say where to.
+/// The owner of a name could lead it elsewhere after an approval, and the question did not name the
+/// address.
 #[test]
 fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
     let house = House::new(SITES);

@@ -1,4 +1,4 @@
-//! What was read closes hosts, before it is disclosed.
+//! Reads of labelled content close hosts, before the content is disclosed.
 
 use std::{sync::mpsc, time::Duration};
 
@@ -105,7 +105,7 @@ fn a_read_waits_until_what_its_label_forbids_is_closed() {
     let first = json!({"data": {"record": label.seq, "path": "data/a.csv"}});
     assert_eq!(fact(&outcome, "whenRead"), first);
     assert_eq!(fact(&house.of("read")[0], "labels"), json!(["data"]));
-    // What is denied later names the read, too; what is exempt goes on.
+    // A later denial names the read, too; exempt hosts stay open.
     let error = house.connect("a.example:443").unwrap_err();
     assert_eq!(error.rule(), Some("closed"));
     assert_eq!(error.reason(), Some("content labelled `data` was read"));
@@ -218,7 +218,7 @@ fn reloads_bring_labels_and_rules() {
     assert!(house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
     house.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
     tunnel.account(1).unwrap();
-    // What was given before is no repetition now that it has a label.
+    // Content that was given before is no repetition now that it has a label.
     assert!(!house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
     drop(tunnel);
     house.handle(&read("data/a.csv")).unwrap();
@@ -305,7 +305,7 @@ fn agents_that_share_a_gate_do_not_share_labels() {
     assert_eq!(house.of("label").len(), 2);
 }
 
-/// What is read in one workspace closes what another one's policy lets open.
+/// Reads in one workspace close hosts that another workspace's policy leaves open.
 #[test]
 fn workspaces_of_a_sandbox_share_labels() {
     let (first, mut second) = (House::with_files(&rules()), House::with_files(FILES));
