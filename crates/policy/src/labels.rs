@@ -1,8 +1,8 @@
-//! `[[labels]]`: what content is called by its path, so that rules of hosts can begin to hold
-//! once it was read (`whenRead`).
+//! Labels of content by its path (`[[labels]]`), so that rules of hosts can apply once it was read
+//! (`whenRead`).
 //!
-//! A label is as strict as a denial: it covers what is beneath a directory that it names, and
-//! holds for every spelling of a name. The paths of all files of a policy unite.
+//! A label is as strict as a denial: it covers everything beneath a directory that it names, and
+//! all forms of a name. The paths of all files of a policy unite.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub type LabelIds = BTreeSet<String>;
 /// The labels of all files of a policy.
 #[derive(Debug, Default)]
 pub struct Labels {
-    /// For each entry of the patterns its label.
+    /// The label of each entry of the patterns.
     entries: Vec<String>,
     patterns: PatternSet,
     paths: BTreeMap<String, BTreeSet<String>>,
@@ -30,7 +30,7 @@ pub struct Labels {
 pub struct Labelled(BTreeMap<String, WorkspacePath>);
 
 impl Labels {
-    /// Those with these ids, patterns, and texts of the patterns.
+    /// Returns the labels with these ids, patterns and texts of the patterns.
     pub(super) fn new<'s>(
         stated: impl Iterator<Item = (&'s str, Vec<Pattern>, &'s [String])>,
     ) -> Self {
@@ -47,17 +47,17 @@ impl Labels {
         labels
     }
 
-    /// True if there are none.
+    /// True if there are no labels.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Their ids, each with its patterns as they are written.
+    /// Returns the ids of the labels, each with its patterns as written.
     pub fn paths(&self) -> &BTreeMap<String, BTreeSet<String>> {
         &self.paths
     }
 
-    /// Those of content at `path`.
+    /// Returns the labels of content at `path`.
     pub fn of(&self, path: &WorkspacePath) -> Labelled {
         let mut found = Labelled::default();
         if self.is_empty() {
@@ -67,7 +67,7 @@ impl Labels {
         let folded = Components::spelled(&spellings.folded, spellings.unfolded.as_deref());
         let others = spellings.others().map(|(text, was)| Components::spelled(text, was));
         for components in std::iter::once(folded).chain(others) {
-            // None is accepted, so that all are tried.
+            // No entry is accepted, so that all of them are tried.
             self.patterns.first(&components, |entry, pattern| {
                 if let Some(id) = self.entries.get(entry as usize)
                     && !found.0.contains_key(id)
@@ -83,31 +83,31 @@ impl Labels {
 }
 
 impl Labelled {
-    /// True if there are none.
+    /// True if there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds those of `other`; of a label that both have the path stays.
+    /// Adds the labels of `other`; a label that both have keeps its path.
     pub fn unite(&mut self, other: Self) {
         for (id, path) in other.0 {
             self.0.entry(id).or_insert(path);
         }
     }
 
-    /// Those that `keep` says yes to.
+    /// Returns the labels for which `keep` returns true.
     #[must_use]
     pub fn filtered(mut self, keep: impl Fn(&str) -> bool) -> Self {
         self.0.retain(|id, _| keep(id));
         self
     }
 
-    /// The ids.
+    /// Returns the ids.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The labels with a path for each.
+    /// Returns the labels, each with a path that has it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &WorkspacePath)> {
         self.0.iter().map(|(id, path)| (id.as_str(), path))
     }

@@ -1,9 +1,9 @@
-//! Which hosts an agent may connect to: `[network]`.
+//! Hosts to which an agent may connect: `[network]`.
 //!
-//! A name is decided before it is looked up, and each address that it has afterwards. A
-//! denial of any file wins; every file that has rules which allow or ask must have one that
-//! covers the host; a question of any file is asked. An address that is not globally routable
-//! is refused unless rules name it ([`special`]).
+//! A name is decided on before it is looked up, and so is each address that it has afterwards. A
+//! denial of any file wins. Every file with rules that allow or ask must have one that covers the
+//! host; if a rule of any file asks, an approval is required. An address that is not globally
+//! routable is refused unless rules name it ([`special`]).
 
 mod pattern;
 mod session;
@@ -22,17 +22,17 @@ use super::{
 };
 use crate::model::{AgentName, Connect, Host};
 
-/// The rule of an address that no rule has to name, or that a rule would have to name.
+/// The id of the built-in rule of addresses that need no rule to name them, or lack one.
 const ADDRESS: &str = "network.address";
 
-/// `[network]` of all files of a policy.
+/// The `[network]` tables of all files of a policy.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     pub(super) mode: Mode,
     pub(super) layers: Vec<Vec<NetworkRule>>,
     pub(super) limits: NetworkLimits,
     pub(super) credentials: BTreeSet<String>,
-    /// Hosts besides, which are rules of a layer where they count.
+    /// Hosts of the session, which are rules of a further layer where they count.
     pub(super) session: SessionHosts,
 }
 
@@ -40,11 +40,11 @@ pub struct Network {
 #[derive(Debug, Clone, Default)]
 pub struct SessionHosts {
     rules: Vec<NetworkRule>,
-    /// Nothing else is allowed, also where the policy allows it.
+    /// True if nothing else is allowed, not even by the policy.
     bound: bool,
 }
 
-/// Bounds on what one session sends and on how many connections it has.
+/// Limits of one session: bytes that it sends, and connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkLimits {
     /// Bytes that one session sends to one host.
@@ -53,39 +53,40 @@ pub struct NetworkLimits {
     pub connections: Option<Limit>,
 }
 
-/// One of `[[network.rules]]`.
+/// A rule of `[[network.rules]]`.
 #[derive(Debug, Clone)]
 pub struct NetworkRule {
     pub(super) id: String,
     pub(super) layer: usize,
     pub(super) line: u64,
-    /// What it does.
+    /// The effect.
     pub effect: Effect,
-    /// The hosts that it is about.
+    /// The hosts that the rule is about.
     pub hosts: Vec<HostPattern>,
-    /// Hosts that it is not about, whatever `hosts` says.
+    /// Hosts that the rule is not about, even if `hosts` has them.
     pub except: Vec<HostPattern>,
-    /// The ports that it is about; all of them without.
+    /// The ports that the rule is about; `None` for all.
     pub ports: Option<Vec<u16>>,
-    /// The agents that it is about.
+    /// The agents that the rule is about.
     pub agents: Agents,
-    /// Labels: it holds once content of one of them was read, or always if there are none.
+    /// Labels: the rule applies once content with one of them was read, or always if there are
+    /// none.
     pub when_read: LabelIds,
-    /// Why it is there.
+    /// The operator's reason for the rule.
     pub reason: Option<String>,
 }
 
 impl SessionHosts {
-    /// None yet, and with `bound` all that the session may reach.
+    /// Returns no hosts yet; with `bound` the session may reach only those that are added.
     pub fn new(bound: bool) -> Self {
         Self { rules: Vec::new(), bound }
     }
 
-    /// Adds the rule `id`, which lets connect to one port of hosts.
+    /// Adds the rule `id`, which allows connections to one port of hosts.
     pub fn add(&mut self, id: String, hosts: HostPattern, port: u16) {
         self.rules.push(NetworkRule {
             id,
-            // No file of the policy has it.
+            // No file of the policy has the rule.
             layer: usize::MAX,
             line: 0,
             effect: Effect::Allow,
@@ -100,38 +101,38 @@ impl SessionHosts {
 }
 
 impl Network {
-    /// Whether any connection may be allowed: without, nothing needs to be offered to an agent.
+    /// True if any connection may be allowed; otherwise an agent needs no proxy.
     pub fn may_allow(&self) -> bool {
         self.mode == Mode::Observe || self.rules().any(NetworkRule::grants)
     }
 
-    /// Whether a host that nothing allows or denies is denied, or only recorded.
+    /// Returns the mode: a host that no rule allows or denies is denied, or only recorded.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Bounds on what one session does.
+    /// Returns the limits of one session.
     pub fn limits(&self) -> &NetworkLimits {
         &self.limits
     }
 
-    /// The ids of the operator's credentials that programs may use: those that every file names which
-    /// names any.
+    /// Returns the ids of the operator's credentials that programs may use: those that every file
+    /// names of the files that name any.
     pub fn credentials(&self) -> &BTreeSet<String> {
         &self.credentials
     }
 
-    /// The rules of all files, those of the policy's own first.
+    /// Returns the rules of all files, those of the policy's own file first.
     pub fn rules(&self) -> impl Iterator<Item = &NetworkRule> {
         self.layers.iter().flatten()
     }
 
-    /// How many files have rules that allow or ask, all of which must cover a host.
+    /// Returns the number of files with rules that allow or ask, all of which must cover a host.
     pub fn bounding_files(&self) -> usize {
         self.grants().count()
     }
 
-    /// The rules of each file that allow or ask, of the files that have any.
+    /// Returns the rules that allow or ask, by file, of the files that have any.
     fn grants(&self) -> impl Iterator<Item = impl Iterator<Item = &NetworkRule>> {
         self.layers
             .iter()
@@ -141,19 +142,19 @@ impl Network {
 }
 
 impl NetworkRule {
-    /// The id, by which decisions name the rule.
+    /// Returns the id, by which decisions name the rule.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether the rule permits anything, if need be after a person agreed. A question that
-    /// is asked once something was read permits nothing.
+    /// True if the rule allows anything, possibly after an approval. A rule that asks only once
+    /// something was read allows nothing.
     pub fn grants(&self) -> bool {
         self.effect != Effect::Deny && self.when_read.is_empty()
     }
 
-    /// Whether the rule is about this agent and connection, whatever its host's address is and
-    /// whatever was read.
+    /// True if the rule is about this agent and connection, whatever the address of its host and
+    /// the labels that were read.
     pub fn is_about(&self, agent: &AgentName, connect: &Connect) -> bool {
         self.is_about_port(agent, connect.port)
             && !self.except.iter().any(|pattern| pattern.holds(&connect.host))
@@ -164,36 +165,36 @@ impl NetworkRule {
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port)) && self.agents.hold(agent)
     }
 
-    /// True if the rule holds once content with the labels `read` was read.
+    /// True if the rule applies once content with the labels `read` was read.
     pub fn holds_after(&self, read: &LabelIds) -> bool {
         self.when_read.is_empty() || !self.when_read.is_disjoint(read)
     }
 
-    /// Whether one of its hosts is `host`.
+    /// True if one of the rule's hosts is `host`.
     pub fn holds_host(&self, host: &Host) -> bool {
         self.hosts.iter().any(|pattern| pattern.holds(host))
     }
 
-    /// Whether one of its networks has the address.
+    /// True if one of the rule's networks contains the address.
     pub fn holds_address(&self, address: IpAddr) -> bool {
         let holds = |pattern: &HostPattern| pattern.holds_address(address);
         self.hosts.iter().any(holds) && !self.except.iter().any(holds)
     }
 
-    /// Whether it names the address: a network that is no larger than one for private use.
+    /// True if the rule names the address, by a network that is no larger than one for private use.
     pub fn names_address(&self, address: IpAddr) -> bool {
         self.hosts.iter().any(|pattern| pattern.names_address(address))
     }
 }
 
 impl Policy {
-    /// The rules of hosts.
+    /// Returns the rules of hosts.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// Decides on a connection before the name is looked up, where content with the labels
-    /// `read` was read. Where an address was asked for it is decided, too.
+    /// Decides on a connection before the name is looked up, where content with the labels `read`
+    /// was read. If the host is an address, this decides on the address, too.
     pub fn evaluate_connect(
         &self,
         agent: &AgentName,
@@ -214,9 +215,9 @@ impl Policy {
         }
     }
 
-    /// Decides on an address of the host. Says nothing about its name: both
-    /// [`evaluate_connect`](Self::evaluate_connect) and this must allow. `is_own`: the machine
-    /// that the gateway is on has the address.
+    /// Decides on an address of the host, not on its name: both
+    /// [`evaluate_connect`](Self::evaluate_connect) and this must allow. `is_own` says that the
+    /// gateway's machine has the address.
     pub fn evaluate_address(
         &self,
         agent: &AgentName,
@@ -286,7 +287,7 @@ impl Policy {
         self.network.rules().find(|rule| rule.effect == effect && about(rule))
     }
 
-    /// Whether the files that the policy extends let its own file allow the host.
+    /// True if the files that the policy extends allow the host, so that its own file may.
     pub fn may_connect_above(&self, agent: &AgentName, connect: &Connect) -> bool {
         let covers = |rule: &NetworkRule| {
             rule.grants() && rule.is_about(agent, connect) && rule.holds_host(&connect.host)
@@ -296,13 +297,13 @@ impl Policy {
         bounding.all(|rules| rules.iter().any(covers))
     }
 
-    /// The place of a rule in a policy file.
+    /// Returns the place of a rule in a policy file; `None` for a rule of no file.
     pub fn place_of(&self, rule: &NetworkRule) -> Option<Place> {
         let file = self.layers.get(rule.layer).map(Layer::file)?.to_owned();
         Some(Place { file, line: rule.line })
     }
 
-    /// The rule that decided, if it is one of hosts.
+    /// Returns the rule that decided, if it is a rule of hosts.
     pub fn network_rule(&self, decision: &Decision) -> Option<&NetworkRule> {
         self.network.rules().find(|rule| rule.id == decision.rule)
     }

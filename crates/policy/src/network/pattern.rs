@@ -1,4 +1,4 @@
-//! What a rule calls hosts: `example.com`, `*.example.com`, `10.0.0.0/8`, `*`.
+//! Patterns of hosts in rules: `example.com`, `*.example.com`, `10.0.0.0/8`, `*`.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -8,15 +8,15 @@ use ipnet::IpNet;
 use super::special;
 use crate::model::{Host, HostError, HostName};
 
-/// The shortest prefix of a network that names addresses: as long as that of the largest
-/// ones for private use, 10.0.0.0/8 and fc00::/7.
+/// The shortest prefix of a network that names addresses: that of the largest networks for private
+/// use, 10.0.0.0/8 and fc00::/7.
 const NAMING_IPV4: u8 = 8;
 const NAMING_IPV6: u8 = 7;
 
-/// Hosts of a rule.
+/// A pattern of hosts in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
-    /// `*`: all names, and all addresses.
+    /// `*`: all names and all addresses.
     Any,
     /// `*.NAME`: all names beneath it, at any depth.
     Beneath(HostName),
@@ -29,13 +29,13 @@ pub enum HostPattern {
 /// The reason why a text is no pattern of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostPatternError {
-    /// It is no host.
+    /// The text is no host.
     #[error("{0}")]
     Host(#[from] HostError),
     /// A `*` stands elsewhere than in front of a name.
     #[error("a `*` stands alone or in front of a name, as in `*.example.com`")]
     Wildcard,
-    /// It is no network.
+    /// The text is no network.
     #[error("a network is an address, a slash and the bits of its prefix, as in `10.0.0.0/8`")]
     Network,
     /// The address of a network has bits beyond its prefix.
@@ -50,7 +50,7 @@ impl HostPattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// Whatever is none.
+    /// When the text is no pattern.
     pub fn parse(text: &str) -> Result<Self, HostPatternError> {
         if text == "*" {
             return Ok(Self::Any);
@@ -75,7 +75,7 @@ impl HostPattern {
         })
     }
 
-    /// Whether the pattern has the host.
+    /// True if the pattern matches the host.
     pub fn holds(&self, host: &Host) -> bool {
         match (self, host) {
             (Self::Any, _) => true,
@@ -87,12 +87,12 @@ impl HostPattern {
         }
     }
 
-    /// Whether the pattern is a network with the address.
+    /// True if the pattern is a network that contains the address.
     pub fn holds_address(&self, address: IpAddr) -> bool {
         matches!(self, Self::Network(network) if network.contains(&address))
     }
 
-    /// Whether the pattern is a network with the address that is small enough to name it.
+    /// True if the pattern is a network that contains the address and is small enough to name it.
     pub(super) fn names_address(&self, address: IpAddr) -> bool {
         let is_small = |network: &IpNet| match network {
             IpNet::V4(network) => network.prefix_len() >= NAMING_IPV4,
@@ -101,7 +101,7 @@ impl HostPattern {
         matches!(self, Self::Network(network) if is_small(network) && network.contains(&address))
     }
 
-    /// The kind of the addresses that the pattern names and that are not globally routable.
+    /// Returns the kind of the addresses that the pattern names, if they are not globally routable.
     pub fn special(&self) -> Option<&'static str> {
         match self {
             Self::Network(network) if self.names_address(network.addr()) => {
@@ -111,7 +111,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether every host of `other` is one of this pattern's.
+    /// True if the pattern matches every host that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,

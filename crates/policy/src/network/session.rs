@@ -1,13 +1,14 @@
 //! Hosts that the operator gives one session besides its policy.
 //!
-//! A policy decides: its denials win, and where it has rules that allow or ask, they stay all that is
-//! allowed. So such hosts open something only where a policy is silent about hosts.
+//! The policy has precedence: its denials win, and where it has rules that allow or ask, only hosts
+//! that they cover are allowed. So these hosts open something only where the policy has no such
+//! rules.
 
 use super::{Effect, HostPattern, NetworkRule, Policy, SessionHosts};
 use crate::model::AgentName;
 
 impl Policy {
-    /// Gives the hosts to the session that the policy is for. Only once: they stay.
+    /// Gives the hosts to the session that the policy is for. Call it once: the hosts stay.
     pub fn give_hosts(&mut self, hosts: SessionHosts) {
         let is_silent = !self.network.rules().any(NetworkRule::grants);
         if !hosts.rules.is_empty() && (hosts.bound || is_silent) {
@@ -16,12 +17,12 @@ impl Policy {
         self.network.session = hosts;
     }
 
-    /// Gives the hosts of the policy that was in force before.
+    /// Takes the hosts over from the policy that was in force before.
     pub fn keep_hosts(&mut self, old: &Self) {
         self.give_hosts(old.network.session.clone());
     }
 
-    /// The hosts of the session that the policy does not let `agent` reach, or not all of them.
+    /// Returns the session's hosts that the policy does not let `agent` reach, or not all of them.
     pub fn withheld_hosts(&self, agent: &AgentName) -> impl Iterator<Item = &NetworkRule> {
         self.network.session.rules.iter().filter(|given| {
             let ports = given.ports.iter().flatten();
@@ -31,7 +32,7 @@ impl Policy {
         })
     }
 
-    /// True where every host of a pattern is allowed, at least by its name.
+    /// True if every host of a pattern is allowed, at least by its name.
     fn lets_through(&self, agent: &AgentName, hosts: &HostPattern, port: u16) -> bool {
         let covers = |rule: &NetworkRule| {
             rule.is_about_port(agent, port) && rule.hosts.iter().any(|own| own.covers(hosts))

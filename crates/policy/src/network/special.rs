@@ -1,14 +1,14 @@
 //! Addresses that are not globally routable: those of the special-purpose registries of IANA,
 //! and those by which clouds give out credentials.
 //!
-//! Whatever is listed leads to this machine or its surroundings, or through a translation or
-//! tunnel whose far end nobody decided on.
+//! Each of them leads to this machine or its surroundings, or through a translation or tunnel whose
+//! far end was not decided on.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-/// Networks of IPv4.
+/// IPv4 networks that are not globally routable, each with its kind.
 const IPV4: [(Ipv4Net, &str); 17] = [
     (v4([0, 0, 0, 0], 8), "of this network"),
     (v4([10, 0, 0, 0], 8), "private"),
@@ -29,7 +29,8 @@ const IPV4: [(Ipv4Net, &str); 17] = [
     (v4([240, 0, 0, 0], 4), "reserved"),
 ];
 
-/// Networks of IPv6. What is in none of them is unicast only within 2000::/3.
+/// IPv6 networks that are not globally routable, each with its kind. Of the other addresses only
+/// those in 2000::/3 are global unicast.
 const IPV6: [(Ipv6Net, &str); 15] = [
     (v6([0, 0, 0, 0, 0, 0, 0, 0], 128), "unspecified"),
     (v6([0, 0, 0, 0, 0, 0, 0, 1], 128), "a loopback address"),
@@ -48,7 +49,7 @@ const IPV6: [(Ipv6Net, &str); 15] = [
     (v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), "a multicast address"),
 ];
 
-/// All that is assigned for global unicast.
+/// The network that is assigned for global unicast.
 const GLOBAL_IPV6: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
 const fn v4([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
@@ -59,7 +60,7 @@ const fn v6([a, b, c, d, e, f, g, h]: [u16; 8], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
 }
 
-/// The kind of an address that is not globally routable, as in "the address is KIND".
+/// Returns the kind of an address that is not globally routable, as in "the address is KIND".
 pub(super) fn kind(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => {

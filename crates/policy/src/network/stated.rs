@@ -1,4 +1,4 @@
-//! What one policy file says in `[network]`.
+//! The `[network]` table of one policy file.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{
     said::{Said, least},
 };
 
-/// One file's `[network]`; the rules are apart, for they do not merge.
+/// The `[network]` table of one file. Its rules are stored apart, because they do not merge.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatedNetwork {
     pub(crate) mode: Option<Mode>,
@@ -20,13 +20,13 @@ pub(crate) struct StatedNetwork {
 }
 
 impl StatedNetwork {
-    /// The same as said by the `layer`th file of a policy.
+    /// Returns the table with places in the `layer`th file of a policy.
     pub(crate) fn in_layer(self, layer: usize) -> Self {
         let set = |said: Option<Said<u64>>| said.map(|said| said.in_layer(layer));
         Self { bytes_out: set(self.bytes_out), connections: set(self.connections), ..self }
     }
 
-    /// The smaller limits of both, and the credentials that both name.
+    /// Merges the tables: the smaller limits of both, and the credentials that both name.
     pub(crate) fn and(self, extended: Self) -> Self {
         Self {
             mode: self.mode,
@@ -39,7 +39,7 @@ impl StatedNetwork {
         }
     }
 
-    /// The network as it is enforced; `file` names the file of a layer.
+    /// Returns the network as it is enforced; `file` names the file of a layer.
     pub(crate) fn complete(
         self,
         layers: Vec<Vec<NetworkRule>>,

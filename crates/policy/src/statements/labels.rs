@@ -1,4 +1,4 @@
-//! `[[labels]]`, and where labels are named.
+//! The reader of `[[labels]]`, and of the keys that name labels.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -15,26 +15,26 @@ use crate::{
     pattern::{Comparison, Pattern},
 };
 
-/// One of `[[labels]]`.
+/// A label of `[[labels]]`.
 #[derive(Debug, Clone)]
 pub(crate) struct StatedLabel {
     pub(crate) id: String,
-    /// Place of the id.
+    /// The place of the id.
     span: Range<usize>,
     globs: Vec<StatedPattern>,
-    /// The same as texts.
+    /// The patterns as texts.
     paths: Vec<String>,
 }
 
 impl StatedLabel {
-    /// The id, the patterns, and their texts.
+    /// Returns the id, the patterns, and their texts.
     pub(crate) fn parts(&self) -> (&str, Vec<Pattern>, &[String]) {
         let patterns = self.globs.iter().flat_map(|glob| &glob.alternatives).cloned().collect();
         (&self.id, patterns, &self.paths)
     }
 }
 
-/// Most labels in one file.
+/// The maximum of labels in one file.
 const MAX_LABELS: usize = 1000;
 
 /// The key that names labels.
@@ -83,13 +83,13 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The labels that a table names.
+/// Returns the labels that a table names.
 pub(super) fn when_read(table: &DeTable<'_>) -> LabelIds {
     let ids = elements(table, WHEN_READ).filter_map(|value| value.get_ref().as_str());
     ids.map(str::to_owned).collect()
 }
 
-/// The labels that rules of hosts and tests name, with their places.
+/// Returns the labels that rules of hosts and tests name, with their places.
 pub(super) fn named(root: &DeTable<'_>) -> Vec<(String, Range<usize>)> {
     let rules = sub(root, "network").into_iter().flat_map(|network| elements(network, "rules"));
     let tables =
