@@ -92,11 +92,11 @@ pub(crate) struct Connection {
     pub(crate) connect: Connect,
     /// The labels of content that its session had been shown, by the labels of then.
     pub(crate) read: LabelIds,
-    /// What was decided; denied is also what was let through only because the policy observed.
+    /// The effect; `deny` also if the connection was allowed only because the policy observed.
     pub(crate) effect: String,
     /// The rule that decided.
     pub(crate) rule: String,
-    /// Whether the name was enough for that: no address, limit or answer.
+    /// True if the name alone decided: no address, limit or approval.
     pub(crate) is_by_name: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn read_connections(
         let Ok(agent) = agent.parse() else { continue };
         let has_fact = |name| draft.facts.as_ref().is_some_and(|facts| facts.contains_key(name));
         let effect = draft.decision.as_deref().unwrap_or_default();
-        // What follows an answer was counted when that was asked for.
+        // A connection with an approval was counted when that was asked for.
         if has_fact("approval") {
             continue;
         }
@@ -157,7 +157,7 @@ fn is_connection(op: Option<&str>) -> bool {
     op == Some(OperationKind::Connect.as_str())
 }
 
-/// Whether a rule is a limit's, of the network or of all requests.
+/// True if a rule is a limit's, of the network or of all requests.
 fn is_limit(rule: Option<&str>) -> bool {
     ["limits.", "mount.", "network.limits."]
         .into_iter()

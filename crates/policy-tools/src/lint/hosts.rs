@@ -79,7 +79,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
             let is_observing = subject.policy.network().mode() == Mode::Observe;
             partly_denied(rule, &all, is_observing, found);
         }
-        // What holds at times neither hides another rule nor is hidden by one.
+        // A rule that applies only at times neither hides another rule nor is hidden by one.
         if !rule.is_conditional {
             useless(rule, &all, found);
         }
