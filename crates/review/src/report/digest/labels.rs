@@ -1,4 +1,4 @@
-//! How often labelled content was read, and what was changed by whoever carried its label.
+//! Counts of reads of labelled content, and of changes by carriers of its label.
 
 use portcullis_audit::RecordView;
 use serde_json::Value;
