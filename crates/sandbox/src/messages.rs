@@ -136,7 +136,7 @@ pub(super) enum News {
         mount: Option<Result<(), NoMount>>,
         /// True if it has a proxy.
         proxy: bool,
-        /// How many further sockets listen in it.
+        /// The number of further sockets that listen in it.
         listeners: usize,
     },
     /// The sandbox was tested. If the agent has a pseudo-terminal, its outer end is attached.

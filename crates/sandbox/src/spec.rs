@@ -138,7 +138,7 @@ pub struct Cell {
 pub struct Listener {
     /// Its port.
     pub port: u16,
-    /// What programs find in their environment where there is one.
+    /// The environment variables that programs get where there is such a socket.
     pub environment: BTreeMap<OsString, OsString>,
 }
 
