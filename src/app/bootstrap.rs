@@ -220,7 +220,7 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// What is read by way of either of the two counts as read in one sandbox.
+    /// Makes content that is read by way of either of the two count as read in one sandbox.
     pub(crate) fn share_labels(&mut self, other: &Self) {
         self.gateway.share_labels(&other.gateway);
     }

@@ -23,11 +23,11 @@ use crate::app::output::colours_on_stderr;
 /// Number of daily files that are retained.
 const FILES: usize = 7;
 
-/// How much is logged.
+/// The options of logging.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// How much to log to files in the state directory: error, warn, info,
-    /// debug, trace, or a filter such as `portcullis=debug`
+    /// The level of the logs in the state directory: error, warn, info, debug, trace, or a filter
+    /// such as `portcullis=debug`
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "PORTCULLIS_LOG")]
     pub(crate) log: String,
 }

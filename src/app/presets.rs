@@ -27,14 +27,14 @@ const EMBEDDED: [&str; 7] = [
     include_str!("../../presets/qwen-code.toml"),
 ];
 
-/// What an agent needs.
+/// A preset: the needs of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Preset {
-    /// What it is called on the command line; also the agent's name in policy and log, where no
-    /// other one was given.
+    /// The name on the command line; also the agent's name in policy and log, where no other one
+    /// was given.
     pub(crate) name: String,
-    /// What people call it.
+    /// The name for people.
     pub(crate) title: String,
     /// File names of its programs: a command that begins with one is this agent's.
     #[serde(default)]

@@ -47,7 +47,7 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
 /// # Errors
 /// When the question fails.
 pub(super) fn choose(question: &str) -> Result<Option<char>, Failure> {
-    // What was typed before the question was shown is no answer to it.
+    // Keys that were typed before the question was shown are no answer to it.
     let _ = tcflush(io::stdin(), QueueSelector::IFlush);
     loop {
         errln!("  y: yes, s: for the session, n: no, l: later");

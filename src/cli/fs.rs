@@ -136,7 +136,7 @@ enum Command {
         portcullis fs rm -r build")]
     #[command(visible_alias = "remove")]
     Rm {
-        /// What goes; of a link the link itself
+        /// The entry to remove; of a link the link itself
         path: String,
         /// Remove a directory and everything in it
         #[arg(short, long)]

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What the log says.
+/// The summary of the log.
 #[derive(Debug)]
 struct LogSummary {
     records: u64,

@@ -78,7 +78,7 @@ pub struct Credential {
     pub to: Connect,
     /// The header that has the key.
     pub header: String,
-    /// What stands before the key in the header.
+    /// The text in front of the key in the header.
     pub prefix: String,
     /// Where the key is.
     pub from: KeySource,
@@ -86,7 +86,7 @@ pub struct Credential {
     pub env: String,
     /// The variable in which they find where to.
     pub base_url: String,
-    /// What that URL ends with.
+    /// The path with which that URL ends.
     pub base_path: String,
     /// The methods that are passed on.
     pub methods: Vec<String>,

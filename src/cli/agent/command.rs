@@ -51,7 +51,7 @@ const TIMED_OUT: u8 = 124;
 /// The default name of the agent.
 const AGENT: &str = "exec";
 
-/// What becomes of the summary.
+/// The options of the summary.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ReportOptions {
     /// Write the summary to this file, as one JSON object, and not to standard error; it lies

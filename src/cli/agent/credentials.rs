@@ -52,7 +52,7 @@ pub(super) struct InUse {
     port: u16,
 }
 
-/// What a credential's process is told.
+/// The order that starts a credential's process.
 #[derive(Serialize, Deserialize)]
 struct CredentialStart {
     credential: CredentialOrder,
@@ -157,7 +157,7 @@ impl InUse {
         Listener { port: self.port, environment: BTreeMap::from(environment) }
     }
 
-    /// What the gateway process has to know of it.
+    /// Returns the route of the credential, for the gateway process.
     pub(super) fn route(&self) -> CredentialRoute {
         let Credential { id, to, .. } = &self.credential;
         let (id, host) = (id.clone(), to.host.to_string());
@@ -255,7 +255,7 @@ pub(super) fn run(parent: u32) -> Result<(), Failure> {
     let (order, descriptors) = egress::begin(parent, confine)?;
     let descriptors = <[OwnedFd; 3]>::try_from(descriptors);
     let [gateway, listener, key] = descriptors.map_err(|_| Failure::new(WRONG))?;
-    // What was read before the process was confined could be in a core file.
+    // The key is read only in a confined process: before that it could get into a core file.
     let mut text = CredentialKey::new(String::new());
     io::PipeReader::from(key)
         .take(MAX_KEY)

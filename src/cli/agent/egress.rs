@@ -37,11 +37,11 @@ const CONNECTOR_COMMAND: &str = "connector-process";
 /// The longest time that each may take to start, and to start again, which stops all else.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often one of them is started again, both together.
+/// The maximum of restarts of both processes together.
 const MAX_RESTARTS: usize = 3;
-/// The pause before that.
+/// The pause before a restart.
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
-/// How often the files of the resolver are looked at.
+/// The interval at which the files of the resolver are checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Orders that the connector carries out at once.
 const CONNECTOR_LINKS: usize = 16;
@@ -49,7 +49,7 @@ const CONNECTOR_LINKS: usize = 16;
 /// The two processes of a sandbox; they are killed when this is dropped.
 #[derive(Debug)]
 pub(in crate::cli) struct Egress {
-    /// What programs connect to, while there is or will be an egress process.
+    /// The socket to which programs connect, while there is or will be an egress process.
     listener: Option<OwnedFd>,
     proxy: Option<Running>,
     connector: Option<Running>,
@@ -58,7 +58,7 @@ pub(in crate::cli) struct Egress {
     /// Those that are to be started again, and when.
     due: Vec<(EgressRole, Instant)>,
     restarts: usize,
-    /// What the connector may read.
+    /// The files that the connector may read.
     resolver: ResolverFiles,
     next_look: Instant,
 }
@@ -121,7 +121,7 @@ impl Egress {
         Ok(links)
     }
 
-    /// What to wait for: readable once a process has ended.
+    /// Returns the descriptors to wait for: readable once a process has ended.
     pub(super) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.proxy.iter().chain(&self.connector).map(|running| running.end.as_fd())
     }
@@ -235,7 +235,7 @@ fn start(
     let end = pid.ok_or(rustix::io::Errno::SRCH);
     let end = end.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).or_fail(&doing)?;
     if role == EgressRole::Proxy {
-        // Who parses what an agent sends has no descriptors to hand on.
+        // A process that parses what an agent sends may pass no descriptors on.
         links.iter().try_for_each(refuse_descriptors).or_fail(&doing)?;
     }
     Ok((Running { process, end }, links))
@@ -251,7 +251,7 @@ pub(super) fn start_credential(
     let descriptors = [&[theirs.as_fd()], descriptors].concat();
     let process = spawn(credentials::COMMAND, DOING, order, &descriptors, START_TIMEOUT)?;
     let link = OwnedFd::from(link);
-    // Who parses what an agent and a server send has no descriptors to hand on.
+    // A process that parses what an agent and a server send may pass no descriptors on.
     refuse_descriptors(&link).or_fail(DOING)?;
     Ok((process, link))
 }

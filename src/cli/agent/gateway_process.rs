@@ -179,7 +179,7 @@ struct Serving<'a> {
     shared: &'a [SharedPolicy],
     /// The location of the agent's MCP clients.
     place: mcp::Place,
-    /// What serves the sandbox's proxy, if it has one.
+    /// The service of the sandbox's proxy, if it has one.
     egress: Option<&'a Egress>,
     /// The editor's user, of whom the proxy has something asked.
     user: &'a Arc<EditorUser>,

@@ -34,8 +34,8 @@ pub(in crate::cli) struct SandboxOptions {
     pub(in crate::cli) common: Common,
     #[command(flatten)]
     pub(in crate::cli) logging: logging::Options,
-    /// What this agent needs: its installation to read, variables, hosts. One of
-    /// `portcullis agents`, or a file of that form with a `/` in its name
+    /// The agent's preset: its installation to read, variables, hosts. One of `portcullis agents`,
+    /// or a file of that form with a `/` in its name
     #[arg(long, value_name = "NAME|FILE")]
     preset: Option<String>,
     /// A directory or file that the agent may read and execute, besides the

@@ -33,7 +33,7 @@ pub(super) struct Orders<'a> {
     /// The agent's input, which is closed when the gateway must stop; `None` for a
     /// command, which gets the signals itself.
     pub(super) agent_in: Option<Closable>,
-    /// What serves the sandbox's proxy, if it has one.
+    /// The service of the sandbox's proxy, if it has one.
     pub(super) egress: Option<&'a Egress>,
 }
 

@@ -76,8 +76,8 @@ pub(crate) struct Agent {
     pub(crate) entrance: Option<Entrance>,
     /// True if commands can be started.
     pub(crate) commands: bool,
-    /// How many of the descriptors are ends of the egress process and of the connector; none
-    /// where its programs have no proxy.
+    /// The number of descriptors that are ends of the egress process and of the connector; 0 where
+    /// the programs have no proxy.
     pub(crate) egress: usize,
     /// The credentials that they use; the ends of their processes come behind those.
     pub(crate) credentials: Vec<CredentialRoute>,
@@ -148,7 +148,7 @@ pub(crate) enum Order {
     Egress {
         /// Which one.
         role: EgressRole,
-        /// Whether there is another one.
+        /// True if another process takes its place.
         is_restarted: bool,
     },
 }

@@ -33,7 +33,7 @@ pub(super) struct Args {
     log: Whole,
     #[command(flatten)]
     select: Select,
-    /// What to write
+    /// The format to write
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Format,
     /// The file to write, instead of the standard output

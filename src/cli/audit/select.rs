@@ -251,7 +251,7 @@ pub(super) fn say_nothing_matched(log: &Log, filter: &Filter) {
     if filter.agents.is_empty() {
         return;
     }
-    // What cannot be read was reported already.
+    // A log that cannot be read was reported already.
     let Ok(known) = Stats::of(log, &Filter::default(), &[Field::Agent]) else { return };
     let known: Vec<_> =
         known.groups.iter().filter_map(|group| group.values.first()?.as_deref()).collect();

@@ -28,7 +28,7 @@ const MAX_RECORDS: usize = 6;
 /// The blanks before a row that continues a line of a preview.
 const CONTINUED: usize = 20;
 
-/// How an undo goes about it.
+/// The options of an undo.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
     /// Do it without asking; needed where there is no terminal, and with --json

@@ -31,16 +31,16 @@ const MANY: u64 = 1 << 50;
 /// Programs that need not be there, of which one mostly is.
 const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin/sh"];
 
-/// What the test found.
+/// The checks that result from the test.
 pub(super) struct Found {
     pub(super) check: Check,
-    /// Whether a cell could have a mount.
+    /// The possibility of a mount.
     pub(super) mount: Check,
-    /// What limits the programs of a cell.
+    /// The limits on the sandbox's programs; `None` if there was no sandbox.
     pub(super) limits: Option<Check>,
     /// The possibility of a proxy.
     pub(super) proxy: Check,
-    /// Whether a full cell could be made.
+    /// True if a sandbox with full enforcement could be made.
     pub(super) full: bool,
 }
 
@@ -96,7 +96,7 @@ fn cell(ground: &Ground<'_>, home: &Path) -> Result<Cell, Failure> {
     Ok(cell)
 }
 
-/// Whether a cell could have a mount. Nobody serves it, so it ends with the cell.
+/// Checks that a sandbox could have a mount. No process serves it, so it ends with the sandbox.
 fn judge_mount(built: Result<BuiltCell, LaunchError>) -> Check {
     const NAME: &str = "mount";
     let works = "without it an agent reaches the workspace by its editor and over MCP alone";
@@ -116,7 +116,7 @@ fn judge_mount(built: Result<BuiltCell, LaunchError>) -> Check {
     }
 }
 
-/// What limits what the agent's programs take.
+/// Checks which limits on the agent's programs are enforced.
 fn judge_limits(limits: &EnforcedLimits) -> Check {
     const NAME: &str = "limits";
     let by = |limit: Option<EnforcedLimit>| limit.map(|limit| limit.by);
@@ -182,8 +182,8 @@ fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     }
 }
 
-/// What was found, and whether the agent's MCP client could reach the gate. The cell is
-/// gone when this returns.
+/// Starts a sandbox; returns its report, and an error if the agent's MCP client could not reach the
+/// gateway. The sandbox has ended when this returns.
 fn launch(cell: &Cell) -> Result<(Report, Result<(), String>), LaunchError> {
     let pending = cell.launch()?;
     let mcp = pending

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{app::output::styled, model::Escaped};
 
-/// How a check ended.
+/// The status of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     /// As it should be.
@@ -35,7 +35,7 @@ impl Status {
     }
 }
 
-/// What was looked at, what was found, what that means and what to do.
+/// A check: its name, the result, its meaning, and advice.
 #[derive(Debug, Clone)]
 pub(super) struct Check {
     name: &'static str,

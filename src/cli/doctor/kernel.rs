@@ -1,4 +1,4 @@
-//! What the kernel offers, tried out: Landlock, openat2, namespaces, seccomp.
+//! Checks of the kernel's features, which are tried out: Landlock, openat2, namespaces, seccomp.
 
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
@@ -15,8 +15,7 @@ use crate::{
     sandbox::{landlock_flaws, namespace_advice},
 };
 
-/// What each Landlock ABI gives here: its number, the kernel it came with, and
-/// what it is used for.
+/// The Landlock ABIs: the number, the kernel that it came with, and the use that is made of it.
 const ABIS: [(u32, &str, &str); 10] = [
     (1, "5.13", "files open only where rules allow"),
     (2, "5.19", "files move between directories"),

@@ -1,4 +1,4 @@
-//! What can only be tried by a process that is thrown away afterwards.
+//! Probes of the kernel that need a process that is thrown away afterwards.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -9,7 +9,7 @@ use crate::sandbox::{landlock_abi, namespaces, system_call_filter};
 /// The hidden word on the command line that makes this process a probe.
 const COMMAND: &str = "doctor-probe";
 
-/// What is tried.
+/// The kernel feature that is tried.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Probe {
     /// Restrict files.

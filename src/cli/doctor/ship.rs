@@ -14,7 +14,7 @@ use crate::{
 /// many seconds as a rule.
 const USUAL: u64 = 120;
 
-/// What each target has.
+/// Checks how far the copies of the log at the targets are behind.
 pub(super) fn copies(state: &Path, targets: &[Target]) -> Check {
     let lags = lag(state, targets);
     let late = |lag: &Lag| lag.error.is_some() || lag.seconds.is_some_and(|s| s > USUAL);

@@ -90,8 +90,8 @@ fn parts(path: &Path) -> Result<(), String> {
     state_directory::vault(path).map(drop).map_err(|failure| failure.message().to_owned())
 }
 
-/// What keeps every start from trusting the directory or the configuration, if an agent
-/// could have chosen them.
+/// Returns a failure if an agent could have chosen the directory or the configuration: no start
+/// would trust them.
 pub(super) fn trusted(workspace: &Path, state: &Path, config: Option<&Path>) -> Option<Check> {
     // A configuration that cannot be used has a check of its own.
     let _usable = (Operator::load(config).ok()?, Audit::load(config).ok()?);
@@ -100,7 +100,7 @@ pub(super) fn trusted(workspace: &Path, state: &Path, config: Option<&Path>) -> 
     Some(Check::new("trusted paths", Status::Failed, failure.message(), means))
 }
 
-/// What keeps every gate from using the directory, if it is another workspace's.
+/// Returns a failure if the directory is another workspace's: no gateway would use it.
 pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
     let state = state_directory::look(path).ok().flatten()?;
     let failure = state_owner::check(&state, path, root, None).err()?;
@@ -109,8 +109,8 @@ pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
     Some(check.help(failure.advice().unwrap_or_default()))
 }
 
-/// What keeps a signed policy from coming into force with this directory, if
-/// anything does: one that was in force is newer.
+/// Returns a failure if a signed policy cannot come into force with this directory: a newer one, or
+/// another one of its version, was in force.
 pub(super) fn newest(path: &Path, loaded: &LoadedPolicy) -> Option<Check> {
     let there = loaded.signed_by.is_some() && operator_files::exists(path);
     let (_, state) = there.then(|| state_directory::open(path).ok()).flatten()?;
@@ -156,7 +156,7 @@ pub(super) fn space(path: &Path) -> Check {
     }
 }
 
-/// Whether backups share their blocks with what they are copies of.
+/// Checks that backups can share their blocks with the files of which they are copies.
 pub(super) fn reflink(path: &Path) -> Check {
     const NAME: &str = "reflink";
     let above = existing(path);
@@ -301,8 +301,8 @@ fn lock_soon(lock: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// How many gates are alive: those that hold their lifetime's lock. Asked only
-/// while the log is locked, when none begins its life.
+/// Returns the number of gateways that are alive: those that hold the lock of their lifetime.
+/// Called only while the log is locked, so that none starts meanwhile.
 fn gates(state: &Path) -> io::Result<usize> {
     let entries = match operator_files::read_dir(state.join("gates")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),

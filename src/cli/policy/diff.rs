@@ -20,10 +20,10 @@ use crate::{
 
 /// Show what becomes allowed or denied when a policy takes the place of another
 ///
-/// Both policies are asked about every entry of the workspace, about an example
-/// of every pattern in them and, with `--log`, about every recorded request.
-/// What becomes readable comes first. Content is not looked at, but the settings
-/// for content are compared. A policy that observes is asked what it would deny.
+/// Both policies are asked about every entry of the workspace, about an example of every pattern in
+/// them and, with `--log`, about every recorded request. Changes that make something readable come
+/// first. Content is not looked at, but the settings for content are compared. A policy that
+/// observes is asked what it would deny.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy diff old.toml new.toml\n  \

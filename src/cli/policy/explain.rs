@@ -26,11 +26,10 @@ use crate::{
 
 /// Explain a decision: every stage with its verdict, and the deciding rule
 ///
-/// What is at the path in the workspace is taken into account, for a directory that is
-/// removed or renamed all that is in it; content is not read, and nothing is changed or
-/// recorded. `--record` explains what the log
-/// says of a request, and `--who` shows everything in the workspace that an agent
-/// can read, list, write or remove.
+/// The decision takes into account what is at the path in the workspace, and for a directory that
+/// is removed or renamed everything in it. Content is not read, and nothing is changed or recorded.
+/// `--record` explains what the log says of a request, and `--who` shows everything in the
+/// workspace that an agent can read, list, write or remove.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy explain read .env\n  \
@@ -64,8 +63,8 @@ pub(super) struct Args {
     /// Show all that this agent can do in the workspace
     #[arg(long, value_name = "AGENT", conflicts_with_all = ["operation", "path"])]
     who: Option<AgentName>,
-    /// What it can do: read (by `grep` alone, too), grep, list, stat, glob, watch, write, append,
-    /// edit, mkdir, remove or rename
+    /// The operation to list paths for: read (by `grep` alone, too), grep, list, stat, glob, watch,
+    /// write, append, edit, mkdir, remove or rename
     #[arg(long, value_name = "OPERATION", default_value = "write", requires = "who")]
     can: who::Can,
     /// Print one JSON object
