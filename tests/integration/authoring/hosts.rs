@@ -310,7 +310,7 @@ fn a_replay_decides_connections_again_by_their_names() {
     });
     let found = world.run(&["policy", "replay", "other.toml", "--json"]).ok().json();
     let counts = (&found["requests"], &found["same"], &found["changed"]);
-    // What was denied for an address or a limit is denied by name now.
+    // Connections that were denied for an address or a limit are denied by name now.
     assert_eq!(counts, (&json!(6), &json!(3), &json!(3)), "{found}");
     let changes = found["changes"].as_array().unwrap().iter();
     let changes: Vec<_> =

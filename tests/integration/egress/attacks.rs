@@ -13,7 +13,7 @@ fn no_way_leads_round_the_proxy() {
     let net = Net::new(server.port, "");
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let ports = [server.port, udp.local_addr().unwrap().port().into()].map(|port| port.to_string());
-    // Whoever starts it has a connection open, which is not the agent's.
+    // The process that starts it has a connection open, which is not the agent's.
     let [tcp, udp_port] = [&ports[0], &ports[1]];
     let inner = net.command(&[], &["/usr/bin/python3", "client.py", "around", tcp, udp_port]);
     let open = r#"exec 9<>"/dev/tcp/127.0.0.1/$0" && exec "$@""#;

@@ -46,7 +46,7 @@ impl Upstream {
         self.directory.path().join("ca.pem")
     }
 
-    /// What came, oldest first.
+    /// Returns the requests that came, oldest first.
     fn seen(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -304,7 +304,7 @@ fn a_reply_with_the_key_is_cut_off() {
     }
 }
 
-/// What the kernel tells of a process, by the file of `/proc`.
+/// Returns what the kernel reports of a process, by the file of `/proc`.
 fn told(process: u32, file: &str) -> String {
     let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()

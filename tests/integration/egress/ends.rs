@@ -226,7 +226,7 @@ fn a_log_that_cannot_be_written_lets_nothing_out() {
     let output = child.wait_with_output().unwrap();
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let said = (&found["ended"], &found["then"], &found["at last"]);
-    // What is open went on for ever.
+    // Open connections went on for ever.
     assert_eq!(said, (&json!(false), &json!(503), &json!(true)), "{output:?}");
     let intents = net.connects().into_iter().filter(|record| record["kind"] == "intent").count();
     assert_eq!(server.seen().len(), intents);

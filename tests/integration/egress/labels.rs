@@ -1,4 +1,4 @@
-//! What was read closes hosts, before it is disclosed.
+//! Reads of labelled content close hosts, before the content is disclosed.
 
 use std::path::Path;
 
@@ -37,13 +37,13 @@ impl Labelled {
         self.net.world.file("order.json", order.to_string());
     }
 
-    /// What the client reports of reading a file while tunnels are open.
+    /// Returns the client's report of reading a file while tunnels are open.
     fn labels(&self, order: &Value) -> Value {
         self.order(order);
         self.net.client("labels", &[self.server.port])
     }
 
-    /// Whether what was sent after the read has come to the host.
+    /// True if bytes that were sent after the read have come to the host.
     fn was_stolen(&self) -> bool {
         self.server.seen().iter().any(|seen| seen.contains("stolen"))
     }
@@ -173,7 +173,7 @@ fn a_log_that_cannot_be_written_discloses_nothing_with_a_label() {
     assert!(!String::from_utf8_lossy(&output.stdout).contains("alice"), "{output:?}");
 }
 
-/// What the agent is shown by ACP and MCP closes what its programs have open.
+/// Content that the agent is shown by ACP and MCP closes connections that its programs have open.
 #[test]
 fn reads_and_searches_by_acp_and_mcp_count_for_the_sandbox() {
     let agent =
@@ -221,7 +221,7 @@ fn reads_and_searches_by_acp_and_mcp_count_for_the_sandbox() {
     }
 }
 
-/// What the agent says that came of an order.
+/// Returns the result of an order, as the agent reports it.
 fn said(client: &mut Client, session: &str, order: &Value) -> Value {
     assert_eq!(client.prompt(session, &order.to_string()).stop_reason, "end_turn");
     let mut updates = client.updates.iter().rev();

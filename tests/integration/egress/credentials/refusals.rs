@@ -1,4 +1,4 @@
-//! What is not passed on with a key, and which keys no program is started with.
+//! Requests that are not passed on with a key, and keys with which no program is started.
 
 use super::*;
 
@@ -140,7 +140,7 @@ fn a_policy_uses_no_credential_that_what_it_extends_does_not_name() {
     }
 }
 
-/// What was opened with it ends, too.
+/// Connections that were opened with the credential end, too.
 #[test]
 fn a_policy_that_is_reloaded_takes_a_credential_away() {
     let keyed = Keyed::new("h1");

@@ -5,7 +5,7 @@ use crate::egress::credentials::certify;
 
 const KEY: &str = "sk-ant-api03-4bT9xQ2mVw7LpZ0rKc5NyHd8GfSa1JeU";
 
-/// What an agent with a credential may do besides what `default` says.
+/// The permissions of an agent with a credential, besides those of `default`.
 const POLICY: &str = "schema = 1\nname = \"keyed\"\nextends = [\"default\"]\n\
     [network]\ncredentials = [\"model\"]\n\
     [[network.rules]]\nid = \"model\"\neffect = \"allow\"\nhosts = [\"127.0.0.1\"]\nports = [PORT]\n";

@@ -149,7 +149,7 @@ pub(super) fn opencode(who: As) -> Agent {
     });
     // Its package has the program in the place of this one only after an install script.
     let programs = more(who).join("opencode-linux-x64/bin");
-    // What models there are it asks a host that the tests do not reach.
+    // It would ask a host that the tests do not reach for its list of models.
     let offline = ["--agent-env", "OPENCODE_DISABLE_MODELS_FETCH=1"];
     Agent {
         options: offline.map(str::to_owned).to_vec(),
