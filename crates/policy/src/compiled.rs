@@ -218,7 +218,7 @@ impl Policy {
         &self.settings
     }
 
-    /// What content is called by its path.
+    /// Returns the labels of content by its path.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }

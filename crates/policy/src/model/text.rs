@@ -39,7 +39,7 @@ impl Quoted<'_> {
     /// True if the text could pass for more than itself: white space, separators, quotes, nothing, or the
     /// sign for nothing.
     fn is_ambiguous(&self) -> bool {
-        // What is escaped separates nothing.
+        // Characters that are escaped separate nothing.
         let is_blank = |c: char| c.is_whitespace() && !is_hidden_character(c);
         let separates = |c: char| is_blank(c) || matches!(c, '"' | '`' | '=' | ',');
         matches!(self.0, "" | "-") || self.0.contains(separates)
