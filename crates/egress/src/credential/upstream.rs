@@ -200,7 +200,7 @@ struct Live {
     cut: Cutoff,
 }
 
-/// Cuts a connection off on demand; once all clones are dropped, the connection is closed.
+/// The means to cut a connection off; once all clones are dropped, the connection is closed.
 #[derive(Clone)]
 pub(super) struct Cutoff(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
 
