@@ -164,7 +164,7 @@ impl Open {
         self.requests.set(Some(self.requests.get().unwrap_or(0) + 1));
     }
 
-    /// Has the gateway process count bytes for the server, and waits until they may be sent.
+    /// Asks the gateway process to count bytes for the server, and waits until they may be sent.
     pub(crate) async fn sending(&self, bytes: usize) {
         let bytes = bytes as u64;
         let asked = FromProxy::Sending { id: self.id, bytes };

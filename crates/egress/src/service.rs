@@ -356,7 +356,7 @@ impl Proxy {
     }
 
     fn close(&self) {
-        // One that is closed already is what is wanted.
+        // The link may be closed already.
         let _ = shutdown(&self.link, Shutdown::Both);
     }
 

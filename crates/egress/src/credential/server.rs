@@ -77,7 +77,7 @@ async fn serve(listener: &TcpListener, link: &Link, server: &Rc<Server>) -> io::
         }
     };
     let ended = async { while connections.join_next().await.is_some() {} };
-    // Programs that are still connected lose only replies that nobody waits for.
+    // Connections that are still open are dropped with the process.
     let _ = timeout(STOP_TIMEOUT, ended).await;
     followed
 }
