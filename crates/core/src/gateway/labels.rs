@@ -62,7 +62,7 @@ impl Carrier {
     /// the lifetime in whose log it is.
     ///
     /// # Errors
-    /// Those of `record`: nothing is added then.
+    /// The errors of `record`: nothing is added then.
     pub(super) fn add<E>(
         &self,
         labels: &Labelled,

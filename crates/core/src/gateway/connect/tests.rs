@@ -213,7 +213,7 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
                 attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
             }
         }
-        // For the rest of the session nobody is asked about this host.
+        // For the rest of the session no approval of this host is needed.
         house.open("ask.example:443", "1.1.1.1").unwrap();
         // The rule names the address, so that it may be one, after an answer.
         let attempt = house.connect("www.example.com:443").unwrap();
@@ -288,7 +288,7 @@ fn a_connection_that_another_policy_denies_is_ended() {
     assert_eq!(house.records().pop().unwrap().draft.result.as_deref(), Some("denied"));
 }
 
-/// It went on, as if the answer that nobody gave had been yes.
+/// It went on, as if it had been approved.
 #[test]
 fn a_connection_about_which_another_policy_asks_is_ended() {
     let house = House::new(SITES);
@@ -325,7 +325,7 @@ fn every_intent_has_an_outcome_however_its_gateway_ends() {
     assert_eq!(fact(&recovered, "host"), json!("a.example.com"));
 }
 
-/// An agent's own key at an allowed host is how data gets to somebody else's account.
+/// An agent's own key at an allowed host would send data to another party's account.
 #[test]
 fn a_host_with_a_credential_is_reached_with_that_alone_and_as_long_as_the_policy_names_it() {
     let named = |ids: &str| format!("[network]\ncredentials = [{ids}]\n{SITES}");

@@ -190,7 +190,7 @@ fn after_a_read_a_person_is_asked_about_a_new_connection() {
         assert_eq!((rule, reason), ("person", Some("content labelled `data` was read")));
         ticket.answer(Answer::Once, "a test").unwrap();
         let tunnel = asked.join().unwrap().unwrap();
-        // Another label, or another read, closes nothing to which somebody said yes.
+        // Another label, or another read, closes no connection that was approved.
         gateway.handle(&mount(), &read("data/b.csv"), Client::default()).unwrap();
         tunnel.account(1).unwrap();
     });
@@ -278,7 +278,7 @@ fn fact_if_any(record: &AuditRecord, name: &str) -> Value {
     record.draft.facts.as_ref().and_then(|facts| facts.get(name).cloned()).unwrap_or_default()
 }
 
-/// The sessions of a sandbox carry together, agents that share a gate each for itself.
+/// The sessions of a sandbox carry labels together, agents that share a gateway each for itself.
 #[test]
 fn agents_that_share_a_gate_do_not_share_labels() {
     let mut house = House::with_files(&rules());
