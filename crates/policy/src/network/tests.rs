@@ -223,7 +223,7 @@ fn a_rule_with_labels_holds_once_one_of_them_was_read() {
     assert_eq!(said(&["data"], "a.example:443", at), (deny, "closed".to_owned()));
     assert_eq!(said(&["data"], "a.example:443", Some("10.1.1.1")).0, allow);
     assert_eq!(said(&["data"], "10.1.1.1:443", None).0, allow);
-    // A question with labels lets nobody connect who may not.
+    // A rule that asks with labels allows no connection that is denied without it.
     assert_eq!(said(&["keys"], "unknown.example:80", None).0, deny);
     let reason = after(&policy, &["data", "keys"], "model.example:443", None).reason;
     assert_eq!(reason.unwrap(), "content labelled `data`, `keys` was read");
