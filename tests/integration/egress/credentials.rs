@@ -46,7 +46,7 @@ impl Upstream {
         self.directory.path().join("ca.pem")
     }
 
-    /// Returns the requests that came, oldest first.
+    /// Returns what the server logged: requests and their ends, oldest first.
     fn seen(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
