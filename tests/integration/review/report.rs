@@ -242,7 +242,7 @@ fn balanced(page: &str) {
     for piece in page.split('<').skip(1) {
         let tag = piece.split('>').next().unwrap();
         let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
-        if matches!(name, "!doctype" | "meta" | "br") || tag.ends_with('/') {
+        if matches!(name, "!doctype" | "meta" | "br" | "wbr") || tag.ends_with('/') {
             continue;
         }
         if tag.starts_with('/') {
