@@ -342,12 +342,14 @@ fn every_lint_finds_something() {
     policy_file(&world, "history.toml", "schema = 1\n[git]\nhistory = \"allow\"\n");
     let hosts = "schema = 1\n[[network.rules]]\nid = \"hosts\"\neffect = \"allow\"\n\
         hosts = [\"*.com\", \"*.github.io\", \"127.0.0.1\"]\nports = [443]\n\
-        [[network.rules]]\nid = \"part\"\neffect = \"deny\"\nhosts = [\"paste.com\"]\n\
         [[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nhosts = [\"*\"]\nwhenRead = [\"data\"]\n\
         [[labels]]\nid = \"data\"\npaths = [\"data/**\"]\n\
         [[labels]]\nid = \"idle\"\npaths = [\"idle/**\"]\n";
     policy_file(&world, "hosts.toml", hosts);
-    files.extend(["bounded.toml", "history.toml", "hosts.toml"]);
+    let part = "schema = 1\n[[network.rules]]\nid = \"all\"\neffect = \"allow\"\nhosts = [\"*\"]\n\
+        ports = [443]\n[[network.rules]]\nid = \"part\"\neffect = \"deny\"\nhosts = [\"paste.example\"]\n";
+    policy_file(&world, "part.toml", part);
+    files.extend(["bounded.toml", "history.toml", "hosts.toml", "part.toml"]);
     let list = found(&world, &files);
     let mut ids: BTreeSet<_> =
         list.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect();
