@@ -188,6 +188,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("tests.host", "The host of `connect`: a name or an address."),
     ("tests.port", "The port of `connect`."),
     ("tests.address", "An address that the host has, to be decided on as well."),
+    ("tests.whenRead", "Labels of content that was read before the connection."),
     ("tests.agent", "Who asks. Default: \"agent\"."),
     ("tests.expect", "What must be decided."),
     ("tests.expect.effect", "What is decided."),
