@@ -81,7 +81,7 @@ fn an_agent_that_no_record_is_of_is_named() {
         let none = world.run(&["audit", command, "--agent", "alise-bot"]).ok();
         assert!(none.stderr.contains("did you mean `alice-bot`?"), "{none:?}");
     }
-    let newest = world.run(&["audit", "session", "last", "--json"]).ok();
+    let newest = world.run(&["audit", "session", "last"]).ok();
     assert!(newest.text().contains("alice-bot"), "{newest:?}");
 }
 
