@@ -1,6 +1,11 @@
 //! The default build says of each thing that it leaves out which build has it.
 
 #![cfg(not(feature = "full"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests may panic, and make files of their own"
+)]
 
 use std::{fs, path::Path, process::Command};
 
