@@ -9,43 +9,39 @@ use hyper::http::{
     request::{Builder, Parts},
 };
 use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
 
 use super::{CredentialOrder, query};
 
-/// Headers that concern one connection or the framing of a body, or that are written anew.
-const NOT_PASSED: [HeaderName; 16] = [
-    header::ACCEPT_ENCODING,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::EXPECT,
-    header::HOST,
+/// Headers that concern one connection or the framing of a body, or that are written anew, by their
+/// [letters](query::letters).
+const NOT_PASSED: [&str; 16] = [
+    "acceptencoding",
+    "connection",
+    "contentlength",
+    "expect",
+    "forwarded",
+    "host",
     // A key could be read in ranges, none of which contains all of it.
-    header::IF_RANGE,
-    header::RANGE,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::FORWARDED,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
+    "ifrange",
+    "keepalive",
+    "proxyauthenticate",
+    "proxyauthorization",
+    "proxyconnection",
+    "range",
+    "te",
+    "trailer",
+    "transferencoding",
+    "upgrade",
 ];
 
+/// Beginnings of headers by which a server could take another method, path or host than those that
+/// were checked.
+const OVERRIDES: [&str; 5] = ["xforwarded", "xhttpmethod", "xmethod", "xoriginal", "xrewrite"];
+
 /// Parts of header names that servers take for credentials.
-const CREDENTIAL_WORDS: [&str; 10] = [
-    "api-key",
-    "apikey",
-    "auth",
-    "cookie",
-    "credential",
-    "password",
-    "secret",
-    "signature",
-    "token",
-    "x-amz-",
-];
+const CREDENTIAL_WORDS: [&str; 9] =
+    ["apikey", "auth", "cookie", "credential", "password", "secret", "signature", "token", "xamz"];
 
 /// Tokens of `Connection` that are admitted: they concern no header that is passed on.
 const CONNECTION_TOKENS: [&str; 3] = ["close", "keep-alive", "te"];
@@ -83,7 +79,8 @@ impl Filter {
     /// Returns the filter of a credential; `None` if its header, a method or the key is malformed.
     pub(super) fn new(order: &CredentialOrder, key: &str) -> Option<Self> {
         let CredentialOrder { host, port, header, prefix, phantom, methods, paths, .. } = order;
-        let mut value = HeaderValue::from_str(&format!("{prefix}{key}")).ok()?;
+        let value = Zeroizing::new(format!("{prefix}{key}"));
+        let mut value = HeaderValue::from_str(&value).ok()?;
         value.set_sensitive(true);
         let bare = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         let authority = if *port == 443 { bare } else { format!("{bare}:{port}") };
@@ -121,13 +118,24 @@ impl Filter {
         }
         let mut onward = HeaderMap::new();
         for (name, value) in headers {
-            if !NOT_PASSED.contains(name) && !is_credential(name) && *name != self.header {
+            if self.is_passed(name.as_str()) {
                 onward.append(name, value.clone());
             }
         }
         onward.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         onward.insert(&self.header, self.value.clone());
         Ok(Admitted { method: method.clone(), target, headers: onward })
+    }
+
+    /// True if a header is passed on as it came.
+    fn is_passed(&self, name: &str) -> bool {
+        let letters = query::letters(name);
+        // Servers that take `_` for `-` would find a header that was taken out or set.
+        !name.contains('_')
+            && letters != query::letters(self.header.as_str())
+            && !NOT_PASSED.contains(&&*letters)
+            && !OVERRIDES.iter().any(|begin| letters.starts_with(begin))
+            && !CREDENTIAL_WORDS.iter().any(|word| letters.contains(word))
     }
 
     fn check_phantom(&self, headers: &HeaderMap) -> Result<(), Inadmissible> {
@@ -162,12 +170,10 @@ impl Filter {
         if !query.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(malformed("the query has characters that no URL has"));
         }
-        match query::credential(query) {
-            Some(_) => {
-                Err(malformed("the query has a parameter that servers take for a credential"))
-            }
-            None => Ok(format!("{path}?{query}")),
+        if query::has_credential(query) {
+            return Err(malformed("the query has a parameter that servers take for a credential"));
         }
+        Ok(format!("{path}?{query}"))
     }
 }
 
@@ -202,10 +208,6 @@ fn check_connection(headers: &HeaderMap) -> Result<(), Inadmissible> {
         }
     }
     Ok(())
-}
-
-fn is_credential(name: &HeaderName) -> bool {
-    CREDENTIAL_WORDS.iter().any(|word| name.as_str().contains(word))
 }
 
 #[cfg(test)]
@@ -272,6 +274,41 @@ mod tests {
             (http1.uri().to_string(), &http1.headers()["host"]),
             ("/v1/messages".to_owned(), &HeaderValue::from_static("api.example:8443"))
         );
+    }
+
+    #[test]
+    fn a_header_is_taken_out_however_its_name_is_written() {
+        let taken = [
+            "x_api_key",
+            "x-api_key",
+            "X-ApiKey",
+            "x.api.key",
+            "x-api-key-",
+            "Api_Key",
+            "x-auth.token",
+            "se-cret",
+            "accept_encoding",
+            "content_length",
+            "transfer.encoding",
+            "x-http-method-override",
+            "x-method-override",
+            "x-original-url",
+            "x-rewrite-url",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "forwarded",
+            "anything_else",
+        ];
+        let request = |name: &str| post("/v1/messages").header(name, "mine");
+        for name in taken {
+            let headers = admitted(request(name)).unwrap().headers;
+            let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+            assert_eq!(names, ["accept-encoding", "x-api-key"], "{name}");
+            assert_eq!(headers["x-api-key"], "the-real-key");
+        }
+        for name in ["anthropic-version", "x-stainless-os", "user-agent", "traceparent"] {
+            assert!(admitted(request(name)).unwrap().headers.contains_key(name), "{name}");
+        }
     }
 
     #[test]
