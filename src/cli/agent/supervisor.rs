@@ -235,9 +235,11 @@ impl Supervisor {
     }
 
     fn wait(&mut self) -> Result<(), Failure> {
+        // Nothing is looked at while the session ends: a time that has come would not let this wait.
+        let is_running = self.step == Step::Running && self.agent_code.is_none();
         let looks = self.watches.iter().filter_map(PolicyWatch::next_look);
         let looks = looks.chain(self.egress.as_ref().map(Egress::next_look));
-        let look = looks.min().filter(|_| self.step == Step::Running);
+        let look = looks.min().filter(|_| is_running);
         let limit = [self.deadline, look].into_iter().flatten().min().map(|then| {
             let left = then.saturating_duration_since(Instant::now());
             Timespec {
@@ -250,7 +252,7 @@ impl Supervisor {
             signals.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).to_vec();
         let ends = self.agent.ends().map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN));
         waiting.extend(ends);
-        if self.step == Step::Running && self.agent_code.is_none() {
+        if is_running {
             let ends = self.egress.iter().flat_map(Egress::ends);
             waiting.extend(ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
         }
