@@ -12,6 +12,7 @@
 //! Each credential of the operator's has a process of its own ([`run_credential`]), in builds with
 //! TLS.
 
+mod accept;
 mod answer;
 mod attempts;
 mod body;

@@ -16,10 +16,10 @@ use tokio::{
 };
 
 use crate::{
-    answer::Refusal,
     head::Authority,
     messages::{End, FromProxy, Id, MAX_HOST, Reason, ToProxy, beginning},
     packet,
+    refused::Refused,
 };
 
 /// The link with the gateway process.
@@ -37,7 +37,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 enum Reply {
     Opened(OwnedFd),
-    Refused(Refusal),
+    Refused(Refused),
     Counted,
 }
 
@@ -53,7 +53,7 @@ impl Link {
     pub(crate) async fn connect(
         self: &Rc<Self>,
         to: &Authority,
-    ) -> Result<(Open, oneshot::Receiver<Reason>), Refusal> {
+    ) -> Result<(Open, oneshot::Receiver<Reason>), Refused> {
         let id = self.next.get();
         self.next.set(id + 1);
         // A host that is too long is cut to fit into a packet, and stays too long.
@@ -62,14 +62,14 @@ impl Link {
             Some(Reply::Opened(socket)) => {
                 let (close, closing) = oneshot::channel();
                 self.open.borrow_mut().insert(id, close);
-                let server = TcpStream::from_std(socket.into()).map_err(|_| Refusal::gone())?;
+                let server = TcpStream::from_std(socket.into()).map_err(|_| Refused::gone())?;
                 let link = Rc::clone(self);
                 let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
                 let requests = Cell::new(None);
                 Ok((Open { link, id, server, bytes_in, bytes_out, requests }, closing))
             }
-            Some(Reply::Refused(refusal)) => Err(refusal),
-            Some(Reply::Counted) | None => Err(Refusal::gone()),
+            Some(Reply::Refused(refused)) => Err(refused),
+            Some(Reply::Counted) | None => Err(Refused::gone()),
         }
     }
 
@@ -106,9 +106,7 @@ impl Link {
                     let socket = socket.ok_or(io::ErrorKind::InvalidData)?;
                     self.reply(id, Reply::Opened(socket));
                 }
-                ToProxy::Refused { id, status, phrase, text } => {
-                    self.reply(id, Reply::Refused(Refusal { status, phrase, text }));
-                }
+                ToProxy::Refused { id, refused } => self.reply(id, Reply::Refused(refused)),
                 ToProxy::Counted { id } => self.reply(id, Reply::Counted),
                 ToProxy::Close { id } => {
                     if let Some(close) = self.open.borrow_mut().remove(&id) {

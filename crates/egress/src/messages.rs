@@ -5,11 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 use portcullis_core::EndReason;
 use serde::{Deserialize, Serialize};
 
+use crate::refused::Refused;
+
 /// A connection's number, which the egress process chooses.
 pub(crate) type Id = u64;
 
 /// The longest host, in bytes: that of a name in DNS (RFC 1035, 2.3.4).
 pub(crate) const MAX_HOST: usize = 255;
+
+/// The longest text about an end or a refusal, in bytes: a packet has room for it, also where each
+/// of its characters is escaped.
+pub(crate) const MAX_DETAIL: usize = 1000;
 
 /// Returns the beginning of a text: `most` bytes, or a few less so that no character is cut.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
@@ -46,7 +52,7 @@ pub(crate) enum FromProxy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reason {
     pub(crate) end: End,
-    /// A text about the end; may be empty.
+    /// A text about the end; may be empty, and has [`MAX_DETAIL`] bytes at most.
     pub(crate) detail: String,
 }
 
@@ -81,8 +87,8 @@ impl From<End> for EndReason {
 }
 
 impl Reason {
-    pub(crate) fn new(end: End, detail: impl Into<String>) -> Self {
-        Self { end, detail: detail.into() }
+    pub(crate) fn new(end: End, detail: impl AsRef<str>) -> Self {
+        Self { end, detail: beginning(detail.as_ref(), MAX_DETAIL).to_owned() }
     }
 }
 
@@ -92,15 +98,7 @@ pub(crate) enum ToProxy {
     /// The connection is open; its socket is attached.
     Opened { id: Id },
     /// No connection is opened.
-    Refused {
-        id: Id,
-        /// The status of the reply.
-        status: u16,
-        /// Its reason phrase.
-        phrase: String,
-        /// Its body.
-        text: String,
-    },
+    Refused { id: Id, refused: Refused },
     /// The bytes are counted, and may be sent.
     Counted { id: Id },
     /// An open connection must be closed at once: it may not go on.
@@ -135,4 +133,19 @@ pub(crate) struct Candidate {
     pub(crate) address: IpAddr,
     /// True if this machine has the address.
     pub(crate) is_own: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_detail_is_cut_between_characters() {
+        let text = |before: usize| format!("{}{}", "a".repeat(before), "é".repeat(MAX_DETAIL));
+        for before in 0..3 {
+            let Reason { detail, .. } = Reason::new(End::Refused, text(before));
+            assert!(text(before).starts_with(&detail));
+            assert!((MAX_DETAIL - 1..=MAX_DETAIL).contains(&detail.len()), "{}", detail.len());
+        }
+    }
 }

@@ -4,20 +4,16 @@ use std::{io, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use portcullis_policy::model::Host;
 use rustix::process::{Resource, getrlimit};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    runtime, select,
-    sync::oneshot,
-    task::{JoinSet, LocalSet},
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpStream, select, sync::oneshot, time::timeout};
 
 use crate::{
-    answer::{ACCESS_DENIED, ESTABLISHED, Refusal, close_with},
+    accept,
+    answer::{ACCESS_DENIED, ESTABLISHED, close_with},
     first_bytes::{self, Cut, CutOff, First},
     head::{self, Authority, Request, Wanted},
     link::{Link, Open},
     messages::{End, Reason},
+    refused::Refused,
     stream::{self, Scratch},
     tunnel::{Copying, NO_END},
 };
@@ -26,10 +22,6 @@ use crate::{
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of a program's first bytes in a tunnel.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
-/// The timeout for closing connections at the end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pause after an error that other connections cause, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The maximum of connections at once, where there are descriptors for so many.
 const MAX_CONNECTIONS: usize = 4096;
 /// The descriptors of a connection: the program's and the server's.
@@ -43,47 +35,16 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// # Errors
 /// When a system call fails.
 pub fn run_proxy(listener: OwnedFd, gateway: OwnedFd) -> io::Result<()> {
-    let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = std::net::TcpListener::from(listener);
-    listener.set_nonblocking(true)?;
-    LocalSet::new().block_on(&runtime, async {
-        let listener = TcpListener::from_std(listener)?;
-        let proxy = Rc::new(Proxy { link: Rc::new(Link::new(gateway)?), scratch: Scratch::new() });
-        serve(&listener, proxy).await
-    })
-}
-
-async fn serve(listener: &TcpListener, proxy: Rc<Proxy>) -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
     let max_connections =
         MAX_CONNECTIONS.min(limit.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS);
-    let mut connections = JoinSet::new();
-    let link = Rc::clone(&proxy.link);
-    let followed = {
-        let mut followed = std::pin::pin!(link.follow());
-        loop {
-            select! {
-                followed = &mut followed => break followed,
-                Some(_) = connections.join_next() => {}
-                accepted = listener.accept() => match accepted {
-                    Ok((client, _)) if connections.len() < max_connections => {
-                        connections.spawn_local(Rc::clone(&proxy).connection(client));
-                    }
-                    Ok((client, _)) => {
-                        // A reply that does not fit into the socket's buffer is lost.
-                        let _ = client.try_write(&Refusal::full().bytes());
-                    }
-                    Err(_) => sleep(ACCEPT_PAUSE).await,
-                },
-            }
-        }
-    };
-    let ended = async { while connections.join_next().await.is_some() {} };
-    // Connections that are still open are dropped with the process.
-    let _ = timeout(STOP_TIMEOUT, ended).await;
-    followed
+    accept::run(listener, gateway, max_connections, |link| {
+        let proxy = Rc::new(Proxy { link, scratch: Scratch::new() });
+        Ok(move |client| Rc::clone(&proxy).connection(client))
+    })
 }
 
+/// What the connections of programs share.
 struct Proxy {
     link: Rc<Link>,
     scratch: Scratch,
@@ -92,19 +53,17 @@ struct Proxy {
 impl Proxy {
     async fn connection(self: Rc<Self>, client: TcpStream) {
         let _entered = self.scratch.enter();
-        // This fails only if the peer is gone, which is noticed below.
-        let _ = client.set_nodelay(true);
-        if let Err(refusal) = self.converse(&client).await {
-            close_with(&client, &refusal.bytes(), &self.scratch).await;
+        if let Err(refused) = self.converse(&client).await {
+            close_with(&client, &refused.bytes(), &self.scratch).await;
         }
     }
 
     /// Serves one connection; a program that is gone gets no reply.
-    async fn converse(&self, client: &TcpStream) -> Result<(), Refusal> {
+    async fn converse(&self, client: &TcpStream) -> Result<(), Refused> {
         let mut received = Vec::new();
         let parsed = self.read_until(client, &mut received, head::to_proxy);
-        let parsed = timeout(HEAD_TIMEOUT, parsed).await.map_err(|_| Refusal::slow())?;
-        let Some((wanted, length)) = parsed.map_err(Refusal::malformed)? else { return Ok(()) };
+        let parsed = timeout(HEAD_TIMEOUT, parsed).await.map_err(|_| Refused::slow())?;
+        let Some((wanted, length)) = parsed.map_err(Refused::malformed)? else { return Ok(()) };
         received.drain(..length.min(received.len()));
         match wanted {
             Wanted::Tunnel(to) => {
@@ -149,12 +108,10 @@ impl Proxy {
                 let end = if cut.why == Cut::Slow { End::Timeout } else { End::Refused };
                 // The server has got none of these bytes.
                 open.ended(Reason::new(end, cut.to_string())).await;
-                let refusal = Refusal {
-                    status: 403,
-                    phrase: "Forbidden".to_owned(),
-                    text: format!("portcullis: {cut}\n"),
+                let last = match cut.why.is_tls() {
+                    true => ACCESS_DENIED.to_vec(),
+                    false => Refused::new(403, "Forbidden", cut).bytes(),
                 };
-                let last = if cut.why.is_tls() { ACCESS_DENIED.to_vec() } else { refusal.bytes() };
                 return close_with(client, &last, &self.scratch).await;
             }
         };

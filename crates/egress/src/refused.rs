@@ -1,11 +1,20 @@
-//! The gateway process's refusals of connections, with the texts that programs get.
+//! Refusals of requests and connections, as programs get them.
 
 use portcullis_core::{Error, ErrorKind};
 use portcullis_policy::model::Connect;
+use serde::{Deserialize, Serialize};
 
-use crate::dialer::DialError;
+use crate::{
+    dialer::DialError,
+    head::Wrong,
+    messages::{MAX_DETAIL, beginning},
+};
 
-/// A refusal of a connection: status, reason phrase and body of the reply.
+/// The longest reason phrase, in bytes.
+const MAX_PHRASE: usize = 200;
+
+/// A refusal of a request or a connection: status, reason phrase and body of the reply.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Refused {
     pub(crate) status: u16,
     pub(crate) phrase: String,
@@ -13,8 +22,36 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    fn new(status: u16, phrase: impl Into<String>, text: impl std::fmt::Display) -> Self {
-        Self { status, phrase: phrase.into(), text: format!("portcullis: {text}\n") }
+    pub(crate) fn new(status: u16, phrase: impl AsRef<str>, text: impl std::fmt::Display) -> Self {
+        let phrase = beginning(phrase.as_ref(), MAX_PHRASE).to_owned();
+        let text = format!("portcullis: {text}");
+        Self { status, phrase, text: format!("{}\n", beginning(&text, MAX_DETAIL)) }
+    }
+
+    /// The refusal of a malformed request.
+    pub(crate) fn malformed(why: Wrong) -> Self {
+        Self::new(400, "Bad Request", why)
+    }
+
+    /// The refusal of a request that did not come in time.
+    pub(crate) fn slow() -> Self {
+        Self::new(408, "Request Timeout", "the request did not come in time")
+    }
+
+    /// The refusal of a connection above the maximum.
+    pub(crate) fn full() -> Self {
+        Self::new(503, "Too many connections", "there are too many connections at once")
+    }
+
+    /// The refusal of a request when the gateway process is gone.
+    pub(crate) fn gone() -> Self {
+        Self::new(503, "Gateway is gone", "the gateway is gone")
+    }
+
+    /// The refusal of a request whose server cannot be used.
+    #[cfg(feature = "tls")]
+    pub(crate) fn unusable(why: &str) -> Self {
+        Self::new(502, "Bad Gateway", why)
     }
 
     /// Returns the refusal for an error of the gateway, such as a denial.
@@ -48,8 +85,21 @@ impl Refused {
         }
     }
 
+    /// The refusal of a connection above the maximum that is opened at once.
     pub(crate) fn busy() -> Self {
         let text = "too many connections are being opened at once";
         Self::new(503, "Too many connections", text)
+    }
+
+    /// Returns the reply in HTTP/1.1.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let Self { status, phrase, text } = self;
+        let phrase: String = phrase.chars().filter(|c| matches!(c, ' '..='~')).collect();
+        let length = text.len();
+        format!(
+            "HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{text}"
+        )
+        .into_bytes()
     }
 }

@@ -345,8 +345,7 @@ impl Proxy {
     }
 
     fn refuse(&self, id: Id, refused: Refused) {
-        let Refused { status, phrase, text } = refused;
-        self.send(&ToProxy::Refused { id, status, phrase, text }, None);
+        self.send(&ToProxy::Refused { id, refused }, None);
     }
 
     /// Sends the egress process a message; false if the process is gone, which `serve` notices.

@@ -48,7 +48,6 @@ const CONNECTION_TOKENS: [&str; 3] = ["close", "keep-alive", "te"];
 
 /// The requests that one credential is for, and the headers that they get.
 pub(super) struct Filter {
-    host: String,
     authority: String,
     header: HeaderName,
     /// The value that programs must send in that header: prefix and phantom.
@@ -86,7 +85,6 @@ impl Filter {
         let authority = if *port == 443 { bare } else { format!("{bare}:{port}") };
         let methods = methods.iter().map(|method| method.parse().ok());
         Some(Self {
-            host: host.clone(),
             authority,
             header: header.parse().ok()?,
             expected: format!("{prefix}{phantom}"),
@@ -94,10 +92,6 @@ impl Filter {
             methods: methods.collect::<Option<_>>()?,
             paths: paths.clone(),
         })
-    }
-
-    pub(super) fn host(&self) -> &str {
-        &self.host
     }
 
     /// Checks a request, removes the headers that are not passed on, and puts the key in the

@@ -3,17 +3,19 @@
 //! The search finds the key as it is, in Base64 and in hexadecimal digits. It does not stop a
 //! server that sends another form of the key.
 
+use std::rc::Rc;
+
 use aho_corasick::AhoCorasick;
 use base64::{
     Engine,
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
 use bytes::Bytes;
+use zeroize::Zeroizing;
 
 /// The forms of the key that the search finds.
-#[derive(Clone)]
 pub(super) struct Needles {
-    forms: Vec<Vec<u8>>,
+    forms: Zeroizing<Vec<Vec<u8>>>,
     automaton: AhoCorasick,
     longest: usize,
 }
@@ -26,17 +28,17 @@ impl Needles {
     /// Returns the forms of `key`; `None` if they are too many for the search.
     pub(super) fn new(key: &str) -> Option<Self> {
         let bytes = key.as_bytes();
-        let mut forms = vec![bytes.to_vec()];
+        let mut forms = Zeroizing::new(vec![bytes.to_vec()]);
         for before in 0..3 {
             for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
                 forms.push(in_base64(&engine, bytes, before));
             }
         }
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = String::from_iter(bytes.iter().map(|byte| format!("{byte:02x}")));
         forms.extend([digits.to_uppercase().into_bytes(), digits.into_bytes()]);
         forms.sort();
         forms.dedup();
-        let automaton = AhoCorasick::new(&forms).ok()?;
+        let automaton = AhoCorasick::new(&*forms).ok()?;
         let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
         Some(Self { forms, automaton, longest })
     }
@@ -59,22 +61,23 @@ impl Needles {
 /// Returns the part of the Base64 encoding of `bytes` that depends on no bytes around them, where
 /// `before` other bytes come first.
 fn in_base64(engine: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
-    let encoded = engine.encode([&vec![0; before][..], bytes].concat());
+    let all = Zeroizing::new([&vec![0; before][..], bytes].concat());
+    let encoded = Zeroizing::new(engine.encode(&*all));
     let (first, end) = ((before * 8).div_ceil(6), (before + bytes.len()) * 8 / 6);
-    encoded.into_bytes().get(first..end).unwrap_or_default().to_vec()
+    encoded.as_bytes().get(first..end).unwrap_or_default().to_vec()
 }
 
 /// A search in a body, part by part.
 pub(super) struct Search {
-    needles: Needles,
+    needles: Rc<Needles>,
     /// The last bytes, with which the key could begin. They are passed on once later bytes rule
     /// that out.
     held: Vec<u8>,
 }
 
 impl Search {
-    pub(super) fn new(needles: &Needles) -> Self {
-        Self { needles: needles.clone(), held: Vec::new() }
+    pub(super) fn new(needles: &Rc<Needles>) -> Self {
+        Self { needles: Rc::clone(needles), held: Vec::new() }
     }
 
     /// Searches the next bytes, and returns those that may be passed on.
@@ -108,7 +111,7 @@ mod tests {
     const KEY: &str = "sk-test-0123456789abcdef";
 
     fn found(body: &[u8], size: usize) -> Result<Vec<u8>, Found> {
-        let mut search = Search::new(&Needles::new(KEY).unwrap());
+        let mut search = Search::new(&Rc::new(Needles::new(KEY).unwrap()));
         let mut passed = Vec::new();
         for part in body.chunks(size) {
             passed.extend(search.pass(Bytes::copy_from_slice(part))?);
@@ -139,7 +142,7 @@ mod tests {
         for size in [1, 3, body.len()] {
             assert_eq!(found(body, size).unwrap(), body);
         }
-        let mut search = Search::new(&Needles::new(KEY).unwrap());
+        let mut search = Search::new(&Rc::new(Needles::new(KEY).unwrap()));
         let event = Bytes::from_static(b"data: {\"a\": 1}\n\n");
         assert_eq!(search.pass(event.clone()).unwrap(), event);
         assert_eq!(search.pass(Bytes::from_static(b"text sk-te")).unwrap(), &b"text "[..]);

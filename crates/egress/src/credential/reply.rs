@@ -3,6 +3,7 @@
 use std::{
     fmt,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -18,7 +19,7 @@ use super::{
     needles::{Needles, Search},
     upstream::Cutoff,
 };
-use crate::answer::Refusal;
+use crate::refused::Refused;
 
 /// Headers that concern the connection to the server, or would give a program a credential of its
 /// own.
@@ -46,7 +47,7 @@ pub(super) type ReplyBody = Either<Full<Bytes>, Searched>;
 pub(super) fn pass(
     reply: Response<Incoming>,
     cut: Cutoff,
-    needles: &Needles,
+    needles: &Rc<Needles>,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = reply.into_parts();
     let Parts { status, headers, extensions, .. } = &mut parts;
@@ -67,8 +68,7 @@ pub(super) fn pass(
     };
     if let Some(why) = wrong {
         cut.off(why);
-        let text = format!("portcullis: {why}\n");
-        return refusal(&Refusal { status: 502, phrase: "Bad Gateway".to_owned(), text });
+        return refusal(&Refused::unusable(why));
     }
     for name in &NOT_PASSED {
         headers.remove(name);
@@ -81,10 +81,10 @@ pub(super) fn pass(
 }
 
 /// Returns a refusal as a reply.
-pub(super) fn refusal(refusal: &Refusal) -> Response<ReplyBody> {
-    let body = Full::new(Bytes::from(refusal.text.clone()));
+pub(super) fn refusal(refused: &Refused) -> Response<ReplyBody> {
+    let body = Full::new(Bytes::from(refused.text.clone()));
     let mut reply = Response::new(Either::Left(body));
-    *reply.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    *reply.status_mut() = StatusCode::from_u16(refused.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     reply.headers_mut().insert(header::CONTENT_TYPE, text);
     reply

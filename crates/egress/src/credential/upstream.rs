@@ -35,10 +35,10 @@ use super::{
     wire::Wire,
 };
 use crate::{
-    answer::Refusal,
     head::Authority,
     link::{Link, Open},
     messages::{End, Reason},
+    refused::Refused,
 };
 
 /// The timeout of the TLS handshake.
@@ -52,7 +52,7 @@ const MAX_HEAD: usize = 64 * 1024;
 
 /// The host of a credential, and the way to it.
 pub(super) struct Target {
-    link: Rc<Link>,
+    pub(super) link: Rc<Link>,
     pub(super) filter: Filter,
     to: Authority,
     tls: TlsConnector,
@@ -70,7 +70,7 @@ impl Target {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let name = ServerName::try_from(filter.host().to_owned()).ok()?;
+        let name = ServerName::try_from(order.host.clone()).ok()?;
         let to = Authority { host: order.host.clone(), port: order.port };
         Some(Self { link, filter, to, tls: TlsConnector::from(Arc::new(config)), name })
     }
@@ -79,9 +79,9 @@ impl Target {
     async fn carry(self: Rc<Self>, made: oneshot::Sender<Made>, cut: oneshot::Receiver<Reason>) {
         let (open, closing) = match self.link.connect(&self.to).await {
             Ok((open, closing)) => (Rc::new(open), closing),
-            Err(refusal) => {
+            Err(refused) => {
                 // A program that is gone does not need the reply.
-                let _ = made.send(Err(refusal));
+                let _ = made.send(Err(refused));
                 return;
             }
         };
@@ -112,7 +112,7 @@ impl Target {
             Err(_) => (End::Timeout, "it takes too long".to_owned()),
         };
         let why = format!("no TLS with `{}`: {why}", self.to.host);
-        let _ = made.send(Err(unusable(&why)));
+        let _ = made.send(Err(Refused::unusable(&why)));
         Reason::new(end, why)
     }
 }
@@ -157,7 +157,7 @@ async fn converse_in(
     }
 }
 
-type Made = Result<(Sender, Rc<Open>), Refusal>;
+type Made = Result<(Sender, Rc<Open>), Refused>;
 
 enum Sender {
     Http1(http1::SendRequest<Onward>),
@@ -224,19 +224,21 @@ impl Upstream {
         &self,
         admitted: &Admitted,
         body: Incoming,
-    ) -> Result<(Response<Incoming>, Cutoff), Refusal> {
+    ) -> Result<(Response<Incoming>, Cutoff), Refused> {
         let mut live = self.ready().await?;
         let request = admitted.onward(&self.target.filter, live.sender.version());
-        let request = request.body(Onward(body)).map_err(|error| unusable(&error.to_string()))?;
+        let request =
+            request.body(Onward(body)).map_err(|error| Refused::unusable(&error.to_string()))?;
         live.open.requested();
         let cut = live.cut.clone();
         let reply = live.sender.send(request).await;
-        let reply = reply.map_err(|error| unusable(&format!("the server is gone: {error}")))?;
+        let reply =
+            reply.map_err(|error| Refused::unusable(&format!("the server is gone: {error}")))?;
         *self.live.borrow_mut() = Some(live);
         Ok((reply, cut))
     }
 
-    async fn ready(&self) -> Result<Live, Refusal> {
+    async fn ready(&self) -> Result<Live, Refused> {
         let live = self.live.take();
         if let Some(mut live) = live
             && live.sender.is_ready().await
@@ -247,14 +249,10 @@ impl Upstream {
         let (cut, cutting) = oneshot::channel();
         // The task goes on if the program gives up meanwhile, to report the end of the connection.
         spawn_local(Rc::clone(&self.target).carry(made, cutting));
-        let (sender, open) = making.await.map_err(|_| unusable("the connection was closed"))??;
+        let (sender, open) =
+            making.await.map_err(|_| Refused::unusable("the connection was closed"))??;
         Ok(Live { sender, open, cut: Cutoff(Rc::new(RefCell::new(Some(cut)))) })
     }
-}
-
-fn unusable(why: &str) -> Refusal {
-    let text = format!("portcullis: {why}\n");
-    Refusal { status: 502, phrase: "Bad Gateway".to_owned(), text }
 }
 
 /// The body of a request without trailers: they could be headers that were not checked.
