@@ -6,14 +6,14 @@
 use std::{
     fmt, io,
     net::SocketAddr,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    net::{RecvFlags, SendFlags, Shutdown, shutdown},
+use rustix::net::{
+    RecvFlags, SendFlags, Shutdown, shutdown,
+    sockopt::{Timeout, set_socket_timeout},
 };
 
 use crate::{
@@ -53,9 +53,12 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    pub(crate) fn new(links: Vec<OwnedFd>) -> Self {
+    pub(crate) fn new(links: Vec<OwnedFd>) -> io::Result<Self> {
+        for link in &links {
+            set_socket_timeout(link, Timeout::Recv, Some(REPLY_TIMEOUT))?;
+        }
         let idle = Mutex::new((0..links.len()).collect());
-        Self { links, idle, returned: Condvar::new() }
+        Ok(Self { links, idle, returned: Condvar::new() })
     }
 
     /// Looks up a host's addresses.
@@ -111,22 +114,12 @@ impl Dialer {
     }
 }
 
-/// Sends an order, and waits for the reply; `None` when the connector is gone.
+/// Sends an order, and waits for the reply, at most for the timeout of the link; `None` when the
+/// connector is gone.
 fn exchange(
     link: &OwnedFd,
     order: &ToConnector,
 ) -> io::Result<Option<(FromConnector, Option<OwnedFd>)>> {
     packet::send(link, order, None, SendFlags::empty())?;
-    let end = Instant::now() + REPLY_TIMEOUT;
-    loop {
-        let left = end.saturating_duration_since(Instant::now()).as_secs();
-        let left = Timespec { tv_sec: i64::try_from(left).unwrap_or(0), tv_nsec: 0 };
-        let mut waiting = [PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN)];
-        match poll(&mut waiting, Some(&left)) {
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => return packet::receive(link, RecvFlags::DONTWAIT),
-            Err(error) => return Err(error.into()),
-        }
-    }
+    packet::receive(link, RecvFlags::empty())
 }

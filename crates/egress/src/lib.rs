@@ -25,6 +25,7 @@ mod head;
 mod link;
 mod messages;
 mod packet;
+mod peer;
 mod proxy;
 mod refused;
 mod service;

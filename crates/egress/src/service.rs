@@ -2,10 +2,10 @@
 //! up, its address connected to, and its socket passed on only as decided.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     io,
     net::SocketAddr,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -16,21 +16,18 @@ use portcullis_core::{
     Refusal,
 };
 use portcullis_policy::model::{Connect, Escaped, Host, Session};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 
 use crate::{
     attempts::Attempts,
     credential::CredentialRoute,
     dialer::{DialError, Dialer},
-    messages::{End, FromProxy, Id, MAX_HOST, Reason, ToProxy, beginning},
-    packet,
+    messages::{End, MAX_HOST, Reason, ToProxy, beginning},
+    peer::{Ended, Opened, Peer},
     refused::Refused,
 };
 
 /// The number of threads that record ends.
 const CLOSERS: usize = 4;
-/// The interval at which open connections are decided on again, by the policy in force.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which the ends of the threads are looked for.
 const STOP_INTERVAL: Duration = Duration::from_millis(2);
 /// The operation in records of the processes.
@@ -43,9 +40,8 @@ const MAX_NOTES: usize = 32;
 #[derive(Debug)]
 pub struct Egress {
     service: Arc<Service>,
-    served: Mutex<Served>,
-    /// The processes of credentials.
-    credentials: Vec<Served>,
+    /// The egress process and the processes of credentials.
+    served: Mutex<Vec<Served>>,
     ends: mpsc::Sender<Ended>,
     closers: Vec<JoinHandle<()>>,
 }
@@ -59,51 +55,26 @@ pub struct Links {
     pub connector: Vec<OwnedFd>,
 }
 
-/// An egress process that is served, and the thread that reads its messages.
+/// A process that is served, and the thread that reads its messages.
 #[derive(Debug)]
 struct Served {
-    proxy: Arc<Proxy>,
+    peer: Arc<Peer>,
     thread: JoinHandle<()>,
 }
 
-struct Service {
-    gateway: Arc<Gateway>,
-    session: Session,
+pub(crate) struct Service {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) session: Session,
     notify: fn(&str),
     dialer: Mutex<Arc<Dialer>>,
-    attempts: Arc<Attempts>,
+    pub(crate) attempts: Arc<Attempts>,
     noted: Mutex<BTreeSet<String>>,
-}
-
-/// An egress process or a credential's process, with its open connections.
-#[derive(Debug)]
-struct Proxy {
-    service: Arc<Service>,
-    /// The only host to connect to, if the process has a credential.
-    route: Option<CredentialRoute>,
-    link: OwnedFd,
-    open: Mutex<HashMap<Id, Opened>>,
 }
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Service").finish_non_exhaustive()
     }
-}
-
-/// An open connection.
-#[derive(Debug)]
-struct Opened {
-    connection: OpenConnection,
-    to: Connect,
-}
-
-/// An end of a connection that is still to be recorded.
-struct Ended {
-    opened: Opened,
-    bytes: (u64, u64),
-    requests: Option<u64>,
-    reason: Reason,
 }
 
 impl Egress {
@@ -123,7 +94,7 @@ impl Egress {
             gateway,
             session,
             notify,
-            dialer: Mutex::new(Arc::new(Dialer::new(links.connector))),
+            dialer: Mutex::new(Arc::new(Dialer::new(links.connector)?)),
             attempts: Arc::new(Attempts::new(approver)),
             noted: Mutex::default(),
         });
@@ -134,8 +105,8 @@ impl Egress {
             spawn("connection-ends", move || service.record(&ended))
         };
         let closers = (0..CLOSERS).map(closer).collect::<io::Result<_>>()?;
-        let served = Mutex::new(Served::start(&service, (links.proxy, None), &ends)?);
-        Ok(Self { service, served, credentials: Vec::new(), ends, closers })
+        let served = Mutex::new(vec![Served::start(&service, (links.proxy, None), &ends)?]);
+        Ok(Self { service, served, ends, closers })
     }
 
     /// Serves the process of a credential, too. From now on programs reach its host by this process
@@ -143,10 +114,11 @@ impl Egress {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn add_credential(&mut self, route: CredentialRoute, link: OwnedFd) -> io::Result<()> {
+    pub fn add_credential(&self, route: CredentialRoute, link: OwnedFd) -> io::Result<()> {
         let CredentialRoute { id, to, url } = &route;
         self.service.gateway.reach_with_credential(&to.host, id, url);
-        self.credentials.push(Served::start(&self.service, (link, Some(route)), &self.ends)?);
+        let served = Served::start(&self.service, (link, Some(Arc::new(route))), &self.ends)?;
+        self.served().push(served);
         Ok(())
     }
 
@@ -158,30 +130,43 @@ impl Egress {
         self.service.note_end(process, is_restarted)
     }
 
-    /// Serves another egress process in place of one that ended.
+    /// Serves another process in place of one that ended: the process of that credential, or the
+    /// egress process.
     ///
     /// # Errors
-    /// When no thread can be started.
-    pub fn replace_proxy(&self, link: OwnedFd) -> io::Result<()> {
-        let next = Served::start(&self.service, (link, None), &self.ends)?;
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let Served { proxy, thread } = std::mem::replace(&mut *served, next);
-        proxy.close();
+    /// When there is no such process, or no thread can be started.
+    pub fn replace(&self, credential: Option<&str>, link: OwnedFd) -> io::Result<()> {
+        let mut all = self.served();
+        let served = all.iter_mut().find(|served| served.peer.credential() == credential);
+        let served = served.ok_or(io::ErrorKind::NotFound)?;
+        let route = served.peer.route.clone();
+        let next = Served::start(&self.service, (link, route), &self.ends)?;
+        let Served { peer, thread } = std::mem::replace(served, next);
+        drop(all);
+        peer.close();
         // A thread that panicked has dropped its connections, which records their ends.
         let _ = thread.join();
         Ok(())
     }
 
     /// Connects by way of another connector from now on.
-    pub fn replace_connector(&self, links: Vec<OwnedFd>) {
-        let mut dialer = self.service.dialer.lock().unwrap_or_else(PoisonError::into_inner);
-        *dialer = Arc::new(Dialer::new(links));
+    ///
+    /// # Errors
+    /// When its links are no sockets.
+    pub fn replace_connector(&self, links: Vec<OwnedFd>) -> io::Result<()> {
+        let next = Arc::new(Dialer::new(links)?);
+        *self.service.dialer.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    fn served(&self) -> MutexGuard<'_, Vec<Served>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes every connection and records its end; waits for the egress process's reports for at
     /// most `timeout`.
     pub fn stop(self, timeout: Duration) {
-        let Self { service, served, credentials, ends, closers } = self;
+        let Self { service, served, ends, closers } = self;
         // Attempts end without waiting for an approval or an address, so that their last records
         // are written before the log is closed.
         service.attempts.stop();
@@ -189,11 +174,10 @@ impl Egress {
         // The threads that record end with the last of these.
         drop(ends);
         let served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let all = credentials.into_iter().chain([served]);
-        let (proxies, heard): (Vec<_>, Vec<_>) =
-            all.map(|Served { proxy, thread }| (proxy, thread)).unzip();
-        for proxy in &proxies {
-            proxy.send(&ToProxy::Stop, None);
+        let (peers, heard): (Vec<_>, Vec<_>) =
+            served.into_iter().map(|Served { peer, thread }| (peer, thread)).unzip();
+        for peer in &peers {
+            peer.send(&ToProxy::Stop, None);
         }
         let threads: Vec<_> = closers.into_iter().chain(heard).collect();
         let end = Instant::now() + timeout;
@@ -202,8 +186,8 @@ impl Egress {
             thread::sleep(STOP_INTERVAL);
         }
         // This ends the threads that read messages, and with them the others.
-        for proxy in proxies {
-            proxy.close();
+        for peer in peers {
+            peer.close();
         }
         for thread in threads {
             // A thread that panicked has dropped its connections, which records their ends.
@@ -215,179 +199,27 @@ impl Egress {
 impl Served {
     fn start(
         service: &Arc<Service>,
-        (link, route): (OwnedFd, Option<CredentialRoute>),
+        (link, route): (OwnedFd, Option<Arc<CredentialRoute>>),
         ends: &mpsc::Sender<Ended>,
     ) -> io::Result<Self> {
-        let (service, open, ends) = (Arc::clone(service), Mutex::default(), ends.clone());
-        let proxy = Arc::new(Proxy { service, route, link, open });
-        let served = Arc::clone(&proxy);
-        Ok(Self { proxy, thread: spawn("egress", move || served.serve(&ends))? })
+        let (peer, ends) = (Arc::new(Peer::new(Arc::clone(service), route, link)), ends.clone());
+        let served = Arc::clone(&peer);
+        Ok(Self { peer, thread: spawn("egress", move || served.serve(&ends))? })
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name.to_owned()).spawn(run)
-}
-
-impl Proxy {
-    /// Handles the egress process's messages until it is gone.
-    fn serve(self: &Arc<Self>, ends: &mpsc::Sender<Ended>) {
-        let (alive, gone) = mpsc::channel::<()>();
-        let looking = Arc::clone(self);
-        // Without this thread a reload ends a connection only when that sends something.
-        let looks = spawn("connection-looks", move || looking.look(&gone));
-        loop {
-            match packet::receive(&self.link, RecvFlags::empty()) {
-                Ok(Some((message, _))) => self.hear(message, ends),
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::error!(%error, "the egress process says what nobody understands");
-                    break;
-                }
-            }
-        }
-        drop(alive);
-        // A process that is still running ends by this.
-        self.close();
-        let (end, detail) = match self.service.attempts.is_stopping() {
-            true => (End::Ended, ""),
-            false => (End::Reset, self.gone()),
-        };
-        for (_, opened) in self.open().drain() {
-            let reason = Reason::new(end, detail);
-            // The threads that record live until `ends` is dropped.
-            let _ = ends.send(Ended { opened, bytes: (0, 0), requests: None, reason });
-        }
-        let _ = looks.map(JoinHandle::join);
-    }
-
-    /// Returns why the connections of the process end. Warns of the end of a credential's process,
-    /// and records it: it is not started again, for that would need the key.
-    fn gone(&self) -> &'static str {
-        let Some(CredentialRoute { id, to, .. }) = &self.route else {
-            return "the egress process ended";
-        };
-        (self.service.notify)(&format!(
-            "portcullis: warning: the process of the credential `{id}` ended: programs in the sandbox do \
-             not reach `{to}` any more until the session is started again"
-        ));
-        if let Err(error) = self.service.note_end(&format!("credential {id}"), false) {
-            tracing::error!(%error, "cannot record the end of a credential's process");
-        }
-        "the credential's process ended"
-    }
-
-    fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<Ended>) {
-        match message {
-            FromProxy::Connect { id, host, port } => {
-                let proxy = Arc::clone(self);
-                let started = self.service.attempts.begin().map(|running| {
-                    spawn("connection", move || {
-                        proxy.connect(id, &host, port);
-                        drop((proxy, running));
-                    })
-                });
-                if !matches!(started, Some(Ok(_))) {
-                    self.refuse(id, Refused::busy());
-                }
-            }
-            FromProxy::Sending { id, bytes } => {
-                let counted = self.open().get(&id).map(|opened| opened.connection.account(bytes));
-                let reply = match counted {
-                    Some(Ok(())) => ToProxy::Counted { id },
-                    Some(Err(_)) | None => ToProxy::Close { id },
-                };
-                self.send(&reply, None);
-            }
-            FromProxy::Closed { id, bytes_in, bytes_out, requests, reason } => {
-                if let Some(opened) = self.open().remove(&id) {
-                    let bytes = (bytes_in, bytes_out);
-                    let _ = ends.send(Ended { opened, bytes, requests, reason });
-                }
-            }
-            FromProxy::Refused { why } => {
-                let to = self.route.as_ref().map(|route| route.to.to_string());
-                let (service, refusal) = (&self.service, Refusal::Parameters(why));
-                service.pause();
-                service.gateway.refuse(&service.session, "connect", to.as_deref(), &refusal);
-            }
-        }
-    }
-
-    /// Closes the connections that the policy in force denies.
-    fn look(&self, gone: &mpsc::Receiver<()>) {
-        while gone.recv_timeout(LOOK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let open = self.open();
-            let denied = open.iter().filter(|(_, opened)| opened.connection.account(0).is_err());
-            let denied: Vec<_> = denied.map(|(id, _)| *id).collect();
-            drop(open);
-            for id in denied {
-                self.send(&ToProxy::Close { id }, None);
-            }
-        }
-    }
-
-    fn connect(self: &Arc<Self>, id: Id, host: &str, port: u16) {
-        let (opened, socket) = match self.service.attempt(self.route.as_ref(), host, port) {
-            Ok(opened) => opened,
-            Err(refused) => return self.refuse(id, refused),
-        };
-        let Ok(close) = self.closer(id, &socket) else { return self.refuse(id, Refused::busy()) };
-        self.open().insert(id, opened);
-        if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
-            // No process reports its end.
-            self.open().remove(&id);
-        }
-        // The egress process has been told of the connection first.
-        if let Some(opened) = self.open().get(&id) {
-            opened.connection.closed_by(close);
-        }
-    }
-
-    fn refuse(&self, id: Id, refused: Refused) {
-        self.send(&ToProxy::Refused { id, refused }, None);
-    }
-
-    /// Sends the egress process a message; false if the process is gone, which `serve` notices.
-    fn send(&self, message: &ToProxy, socket: Option<&OwnedFd>) -> bool {
-        let socket = socket.map(OwnedFd::as_fd);
-        packet::send(&self.link, message, socket, SendFlags::empty()).is_ok()
-    }
-
-    fn close(&self) {
-        // The link may be closed already.
-        let _ = shutdown(&self.link, Shutdown::Both);
-    }
-
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, Opened>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns a function that closes an open connection at once: no process that has its socket
-    /// can send by it any more, and the egress process is told.
-    fn closer(
-        self: &Arc<Self>,
-        id: Id,
-        socket: &OwnedFd,
-    ) -> io::Result<impl Fn() + Send + Sync + 'static> {
-        let (proxy, socket) = (Arc::downgrade(self), socket.try_clone()?);
-        Ok(move || {
-            let _ = shutdown(&socket, Shutdown::Both);
-            if let Some(proxy) = proxy.upgrade() {
-                proxy.send(&ToProxy::Close { id }, None);
-            }
-        })
-    }
 }
 
 impl Service {
     /// Waits if the session was refused too often: each refusal costs a record.
-    fn pause(&self) {
+    pub(crate) fn pause(&self) {
         self.attempts.pause(self.gateway.pause(&self.session));
     }
 
     /// Decides on the name, looks it up, decides on its addresses, and connects.
-    fn attempt(
+    pub(crate) fn attempt(
         &self,
         route: Option<&CredentialRoute>,
         host: &str,

@@ -193,7 +193,7 @@ impl Command {
         }
         let credentials = match self.purpose {
             Purpose::Work => Credentials::prepare(&workspaces.main, &agent, &mut cell)?,
-            Purpose::Login => Credentials::none(),
+            Purpose::Login => Credentials::default(),
         };
         let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
         let file = self.report.summary.as_deref();

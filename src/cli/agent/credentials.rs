@@ -1,13 +1,14 @@
 //! The credentials that programs in a sandbox use and never have.
 //!
-//! The broker reads a key, hands it to a process of its own over a pipe, and forgets it. Programs find a
-//! phantom in its place, and a URL on the sandbox's loopback interface.
+//! The broker reads a key and hands it to a process of its own over a pipe; it keeps the key to start
+//! that process again. Programs find a phantom in its place, and a URL on the sandbox's loopback
+//! interface.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     io::{self, Read as _, Write as _},
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::PathBuf,
 };
 
@@ -18,7 +19,6 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         opened::Opened,
-        process::Child,
     },
     config::{
         credentials::{Credential, KeySource},
@@ -42,6 +42,7 @@ const MIN_KEY: usize = 16;
 const MAX_KEY: u64 = 8 * 1024;
 
 /// The credentials of one sandbox.
+#[derive(Default)]
 pub(in crate::cli) struct Credentials(Vec<InUse>);
 
 /// A credential that programs of one sandbox use.
@@ -54,18 +55,13 @@ pub(super) struct InUse {
 
 /// The order that starts a credential's process.
 #[derive(Serialize, Deserialize)]
-struct CredentialStart {
+pub(super) struct CredentialStart {
     credential: CredentialOrder,
     /// The file of the certificates that are trusted; without it those of the system are.
     ca: Option<PathBuf>,
 }
 
 impl Credentials {
-    /// None.
-    pub(in crate::cli) fn none() -> Self {
-        Self(Vec::new())
-    }
-
     /// Those that the policy lets programs use. The sandbox has a socket for each, and what programs need
     /// in their environment, where it has a network of its own.
     ///
@@ -90,12 +86,13 @@ impl Credentials {
             used.push(credential.ok_or_else(missing)?);
         }
         if used.is_empty() {
-            return Ok(Self::none());
+            return Ok(Self::default());
         }
         if cfg!(not(feature = "tls")) {
             return Err(Failure::new(
                 "this build of portcullis has no TLS, without which no credential can be used",
-            ));
+            )
+            .help("take a build with the feature `tls`, or leave `[network] credentials` out"));
         }
         check_variables(&used)?;
         // Whatever the sandbox is, the operator's own values stay outside.
@@ -118,7 +115,7 @@ impl Credentials {
                 "portcullis: warning: programs cannot use the credentials that the policy names: that needs \
                  rules of hosts in `[network]`, and no `--agent-network`"
             );
-            return Ok(Self::none());
+            return Ok(Self::default());
         }
         let mut in_use = Vec::new();
         for ((credential, key), port) in used.into_iter().zip(keys).zip(FIRST_PORT..) {
@@ -139,8 +136,8 @@ impl Credentials {
         Ok(Self(in_use))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &InUse> {
-        self.0.iter()
+    pub(super) fn into_iter(self) -> impl Iterator<Item = InUse> {
+        self.0.into_iter()
     }
 }
 
@@ -157,6 +154,10 @@ impl InUse {
         Listener { port: self.port, environment: BTreeMap::from(environment) }
     }
 
+    pub(super) fn id(&self) -> &str {
+        &self.credential.id
+    }
+
     /// Returns the route of the credential, for the gateway process.
     pub(super) fn route(&self) -> CredentialRoute {
         let Credential { id, to, .. } = &self.credential;
@@ -164,8 +165,8 @@ impl InUse {
         CredentialRoute { id, host, port: to.port, url: self.url() }
     }
 
-    /// Starts its process, and returns the gateway process's end of its link.
-    pub(super) fn start(&self, listener: &OwnedFd) -> Result<(Child, OwnedFd), Failure> {
+    /// Returns the order that starts its process, and a pipe with the key.
+    pub(super) fn order(&self) -> Result<(CredentialStart, io::PipeReader), Failure> {
         let Credential { to, header, prefix, methods, paths, ca, .. } = &self.credential;
         let credential = CredentialOrder {
             host: to.host.to_string(),
@@ -180,9 +181,7 @@ impl InUse {
         let (reader, mut writer) = io::pipe().or_fail("cannot open a pipe")?;
         // A pipe takes more at once than a key may have.
         writer.write_all(self.key.as_bytes()).or_fail("cannot hand a key over")?;
-        drop(writer);
-        let order = CredentialStart { credential, ca: ca.clone() };
-        egress::start_credential(&order, &[listener.as_fd(), reader.as_fd()])
+        Ok((CredentialStart { credential, ca: ca.clone() }, reader))
     }
 }
 

@@ -1,21 +1,25 @@
-//! The egress process and the connector, which stand between a sandbox and the network.
+//! The processes that stand between a sandbox and the network: the egress process, the connector, and
+//! those of credentials.
 //!
-//! The broker starts both and hands them their ends; the gateway process gets the other ones. Both
+//! The broker starts them and hands them their ends; the gateway process gets the other ones. They
 //! end with the broker, or when the gateway process closes its end. One that ends before is started
 //! again, a few times: an agent may be able to make it end.
 
 use std::{
-    mem,
+    io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::{
+    net::sockopt::{Timeout, set_socket_timeout},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    credentials::{self, Credentials},
+    credentials::{self, Credentials, InUse},
     protocol::{CredentialRoute, EgressRole, Order},
 };
 use crate::{
@@ -37,34 +41,44 @@ const CONNECTOR_COMMAND: &str = "connector-process";
 /// The longest time that each may take to start, and to start again, which stops all else.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
-/// The maximum of restarts of both processes together.
+/// The maximum of restarts of all processes together.
 const MAX_RESTARTS: usize = 3;
 /// The pause before a restart.
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
+/// The longest time that the gateway process waits for room in a link.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval at which the files of the resolver are checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Orders that the connector carries out at once.
 const CONNECTOR_LINKS: usize = 16;
 
-/// The two processes of a sandbox; they are killed when this is dropped.
-#[derive(Debug)]
+/// The processes of a sandbox; they are killed when this is dropped.
 pub(in crate::cli) struct Egress {
-    /// The socket to which programs connect, while there is or will be an egress process.
-    listener: Option<OwnedFd>,
-    proxy: Option<Running>,
-    connector: Option<Running>,
-    /// The processes of credentials, which are not started again.
-    credentials: Vec<Child>,
-    /// Those that are to be started again, and when.
-    due: Vec<(EgressRole, Instant)>,
+    processes: Vec<Process>,
     restarts: usize,
     /// The files that the connector may read.
     resolver: ResolverFiles,
     next_look: Instant,
 }
 
+/// One of them, which may be between its end and its next start.
+struct Process {
+    kind: Kind,
+    /// The socket to which programs connect, while there is or will be a process that accepts.
+    listener: Option<OwnedFd>,
+    running: Option<Running>,
+    /// When it is to be started again.
+    due: Option<Instant>,
+}
+
+/// What a process is started for.
+enum Kind {
+    Proxy,
+    Connector,
+    Credential(InUse),
+}
+
 /// A process, and a descriptor that is readable once it has ended.
-#[derive(Debug)]
 struct Running {
     process: Child,
     end: OwnedFd,
@@ -80,180 +94,187 @@ pub(in crate::cli) type AllLinks = (Links, CredentialLinks);
 pub(in crate::cli) type CredentialLinks = Vec<(CredentialRoute, OwnedFd)>;
 
 impl Egress {
-    /// Starts both, to serve what connects to `listener`.
+    /// Starts all, to serve what connects to `listener`, and to those of the credentials.
     ///
     /// # Errors
     /// When one cannot be started or confined.
-    pub(in crate::cli) fn start(listener: OwnedFd) -> Result<(Self, Links), Failure> {
+    pub(in crate::cli) fn start(
+        listener: OwnedFd,
+        credentials: Credentials,
+        listeners: Vec<OwnedFd>,
+    ) -> Result<(Self, AllLinks), Failure> {
         // One that changes meanwhile is seen at the first look.
         let resolver = ResolverFiles::look();
-        let (proxy, mut links) = start(EgressRole::Proxy, Some(&listener), START_TIMEOUT)?;
-        let (connector, more) = start(EgressRole::Connector, None, START_TIMEOUT)?;
+        let (proxy, mut links) = Process::start(Kind::Proxy, Some(listener))?;
+        let (connector, more) = Process::start(Kind::Connector, None)?;
         links.extend(more);
-        let egress = Self {
-            listener: Some(listener),
-            proxy: Some(proxy),
-            connector: Some(connector),
-            credentials: Vec::new(),
-            due: Vec::new(),
-            restarts: 0,
-            resolver,
-            next_look: Instant::now() + LOOK_INTERVAL,
-        };
-        Ok((egress, links))
-    }
-
-    /// Starts the processes of credentials, to serve what connects to `listeners`.
-    ///
-    /// # Errors
-    /// When one cannot be started or confined.
-    pub(super) fn add(
-        &mut self,
-        credentials: &Credentials,
-        listeners: &[OwnedFd],
-    ) -> Result<CredentialLinks, Failure> {
-        let mut links = CredentialLinks::new();
-        for (credential, listener) in credentials.iter().zip(listeners) {
-            let (process, link) = credential.start(listener)?;
-            self.credentials.push(process);
-            links.push((credential.route(), link));
+        let mut processes = vec![proxy, connector];
+        let mut routes = CredentialLinks::new();
+        for (credential, listener) in credentials.into_iter().zip(listeners) {
+            let route = credential.route();
+            let (process, links) = Process::start(Kind::Credential(credential), Some(listener))?;
+            processes.push(process);
+            routes.extend(links.into_iter().map(|link| (route.clone(), link)));
         }
-        Ok(links)
+        let next_look = Instant::now() + LOOK_INTERVAL;
+        Ok((Self { processes, restarts: 0, resolver, next_look }, (links, routes)))
     }
 
     /// Returns the descriptors to wait for: readable once a process has ended.
     pub(super) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.proxy.iter().chain(&self.connector).map(|running| running.end.as_fd())
+        self.processes
+            .iter()
+            .flat_map(|process| &process.running)
+            .map(|running| running.end.as_fd())
     }
 
     /// When to look again.
     pub(super) fn next_look(&self) -> Instant {
-        self.due.iter().map(|(_, then)| *then).fold(self.next_look, Instant::min)
+        let due = self.processes.iter().filter_map(|process| process.due);
+        due.fold(self.next_look, Instant::min)
     }
 
     /// Starts those again that have ended, and a connector that may not read the files of now.
-    pub(super) fn look(&mut self, gate: &Channel) {
-        for role in [EgressRole::Proxy, EgressRole::Connector] {
-            let running = self.process(role);
-            if running.as_mut().is_some_and(|running| running.process.ended().is_some()) {
-                *running = None;
-                self.ended(role, gate);
-            }
-        }
+    pub(super) fn look(&mut self, gateway: &Channel) {
         let now = Instant::now();
-        let is_due = |(_, then): &(EgressRole, Instant)| *then <= now;
-        let (due, later): (Vec<_>, _) = mem::take(&mut self.due).into_iter().partition(is_due);
-        self.due = later;
-        for (role, _) in due {
-            self.restart(role, gate);
+        for process in &mut self.processes {
+            process.look(now, &mut self.restarts, gateway);
         }
         if now < self.next_look {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
-        if self.connector.is_some() && ResolverFiles::look() != self.resolver {
-            self.restart(EgressRole::Connector, gate);
+        let resolver = ResolverFiles::look();
+        if resolver == self.resolver {
+            return;
+        }
+        self.resolver = resolver;
+        let is_connector = |process: &&mut Process| {
+            matches!(process.kind, Kind::Connector) && process.running.is_some()
+        };
+        if let Some(connector) = self.processes.iter_mut().find(is_connector)
+            && let Err(error) = connector.replace(gateway)
+        {
+            errln!(
+                "portcullis: warning: the connector goes on with the files of the resolver that it \
+                 began with: {}",
+                error.message()
+            );
+        }
+    }
+}
+
+impl Process {
+    fn start(kind: Kind, listener: Option<OwnedFd>) -> Result<(Self, Links), Failure> {
+        let mut process = Self { kind, listener, running: None, due: None };
+        let (running, links) = process.spawn(START_TIMEOUT)?;
+        process.running = Some(running);
+        Ok((process, links))
+    }
+
+    fn role(&self) -> EgressRole {
+        match &self.kind {
+            Kind::Proxy => EgressRole::Proxy,
+            Kind::Connector => EgressRole::Connector,
+            Kind::Credential(credential) => {
+                EgressRole::Credential { id: credential.id().to_owned() }
+            }
         }
     }
 
-    fn process(&mut self, role: EgressRole) -> &mut Option<Running> {
-        match role {
-            EgressRole::Proxy => &mut self.proxy,
-            EgressRole::Connector => &mut self.connector,
+    /// Notices the end of the process, and starts it again when that is due.
+    fn look(&mut self, now: Instant, restarts: &mut usize, gateway: &Channel) {
+        if self.running.as_mut().is_some_and(|running| running.process.ended().is_some()) {
+            self.running = None;
+            self.ended(restarts, gateway);
+        }
+        if self.due.take_if(|due| *due <= now).is_some()
+            && let Err(error) = self.replace(gateway)
+        {
+            errln!("portcullis: warning: {}", error.message());
+            self.ended(restarts, gateway);
         }
     }
 
     /// Decides what becomes of a process that is gone.
-    fn ended(&mut self, role: EgressRole, gate: &Channel) {
-        let name = role.name();
-        if self.restarts < MAX_RESTARTS {
-            self.restarts += 1;
-            self.due.push((role, Instant::now() + RESTART_PAUSE));
+    fn ended(&mut self, restarts: &mut usize, gateway: &Channel) {
+        let role = self.role();
+        if *restarts < MAX_RESTARTS {
+            *restarts += 1;
+            self.due = Some(Instant::now() + RESTART_PAUSE);
             errln!(
-                "portcullis: warning: the {name} ended, and is started again ({} of {MAX_RESTARTS} \
-                 times)",
-                self.restarts
+                "portcullis: warning: the {role} ended, and is started again ({restarts} of \
+                 {MAX_RESTARTS} times)"
             );
             return;
         }
-        if role == EgressRole::Proxy {
-            // Programs are refused at once.
-            self.listener = None;
-        }
+        // Programs are refused at once.
+        self.listener = None;
+        let hosts = match self.kind {
+            Kind::Credential(_) => "do not reach its host",
+            Kind::Proxy | Kind::Connector => "reach no further host",
+        };
         errln!(
-            "portcullis: warning: the {name} ended, and is not started again: programs in the sandbox \
-             reach no further host until the session is"
+            "portcullis: warning: the {role} ended, and is not started again: programs in the sandbox \
+             {hosts} until the session is"
         );
-        tell(gate, role, false, &[]);
+        tell(gateway, role, false, &[]);
     }
 
-    fn restart(&mut self, role: EgressRole, gate: &Channel) {
-        let listener = self.listener.as_ref().filter(|_| role == EgressRole::Proxy);
-        if role == EgressRole::Connector {
-            self.resolver = ResolverFiles::look();
+    /// Starts another process in place of this one, which goes on if that fails.
+    fn replace(&mut self, gateway: &Channel) -> Result<(), Failure> {
+        let (running, links) = self.spawn(RESTART_TIMEOUT)?;
+        // The gateway process knows the new one before the last one is gone.
+        tell(gateway, self.role(), true, &links);
+        self.running = Some(running);
+        Ok(())
+    }
+
+    fn spawn(&self, timeout: Duration) -> Result<(Running, Links), Failure> {
+        let doing = format!("cannot start the {}", self.role());
+        let count = match self.kind {
+            Kind::Connector => CONNECTOR_LINKS,
+            Kind::Proxy | Kind::Credential(_) => 1,
+        };
+        let (mut links, mut theirs) = (Links::new(), Links::new());
+        for _ in 0..count {
+            let (ours, other) = Channel::pair().or_fail(&doing)?;
+            links.push(ours.into());
+            theirs.push(other.into());
         }
-        match start(role, listener, RESTART_TIMEOUT) {
-            Ok((running, links)) => {
-                // The gateway process knows the new one before the last one is gone.
-                tell(gate, role, true, &links);
-                *self.process(role) = Some(running);
+        let mut descriptors: Vec<_> =
+            theirs.iter().chain(&self.listener).map(OwnedFd::as_fd).collect();
+        let process = match &self.kind {
+            Kind::Proxy => spawn(PROXY_COMMAND, &doing, &(), &descriptors, timeout)?,
+            Kind::Connector => spawn(CONNECTOR_COMMAND, &doing, &(), &descriptors, timeout)?,
+            Kind::Credential(credential) => {
+                let (order, key) = credential.order()?;
+                descriptors.push(key.as_fd());
+                spawn(credentials::COMMAND, &doing, &order, &descriptors, timeout)?
             }
-            Err(error) => {
-                errln!("portcullis: warning: {}", error.message());
-                self.ended(role, gate);
-            }
+        };
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let end = pid.ok_or(rustix::io::Errno::SRCH);
+        let end = end.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).or_fail(&doing)?;
+        links.iter().try_for_each(|link| self.distrust(link)).or_fail(&doing)?;
+        Ok((Running { process, end }, links))
+    }
+
+    /// Bounds what a process can do to the gateway process by its link: one that parses what an
+    /// agent or a server sends may pass no descriptors on, and none may keep a sender waiting.
+    fn distrust(&self, link: &OwnedFd) -> io::Result<()> {
+        if !matches!(self.kind, Kind::Connector) {
+            refuse_descriptors(link)?;
         }
+        Ok(set_socket_timeout(link, Timeout::Send, Some(SEND_TIMEOUT))?)
     }
 }
 
-fn tell(gate: &Channel, role: EgressRole, is_restarted: bool, links: &[OwnedFd]) {
+fn tell(gateway: &Channel, role: EgressRole, is_restarted: bool, links: &[OwnedFd]) {
     let links: Vec<_> = links.iter().map(OwnedFd::as_fd).collect();
     let order = Order::Egress { role, is_restarted };
-    // A gate that is gone is noticed by the supervisor.
-    let _ = gate.send(&order, &links);
-}
-
-fn start(
-    role: EgressRole,
-    listener: Option<&OwnedFd>,
-    timeout: Duration,
-) -> Result<(Running, Links), Failure> {
-    let doing = format!("cannot start the {}", role.name());
-    let (command, count) = match role {
-        EgressRole::Proxy => (PROXY_COMMAND, 1),
-        EgressRole::Connector => (CONNECTOR_COMMAND, CONNECTOR_LINKS),
-    };
-    let (mut links, mut theirs) = (Links::new(), Links::new());
-    for _ in 0..count {
-        let (ours, other) = Channel::pair().or_fail(&doing)?;
-        links.push(ours.into());
-        theirs.push(other.into());
-    }
-    let descriptors: Vec<_> = theirs.iter().chain(listener).map(OwnedFd::as_fd).collect();
-    let process = spawn(command, &doing, &(), &descriptors, timeout)?;
-    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-    let end = pid.ok_or(rustix::io::Errno::SRCH);
-    let end = end.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).or_fail(&doing)?;
-    if role == EgressRole::Proxy {
-        // A process that parses what an agent sends may pass no descriptors on.
-        links.iter().try_for_each(refuse_descriptors).or_fail(&doing)?;
-    }
-    Ok((Running { process, end }, links))
-}
-
-/// Starts the process of a credential with an `order`, and returns the gateway process's end of its link.
-pub(super) fn start_credential(
-    order: &impl Serialize,
-    descriptors: &[BorrowedFd<'_>],
-) -> Result<(Child, OwnedFd), Failure> {
-    const DOING: &str = "cannot start the process of a credential";
-    let (link, theirs) = Channel::pair().or_fail(DOING)?;
-    let descriptors = [&[theirs.as_fd()], descriptors].concat();
-    let process = spawn(credentials::COMMAND, DOING, order, &descriptors, START_TIMEOUT)?;
-    let link = OwnedFd::from(link);
-    // A process that parses what an agent and a server send may pass no descriptors on.
-    refuse_descriptors(&link).or_fail(DOING)?;
-    Ok((process, link))
+    // A gateway process that is gone is noticed by the supervisor.
+    let _ = gateway.send(&order, &links);
 }
 
 /// Starts a process with an order and descriptors, and waits until it is confined.

@@ -159,7 +159,7 @@ fn serve_egress(
     let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
     let egress = Egress::start(gateway, session, ends, approver, |line| errln!("{line}"));
-    let mut egress = egress.or_fail(DOING)?;
+    let egress = egress.or_fail(DOING)?;
     for (protocol::CredentialRoute { id, host, port, url }, process) in credentials {
         let host = Host::parse(&host).or_fail(DOING)?;
         let route = CredentialRoute { id, to: Connect { host, port }, url };

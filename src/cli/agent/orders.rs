@@ -86,9 +86,9 @@ impl Orders<'_> {
                     }
                 }
                 Ok((Order::Egress { role, is_restarted }, links)) => {
-                    if let Err(error) = self.replace(role, is_restarted, links) {
-                        let (error, role) = (error.message(), role.name());
-                        tracing::error!(error, role, "a process of egress is not served");
+                    if let Err(error) = self.replace(&role, is_restarted, links) {
+                        let error = error.message();
+                        tracing::error!(error, %role, "a process of egress is not served");
                     }
                 }
                 // An ended broker, or an invalid message, ends it.
@@ -101,22 +101,21 @@ impl Orders<'_> {
     /// record nothing goes on.
     fn replace(
         &self,
-        role: EgressRole,
+        role: &EgressRole,
         is_restarted: bool,
         mut links: Vec<OwnedFd>,
     ) -> Result<(), Failure> {
         let Some(egress) = self.egress else { return Ok(()) };
-        egress.note(role.name(), is_restarted).or_fail("cannot record it")?;
-        match (role, links.pop()) {
-            (EgressRole::Proxy, Some(link)) => {
-                egress.replace_proxy(link).or_fail("cannot start a thread")
-            }
+        egress.note(&role.name(), is_restarted).or_fail("cannot record it")?;
+        let replaced = match (role, links.pop()) {
+            (_, None) => Ok(()),
+            (EgressRole::Proxy, Some(link)) => egress.replace(None, link),
+            (EgressRole::Credential { id }, Some(link)) => egress.replace(Some(id), link),
             (EgressRole::Connector, Some(link)) => {
                 links.push(link);
-                egress.replace_connector(links);
-                Ok(())
+                egress.replace_connector(links)
             }
-            (_, None) => Ok(()),
-        }
+        };
+        replaced.or_fail("cannot serve it")
     }
 }

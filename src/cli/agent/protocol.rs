@@ -1,6 +1,6 @@
 //! Messages between the broker of `run` and the gateway process.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -84,7 +84,7 @@ pub(crate) struct Agent {
 }
 
 /// A credential that programs use.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CredentialRoute {
     pub(crate) id: String,
     /// The host that it is for.
@@ -154,20 +154,32 @@ pub(crate) enum Order {
 }
 
 /// A process that stands between a sandbox and the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum EgressRole {
     /// The egress process, which serves the proxy.
     Proxy,
     /// The connector.
     Connector,
+    /// The process of a credential.
+    Credential { id: String },
 }
 
 impl EgressRole {
-    /// Its name, in words.
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name in records.
+    pub(crate) fn name(&self) -> String {
         match self {
-            Self::Proxy => "egress process",
-            Self::Connector => "connector",
+            Self::Proxy => "egress process".to_owned(),
+            Self::Connector => "connector".to_owned(),
+            Self::Credential { id } => format!("credential {id}"),
+        }
+    }
+}
+
+impl fmt::Display for EgressRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Credential { id } => write!(f, "process of the credential `{id}`"),
+            Self::Proxy | Self::Connector => f.write_str(&self.name()),
         }
     }
 }

@@ -308,9 +308,8 @@ pub(in crate::cli) fn start_egress(
                  that no rule denies"
             );
         }
-        let (mut egress, links) = Egress::start(listener)?;
-        let routes = egress.add(&credentials, &std::mem::take(&mut built.listeners))?;
-        return Ok(Some((egress, (links, routes))));
+        let listeners = std::mem::take(&mut built.listeners);
+        return Egress::start(listener, credentials, listeners).map(Some);
     }
     match cell.network {
         Network::Connect { .. } if policy.network().may_allow() => errln!(

@@ -14,7 +14,7 @@ use crate::{
         agent_sandbox::{Ground, HOME_OUT_OF_REACH, plain_cell},
         failure::Failure,
     },
-    cli::agent::egress::Egress,
+    cli::agent::{credentials::Credentials, egress::Egress},
     operator_files,
     policy::Policy,
     sandbox::{
@@ -156,7 +156,9 @@ fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     let rules = network.may_allow();
     let mode = network.mode().as_str();
     let started = match listener {
-        Some(listener) => Egress::start(listener).map(drop).map_err(|why| why.message().to_owned()),
+        Some(listener) => Egress::start(listener, Credentials::default(), Vec::new())
+            .map(drop)
+            .map_err(|why| why.message().to_owned()),
         None => Err("a sandbox has no network namespace here".to_owned()),
     };
     let facts = |possible: bool| json!({ "possible": possible, "rules": rules, "mode": mode, "labels": labels });

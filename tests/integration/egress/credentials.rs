@@ -7,13 +7,16 @@ use std::{
 };
 
 use super::{
-    ends::{eventually, kill, process},
+    ends::{eventually, process},
     *,
 };
 
 mod refusals;
 
 const KEY: &str = "sk-test-Q7hP2v0aXk3LmN9bRt5WzC8dYe1Uf6Gj";
+
+/// The size of an upload, in MiB.
+const UPLOAD: u32 = 100;
 
 /// A server over TLS for `site.example`, and what it saw.
 pub(crate) struct Upstream {
@@ -236,7 +239,7 @@ fn a_key_reaches_its_host_and_no_program_by_http2() {
 
 fn streams_and_uploads_and_gives_up(protocol: &str) {
     let keyed = Keyed::new(protocol);
-    let child = keyed.start_client("flow", &[20]);
+    let child = keyed.start_client("flow", &[UPLOAD]);
     let world = &keyed.net.world;
     eventually(|| world.path("given-up").exists().then_some(()));
     let slow = |member: &str| {
@@ -245,18 +248,23 @@ fn streams_and_uploads_and_gives_up(protocol: &str) {
     };
     eventually(|| slow("url"));
     assert!(slow("closed").is_none());
+    // The upload is over, and was never held.
+    let status = told(process("credential-process", child.id()), "status");
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: u32 = most.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(most < 64 << 10, "{most} KiB");
     std::fs::write(world.path("go"), "").unwrap();
     // While the program goes on.
     eventually(|| slow("closed"));
     std::fs::write(world.path("end"), "").unwrap();
     let found = reported(child.wait_with_output().unwrap());
     let expected = json!({
-        "stream": ["data: one\n\n", "data: two\n\n"], "sent": 20 << 20, "chunked": 3 << 20, "large": 1 << 20,
+        "stream": ["data: one\n\n", "data: two\n\n"], "sent": UPLOAD << 20, "chunked": 3 << 20, "large": 1 << 20,
     });
     assert_eq!(found, expected);
     let outcomes = keyed.outcomes();
     let sent = outcomes.iter().map(|record| record["counts"]["bytesOut"].as_u64().unwrap());
-    assert!(sent.sum::<u64>() > 23 << 20, "{outcomes:?}");
+    assert!(sent.sum::<u64>() > 103 << 20, "{outcomes:?}");
     assert!(outcomes.iter().all(|record| record["result"] == "ok"), "{outcomes:?}");
 }
 
@@ -311,7 +319,7 @@ fn told(process: u32, file: &str) -> String {
 }
 
 #[test]
-fn a_killed_process_of_a_credential_opens_nothing_and_no_other_has_the_key() {
+fn a_killed_process_of_a_credential_is_started_again_and_no_other_has_the_key() {
     let keyed = Keyed::new("h1");
     let child = keyed.start_client("wait", &[]);
     let world = &keyed.net.world;
@@ -321,20 +329,50 @@ fn a_killed_process_of_a_credential_opens_nothing_and_no_other_has_the_key() {
     for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"] {
         assert!(status.contains(line), "{status}");
     }
-    // Nothing in the kernel's tables of any process but the operator's own has it.
-    for command in ["credential-process", "egress-process", "connector-process", "gate-process"] {
-        let number = process(command, child.id());
-        for file in ["environ", "cmdline"] {
-            assert!(!told(number, file).contains(KEY), "{command} {file}");
+    let is_nowhere = || {
+        // Nothing in the kernel's tables of any process but the operator's own has it.
+        let commands =
+            ["credential-process", "egress-process", "connector-process", "gate-process"];
+        for command in commands {
+            let number = process(command, child.id());
+            for file in ["environ", "cmdline"] {
+                assert!(!told(number, file).contains(KEY), "{command} {file}");
+            }
         }
-    }
-    kill(own);
+    };
+    is_nowhere();
+    let noted = keyed.net.kill("credential-process", &child, 1);
+    assert_eq!(noted, [json!({ "process": "credential model", "restarted": true })]);
+    is_nowhere();
     std::fs::write(world.path("go"), "").unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("the process of the credential `model` ended"), "{stderr}");
+    let warning = "the process of the credential `model` ended, and is started again";
+    assert!(stderr.contains(warning), "{stderr}");
+    assert_eq!(reported(output), json!({ "first": 200, "then": 200 }));
+    // The server got the key from both.
+    let keys: Vec<_> = keyed.upstream.seen();
+    let keys: Vec<_> = keys.iter().map(|line| &line["headers"]["x-api-key"]).collect();
+    assert_eq!(keys, ["KEY", "KEY"]);
+    let results: Vec<_> = keyed.outcomes().iter().map(|record| record["result"].clone()).collect();
+    assert_eq!(results, ["reset", "ok"]);
+    keyed.assert_forgotten();
+}
+
+#[test]
+fn a_process_of_a_credential_that_keeps_ending_leaves_nothing_to_connect_to() {
+    let keyed = Keyed::new("h1");
+    let child = keyed.start_client("wait", &[]);
+    let world = &keyed.net.world;
+    eventually(|| world.path("ready").exists().then_some(()));
+    let noted = keyed.net.kill("credential-process", &child, 4);
+    let restarted: Vec<_> = noted.iter().map(|facts| &facts["restarted"]).collect();
+    assert_eq!(restarted, [true, true, true, false]);
+    std::fs::write(world.path("go"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let warning = "the process of the credential `model` ended, and is not started again";
+    assert!(stderr.contains(warning), "{stderr}");
     assert_eq!(reported(output), json!({ "first": 200, "then": "ConnectionRefusedError" }));
     assert_eq!(keyed.upstream.seen().len(), 1);
-    let outcomes = keyed.outcomes();
-    assert_eq!((outcomes.len(), &outcomes[0]["result"]), (1, &json!("reset")));
 }

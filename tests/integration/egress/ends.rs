@@ -58,7 +58,7 @@ impl Net {
     }
 
     /// Kills a process of egress so many times, and waits until the log says what became of it.
-    fn kill(&self, command: &str, child: &Child, times: usize) -> Vec<Value> {
+    pub(super) fn kill(&self, command: &str, child: &Child, times: usize) -> Vec<Value> {
         let noted = || {
             let records = self.world.records().into_iter();
             records.filter(|record| record["op"] == "egress").collect::<Vec<_>>()
