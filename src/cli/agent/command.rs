@@ -193,7 +193,7 @@ impl Command {
         }
         let credentials = match self.purpose {
             Purpose::Work => Credentials::prepare(&workspaces.main, &agent, &mut cell)?,
-            Purpose::Login => Credentials::default(),
+            Purpose::Login => Credentials::none(&workspaces.main, &mut cell)?,
         };
         let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
         let file = self.report.summary.as_deref();

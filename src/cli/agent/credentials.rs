@@ -62,6 +62,15 @@ pub(super) struct CredentialStart {
 }
 
 impl Credentials {
+    /// None, for a login. The sandbox gets no variable of a credential from the operator.
+    ///
+    /// # Errors
+    /// When the sandbox would be given a key.
+    pub(in crate::cli) fn none(opened: &Opened, cell: &mut Cell) -> Result<Self, Failure> {
+        keep_out(opened, cell)?;
+        Ok(Self::default())
+    }
+
     /// Those that the policy lets programs use. The sandbox has a socket for each, and what programs need
     /// in their environment, where it has a network of its own.
     ///
@@ -72,6 +81,7 @@ impl Credentials {
         agent: &AgentName,
         cell: &mut Cell,
     ) -> Result<Self, Failure> {
+        keep_out(opened, cell)?;
         let ids = opened.policy.network().credentials();
         let mut used = Vec::new();
         for id in ids {
@@ -95,19 +105,14 @@ impl Credentials {
             .help("take a build with the feature `tls`, or leave `[network] credentials` out"));
         }
         check_variables(&used)?;
-        // Whatever the sandbox is, the operator's own values stay outside.
-        for name in used.iter().flat_map(|one| [&one.env, &one.base_url]) {
-            cell.environment.remove(OsStr::new(name));
-        }
         let keyed = |credential: &&Credential| {
-            let key = read_key(&credential.from).map_err(|why| {
+            read_key(&credential.from).map_err(|why| {
                 let Credential { id, from, .. } = credential;
                 Failure::new(format_args!(
                     "cannot read the key of the credential `{id}` ({from}): {why}"
                 ))
-            })?;
-            refuse_key(cell, credential, &key)?;
-            Ok(key)
+                .help("put the key there, or say where it is with `from` in `[[credentials]]`")
+            })
         };
         let keys = used.iter().map(keyed).collect::<Result<Vec<_>, Failure>>()?;
         if !cell.proxy || cell.network != Network::None {
@@ -183,6 +188,25 @@ impl InUse {
         writer.write_all(self.key.as_bytes()).or_fail("cannot hand a key over")?;
         Ok((CredentialStart { credential, ca: ca.clone() }, reader))
     }
+}
+
+/// Keeps the operator's own values of the variables of all credentials out of the sandbox.
+///
+/// # Errors
+/// When the sandbox would be given a key in another way.
+fn keep_out(opened: &Opened, cell: &mut Cell) -> Result<(), Failure> {
+    for credential in &opened.operator.credentials {
+        for name in [&credential.env, &credential.base_url] {
+            cell.environment.remove(OsStr::new(name));
+        }
+    }
+    for credential in &opened.operator.credentials {
+        // A key that cannot be read is missing where the credential is used.
+        if let Ok(key) = read_key(&credential.from) {
+            refuse_key(cell, credential, &key)?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses credentials that would be found in the same variable.

@@ -108,6 +108,45 @@ fn a_key_that_the_agent_would_get_or_could_change_starts_nothing() {
     assert!(keyed.upstream.seen().is_empty());
 }
 
+/// Runs a command on a terminal of its own.
+const ON_TERMINAL: &str = "import os, pty, sys\n\
+    sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+
+/// Where the policy passes the variables of a credential on, the operator's values were passed on.
+#[test]
+fn a_login_got_the_key_of_a_credential() {
+    let mut keyed = Keyed::new("h1");
+    let policy =
+        std::fs::read_to_string(keyed.net.world.base().join("policy/policy.toml")).unwrap();
+    let agent = "[agent]\nenv = [\"MODEL_API_KEY\", \"MODEL_URL\", \"OTHER\"]\n";
+    keyed.net.world.set_policy(&format!("{policy}{agent}"));
+    keyed.configure("from = \"env:MODEL_API_KEY\"\n");
+    let config = keyed.config();
+    let login = ["login", "--config", config.to_str().unwrap(), "--agent", "it", "--", "env"];
+    let login = |other: &str| {
+        let inner = keyed.net.portcullis(&login);
+        let mut outer = Command::new("/usr/bin/python3");
+        outer.args(["-c", ON_TERMINAL]).arg(inner.get_program()).args(inner.get_args()).env_clear();
+        outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        outer.envs([
+            ("MODEL_API_KEY", KEY),
+            ("MODEL_URL", "https://own.example"),
+            ("OTHER", other),
+        ]);
+        outer.current_dir(keyed.net.world.base()).stdin(Stdio::null());
+        let output = outer.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, said) = login("value");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("OTHER=value"), "{said}");
+    assert!(!said.contains("MODEL_") && !said.contains(KEY), "{said}");
+    // Neither does it get it in another one.
+    let (code, said) = login(KEY);
+    assert_ne!(code, Some(0), "{said}");
+    assert!(said.contains("in the variable `OTHER`") && !said.contains(KEY), "{said}");
+}
+
 /// The operator's own value must not be what an agent falls back on.
 #[test]
 fn without_a_proxy_the_agent_has_neither_phantom_nor_key() {
