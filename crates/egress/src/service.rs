@@ -127,7 +127,9 @@ impl Egress {
     /// # Errors
     /// When no record can be written: the session must not go on then.
     pub fn note(&self, process: &str, is_restarted: bool) -> Result<(), Error> {
-        self.service.note_end(process, is_restarted)
+        let facts = [("process", process.into()), ("restarted", is_restarted.into())];
+        let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
+        self.service.gateway.note(&self.service.session, NOTE, facts).map(drop)
     }
 
     /// Serves another process in place of one that ended: the process of that credential, or the
@@ -305,13 +307,6 @@ impl Service {
             // The log refuses all records then, also that of the next connection.
             tracing::error!(%error, "cannot record the end of a connection");
         }
-    }
-
-    /// Records that a process ended.
-    fn note_end(&self, process: &str, is_restarted: bool) -> Result<(), Error> {
-        let facts = [("process", process.into()), ("restarted", is_restarted.into())];
-        let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
-        self.gateway.note(&self.session, NOTE, facts).map(drop)
     }
 
     /// Warns the operator why a connection was cut off: a program that speaks TLS is not told.
