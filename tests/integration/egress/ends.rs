@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::*;
 
 /// Waits until something is there.
@@ -43,9 +45,8 @@ pub(super) fn process(command: &str, ancestor: u32) -> u32 {
     find(command, ancestor).unwrap_or_else(|| panic!("no {command}"))
 }
 
-pub(super) fn kill(number: u32) {
-    let number = rustix::process::Pid::from_raw(number.cast_signed()).unwrap();
-    rustix::process::kill_process(number, rustix::process::Signal::KILL).unwrap();
+fn signal(number: u32, signal: Signal) {
+    kill_process(Pid::from_raw(number.cast_signed()).unwrap(), signal).unwrap();
 }
 
 impl Net {
@@ -64,7 +65,7 @@ impl Net {
             records.filter(|record| record["op"] == "egress").collect::<Vec<_>>()
         };
         for time in 1..=times {
-            kill(eventually(|| find(command, child.id())));
+            signal(eventually(|| find(command, child.id())), Signal::KILL);
             eventually(|| (noted().len() == time).then_some(()));
         }
         noted().into_iter().map(|record| record["facts"].clone()).collect()
@@ -205,7 +206,7 @@ fn an_agent_that_is_killed_leaves_an_end_for_each_connection() {
     let net = Net::new(server.port, "");
     let (child, _) = net.waiting(&server);
     let agent = process("client.py", child.id());
-    kill(agent);
+    signal(agent, Signal::KILL);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(137));
     let records = net.connects();
@@ -230,4 +231,31 @@ fn a_log_that_cannot_be_written_lets_nothing_out() {
     assert_eq!(said, (&json!(false), &json!(503), &json!(true)), "{output:?}");
     let intents = net.connects().into_iter().filter(|record| record["kind"] == "intent").count();
     assert_eq!(server.seen().len(), intents);
+}
+
+/// The processor time that a process has taken, in hundredths of a second.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn the_broker_polled_without_a_pause_once_the_agent_had_ended() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let child = net.command(&[], &["sh", "-c", "touch ready; sleep 2"]).spawn().unwrap();
+    eventually(|| net.world.path("ready").exists().then_some(()));
+    thread::sleep(Duration::from_millis(500));
+    // A gateway process that takes long to end.
+    let gateway = process("gate-process", child.id());
+    signal(gateway, Signal::STOP);
+    thread::sleep(Duration::from_millis(3500));
+    let before = ticks(child.id());
+    thread::sleep(Duration::from_secs(1));
+    let taken = ticks(child.id()) - before;
+    signal(gateway, Signal::CONT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(taken < 5, "{taken}");
 }
