@@ -80,8 +80,23 @@ mkdir -p "$HOME/project/src" "$HOME/project/.cargo" && (
     printf '[registries.site]\nindex = "sparse+%s/index/"\n' "$1" >.cargo/config.toml
     cargo fetch -q && ls "$CARGO_HOME"/registry/cache/*/
 ) || echo "cargo failed"
+if [ "$JAVA" ]; then
+    "$JAVA/bin/keytool" -importcert -noprompt -alias it -file ca.pem -keystore "$HOME/store" -storepass changeit &&
+        printf '%s' "$FETCH_JAVA" >"$HOME/Fetch.java" &&
+        "$JAVA/bin/java" -Djavax.net.ssl.trustStore="$HOME/store" "$HOME/Fetch.java" "$1/file.txt" || echo "java failed"
+fi
 cd "$HOME" && npm pack --silent "$1/thing.tgz" || echo "npm failed"
 ls "$HOME"
+"#;
+
+const FETCH_JAVA: &str = r#"
+public class Fetch {
+    public static void main(String[] words) throws Exception {
+        try (var body = new java.net.URI(words[0]).toURL().openStream()) {
+            System.out.println("java " + new String(body.readAllBytes()).trim());
+        }
+    }
+}
 "#;
 
 struct Files {
@@ -131,6 +146,14 @@ fn toolchain() -> PathBuf {
     cargo.ancestors().nth(2).unwrap().to_owned()
 }
 
+/// The directory of Java on this machine, if there is one, and that of its settings.
+fn java() -> Option<[PathBuf; 2]> {
+    let program = std::fs::canonicalize("/usr/bin/java").ok()?;
+    let home = program.ancestors().nth(2)?.to_owned();
+    let settings = std::fs::canonicalize(home.join("conf/security/java.security")).ok()?;
+    home.join("bin/javac").exists().then_some([home, settings.ancestors().nth(2)?.to_owned()])
+}
+
 #[test]
 fn programs_that_people_use_work_over_tls() {
     let place = tempfile::TempDir::new().unwrap();
@@ -149,13 +172,18 @@ fn programs_that_people_use_work_over_tls() {
     let peers = crate::fast_agent::peers();
     let python = crate::fast_agent_confined::python(&peers);
     let (node, toolchain) = (crate::doors::node(), toolchain());
+    let java = java();
     let readable: [&Path; 4] = [&peers, &python, node.parent().unwrap(), &toolchain];
-    let variables = [
+    let readable = readable.into_iter().chain(java.iter().flatten().map(PathBuf::as_path));
+    let mut variables = vec![
         format!("PEERS={}/bin", peers.display()),
         format!("NODE={}", node.display()),
         format!("TOOLCHAIN={}", toolchain.display()),
     ];
-    let readable = readable.iter().flat_map(|path| ["--agent-read", path.to_str().unwrap()]);
+    if let Some([home, _]) = &java {
+        variables.extend([format!("JAVA={}", home.display()), format!("FETCH_JAVA={FETCH_JAVA}")]);
+    }
+    let readable = readable.flat_map(|path| ["--agent-read", path.to_str().unwrap()]);
     let variables = variables.iter().flat_map(|variable| ["--agent-env", variable.as_str()]);
     let options: Vec<_> = readable.chain(variables).collect();
     let command = ["sh", "-c", PROGRAMS, "sh", &site, &other];
@@ -166,6 +194,7 @@ fn programs_that_people_use_work_over_tls() {
     let expected =
         ["text", "other host: 56", "one", "text", "text text", "text", "thing-1.0.0.crate"];
     assert_eq!(lines.get(..7), Some(&expected[..]), "{got:?}");
+    assert!(java.is_none() || lines.contains(&"java text"), "{got:?}");
     for name in ["thing-1.0-py3-none-any.whl", "thing-1.0.0.tgz"] {
         assert!(lines.contains(&name), "{got:?}");
     }
