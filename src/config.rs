@@ -12,12 +12,14 @@ mod file;
 pub mod operator;
 mod piped;
 mod policy_texts;
+mod preset_credentials;
 pub mod serve;
 pub mod signature;
 
 use crate::policy::Policy;
 
 pub(crate) use file::{read as read_file, why as why_unreadable};
+pub(crate) use preset_credentials::{PRESETS, PresetCredential};
 
 pub use beside::{TestFile, tests_beside};
 pub use operator::Operator;

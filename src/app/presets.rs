@@ -12,20 +12,9 @@ use super::{
     preset_hosts,
 };
 use crate::{
-    config::{read_file, why_unreadable},
+    config::{PRESETS, PresetCredential, read_file, why_unreadable},
     policy::MAX_FILE,
 };
-
-/// The presets that come with the program.
-const EMBEDDED: [&str; 7] = [
-    include_str!("../../presets/aider.toml"),
-    include_str!("../../presets/claude-code.toml"),
-    include_str!("../../presets/codex.toml"),
-    include_str!("../../presets/fast-agent.toml"),
-    include_str!("../../presets/gemini-cli.toml"),
-    include_str!("../../presets/opencode.toml"),
-    include_str!("../../presets/qwen-code.toml"),
-];
 
 /// A preset: the needs of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -60,6 +49,8 @@ pub(crate) struct Preset {
     /// Variables whose URLs name further ones, where they are set.
     #[serde(default, rename = "hostsFrom")]
     pub(crate) hosts_from: Vec<String>,
+    /// The credential that it can use, as `[[credentials]]` of the configuration.
+    pub(crate) credential: Option<PresetCredential>,
     /// As the argument of `run --source`.
     pub(crate) source: Option<String>,
 }
@@ -69,7 +60,7 @@ pub(crate) struct Preset {
 /// # Errors
 /// When one cannot be read: a mistake in the program.
 pub(crate) fn embedded() -> Result<Vec<Preset>, Failure> {
-    EMBEDDED.iter().map(|text| parse(text, "embedded")).collect()
+    PRESETS.iter().map(|(name, text)| parse(text, name)).collect()
 }
 
 /// The preset that `reference` names: one of the program's, or a file, which has a `/` in its
@@ -128,7 +119,11 @@ mod tests {
     fn each_preset_can_be_named_by_its_programs() {
         let all = embedded().unwrap();
         assert!(all.is_sorted_by(|a, b| a.name < b.name), "{all:?}");
-        for preset in &all {
+        for (preset, (name, _)) in all.iter().zip(PRESETS) {
+            assert_eq!(preset.name, name);
+            // Where the policy is silent, programs may connect to it.
+            let host = preset.credential.as_ref().map(|credential| &credential.host);
+            assert!(host.is_none_or(|host| preset.hosts.contains(host)), "{preset:?}");
             let found = |program: &str| for_program(Path::new(program)).map(|found| found.name);
             for program in &preset.programs {
                 assert_eq!(found(program).as_ref(), Some(&preset.name));

@@ -69,6 +69,16 @@ fn object(preset: &Preset) -> Value {
         "set": preset.set,
         "hosts": preset.hosts,
         "hostsFrom": preset.hosts_from,
+        "credential": preset.credential.as_ref().map(|credential| json!({
+            "host": credential.host,
+            "header": credential.header,
+            "prefix": credential.prefix,
+            "env": credential.env,
+            "baseUrl": credential.base_url,
+            "basePath": credential.base_path,
+            "methods": credential.methods,
+            "paths": credential.paths,
+        })),
         "installed": preset.programs.iter().any(|program| is_in_path(program)),
     })
 }
@@ -88,6 +98,13 @@ fn print(preset: &Preset) {
     }
     for name in &preset.hosts_from {
         outln!("  connect to     the host of the URL in {}, if it is set", Escaped(name));
+    }
+    if let Some(credential) = &preset.credential {
+        outln!(
+            "  credential     a phantom in {} for a key of {}, if `[[credentials]]` has it",
+            Escaped(&credential.env),
+            Escaped(&credential.host)
+        );
     }
     if let Some(source) = &preset.source {
         outln!("  --source {}", render::for_shell(Path::new(source)));

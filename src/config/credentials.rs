@@ -6,13 +6,17 @@
 
 use std::{
     fmt,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::file::NO_FORM;
+use super::{
+    file::NO_FORM,
+    preset_credentials::{self, PresetCredential},
+};
 use crate::{
     model::{Connect, Host},
     policy::{Diagnostics, Document, Field, Shape, optional, required},
@@ -30,16 +34,17 @@ const FIELDS: &[Field] = &[optional(
     "credentials",
     Shape::Tables(&[
         required("id", Shape::Text),
-        required("host", Shape::Text),
+        optional("preset", Shape::Text),
+        optional("host", Shape::Text),
         optional("port", Shape::Integer(1, 65_535)),
-        required("header", Shape::Text),
+        optional("header", Shape::Text),
         optional("prefix", Shape::Text),
         required("from", Shape::Text),
-        required("env", Shape::Text),
-        required("baseUrl", Shape::Text),
+        optional("env", Shape::Text),
+        optional("baseUrl", Shape::Text),
         optional("basePath", Shape::Text),
-        required("methods", TEXTS),
-        required("paths", TEXTS),
+        optional("methods", TEXTS),
+        optional("paths", TEXTS),
         optional("ca", Shape::Text),
     ]),
 )];
@@ -122,26 +127,26 @@ struct CredentialsFile {
     credentials: Vec<RawCredential>,
 }
 
+/// The port of a credential that names none.
+const HTTPS: u16 = 443;
+
+/// One of `[[credentials]]` as it is written: a preset may have what it leaves out.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawCredential {
     id: PlacedText,
-    host: PlacedText,
-    #[serde(default = "https")]
-    port: u16,
-    header: PlacedText,
+    preset: Option<PlacedText>,
+    host: Option<PlacedText>,
+    port: Option<u16>,
+    header: Option<PlacedText>,
     prefix: Option<PlacedText>,
     from: PlacedText,
-    env: PlacedText,
-    base_url: PlacedText,
+    env: Option<PlacedText>,
+    base_url: Option<PlacedText>,
     base_path: Option<PlacedText>,
-    methods: Vec<PlacedText>,
-    paths: Vec<PlacedText>,
+    methods: Option<Vec<PlacedText>>,
+    paths: Option<Vec<PlacedText>>,
     ca: Option<PlacedText>,
-}
-
-fn https() -> u16 {
-    443
 }
 
 /// Reads `text`, which `file` names; relative paths begin at `base`.
@@ -153,14 +158,18 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Vec<Credentia
             Ok(file) => {
                 for raw in file.credentials {
                     let id = raw.id.clone();
-                    let Some(read) = raw.read(base, &mut document) else { continue };
+                    let filled = raw.filled(&mut document);
+                    let Some(read) = filled.and_then(|raw| raw.read(base, &mut document)) else {
+                        continue;
+                    };
                     let (span, shown) = (id.span(), &read.id);
                     if credentials.iter().any(|other| other.id == read.id) {
                         let problem = format!("the credential `{shown}` is there twice");
-                        document.wrong(span, problem, "");
+                        document.wrong(span, problem, "give each an `id` of its own");
                     } else if credentials.len() == MAX_CREDENTIALS {
                         let problem = format!("there are more than {MAX_CREDENTIALS} credentials");
-                        document.wrong(span, problem, "");
+                        let help = "take some out, or write them into the configuration of another workspace";
+                        document.wrong(span, problem, help);
                     } else {
                         credentials.push(read);
                     }
@@ -173,8 +182,50 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Vec<Credentia
 }
 
 impl RawCredential {
+    /// Takes what is not written from the preset, if one is named; `None` if that is none.
+    fn filled(mut self, document: &mut Document) -> Option<Self> {
+        let Some(name) = &self.preset else { return Some(self) };
+        let span = name.span();
+        let Some(preset) = preset_credentials::of(name.get_ref()) else {
+            let known: Vec<_> = preset_credentials::names().collect();
+            let problem = format!("no preset `{}` has a credential", name.get_ref());
+            let help = format!("write one of {}, or leave `preset` out", known.join(", "));
+            document.wrong(span, problem, &help);
+            return None;
+        };
+        let placed = |text: String| PlacedText::new(span.clone(), text);
+        let list = |texts: Vec<String>| Some(texts.into_iter().map(placed).collect());
+        let PresetCredential { host, header, prefix, env, base_url, base_path, methods, paths } =
+            preset;
+        self.host = self.host.or_else(|| Some(placed(host)));
+        self.header = self.header.or_else(|| Some(placed(header)));
+        self.prefix = self.prefix.or_else(|| Some(placed(prefix)));
+        self.env = self.env.or_else(|| Some(placed(env)));
+        self.base_url = self.base_url.or_else(|| Some(placed(base_url)));
+        self.base_path = self.base_path.or_else(|| base_path.map(placed));
+        self.methods = self.methods.or_else(|| list(methods));
+        self.paths = self.paths.or_else(|| list(paths));
+        Some(self)
+    }
+
     /// The credential, if everything in it makes sense.
     fn read(self, base: &Path, document: &mut Document) -> Option<Credential> {
+        for (key, is_missing) in [
+            ("host", self.host.is_none()),
+            ("header", self.header.is_none()),
+            ("env", self.env.is_none()),
+            ("baseUrl", self.base_url.is_none()),
+            ("methods", self.methods.is_none()),
+            ("paths", self.paths.is_none()),
+        ] {
+            if is_missing {
+                let help = "add it, or a `preset` that has it";
+                document.wrong(self.id.span(), format!("the key `{key}` is missing"), help);
+            }
+        }
+        let (host, header) = (self.host?, self.header?);
+        let (env, base_url) = (self.env?, self.base_url?);
+        let (methods, paths) = (self.methods?, self.paths?);
         let mut checked = |text: &PlacedText, is_good: bool, problem: &str, help: &str| {
             if !is_good {
                 document.wrong(text.span(), problem, help);
@@ -187,13 +238,13 @@ impl RawCredential {
             && id.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         let help = "write up to 64 letters, digits, `.`, `_` or `-`";
         let mut is_good = checked(&self.id, is_id, "`id` is no id", help);
-        let host = Host::parse(self.host.get_ref());
+        let parsed = Host::parse(host.get_ref());
         let help = "write a name or an address, without a port";
-        is_good &= checked(&self.host, host.is_ok(), "`host` is no host", help);
-        let header = self.header.get_ref().to_ascii_lowercase();
-        let is_header = is_token(&header) && !OTHER_HEADERS.contains(&&*header);
+        is_good &= checked(&host, parsed.is_ok(), "`host` is no host", help);
+        let name = header.get_ref().to_ascii_lowercase();
+        let is_header = is_token(&name) && !OTHER_HEADERS.contains(&&*name);
         let help = "write the header that has the key, such as \"x-api-key\" or \"authorization\"";
-        is_good &= checked(&self.header, is_header, "`header` is no header for a key", help);
+        is_good &= checked(&header, is_header, "`header` is no header for a key", help);
         if let Some(prefix) = &self.prefix {
             let is_text = prefix.get_ref().len() <= 100
                 && prefix.get_ref().bytes().all(|byte| matches!(byte, b' '..=b'~'));
@@ -203,37 +254,41 @@ impl RawCredential {
         let from = source(self.from.get_ref(), base);
         let help = "write \"env:NAME\" or \"file:PATH\"";
         is_good &= checked(&self.from, from.is_some(), "`from` names no place of a key", help);
-        for (key, name) in [("env", &self.env), ("baseUrl", &self.base_url)] {
+        for (key, variable) in [("env", &env), ("baseUrl", &base_url)] {
             let problem = format!("`{key}` is no variable for it");
             let help = "write a name such as \"ANTHROPIC_API_KEY\"";
-            is_good &= checked(name, is_variable(name.get_ref()), &problem, help);
+            is_good &= checked(variable, is_variable(variable.get_ref()), &problem, help);
         }
-        let is_other = self.env.get_ref() != self.base_url.get_ref();
-        is_good &=
-            checked(&self.base_url, is_other, "`env` and `baseUrl` are the same variable", "");
+        let help =
+            "write the variable in which programs find the URL, such as \"ANTHROPIC_BASE_URL\"";
+        let is_other = env.get_ref() != base_url.get_ref();
+        is_good &= checked(&base_url, is_other, "`env` and `baseUrl` are the same variable", help);
         if let Some(path) = &self.base_path {
             let is_path = is_path(path.get_ref()) && !path.get_ref().contains('*');
             let help = "write a path such as \"/v1\"";
             is_good &= checked(path, is_path, "`basePath` is no path", help);
         }
-        for method in &self.methods {
-            let name = method.get_ref();
-            let is_method = is_token(name)
-                && *name == name.to_ascii_uppercase()
-                && !["CONNECT", "TRACE"].contains(&&**name);
+        for method in &methods {
+            let word = method.get_ref();
+            let is_method = is_token(word)
+                && *word == word.to_ascii_uppercase()
+                && !["CONNECT", "TRACE"].contains(&&**word);
             let help = "write methods such as \"POST\"";
             is_good &= checked(method, is_method, "that method is never passed on", help);
         }
-        for path in &self.paths {
+        for path in &paths {
             let help =
                 "write paths such as \"/v1/messages\", or \"/v1/messages/*\" for those beneath";
             is_good &= checked(path, is_path(path.get_ref()), "`paths` has what is no path", help);
         }
-        for (key, list) in [("methods", &self.methods), ("paths", &self.paths)] {
+        for (key, list) in [("methods", &methods), ("paths", &paths)] {
             let problem = format!("`{key}` is empty, so nothing would be passed on");
-            is_good &= checked(&self.id, !list.is_empty(), &problem, "");
+            let help = "write those that programs need";
+            is_good &= checked(&self.id, !list.is_empty(), &problem, help);
             if let Some(last) = list.get(MAX_LISTED) {
-                is_good &= checked(last, false, "the list is too long", "");
+                let help =
+                    format!("write {MAX_LISTED} at most; `/*` at the end stands for all beneath");
+                is_good &= checked(last, false, "the list is too long", &help);
             }
         }
         if !is_good {
@@ -242,15 +297,15 @@ impl RawCredential {
         let texts = |list: Vec<PlacedText>| list.into_iter().map(PlacedText::into_inner).collect();
         Some(Credential {
             id: self.id.into_inner(),
-            to: Connect { host: host.ok()?, port: self.port },
-            header,
+            to: Connect { host: parsed.ok()?, port: self.port.unwrap_or(HTTPS) },
+            header: name,
             prefix: self.prefix.map(PlacedText::into_inner).unwrap_or_default(),
             from: from?,
-            env: self.env.into_inner(),
-            base_url: self.base_url.into_inner(),
+            env: env.into_inner(),
+            base_url: base_url.into_inner(),
             base_path: self.base_path.map(PlacedText::into_inner).unwrap_or_default(),
-            methods: texts(self.methods),
-            paths: texts(self.paths),
+            methods: texts(methods),
+            paths: texts(paths),
             ca: self.ca.map(|ca| base.join(ca.into_inner())),
         })
     }
@@ -317,6 +372,30 @@ mod tests {
         assert_eq!(credential.from.to_string(), "env:ANTHROPIC_API_KEY");
         let file = read(&GOOD.replace("env:ANTHROPIC_API_KEY", "file:keys/a")).unwrap().remove(0);
         assert_eq!(file.from, KeySource::File("/etc/p/keys/a".into()));
+    }
+
+    #[test]
+    fn a_preset_has_what_a_credential_leaves_out() {
+        let short = |preset: &str, more: &str| {
+            read(&format!(
+                "[[credentials]]\nid = \"model\"\nfrom = \"env:KEY\"\npreset = \"{preset}\"\n{more}"
+            ))
+        };
+        for name in preset_credentials::names() {
+            assert_eq!(short(name, "").unwrap().len(), 1, "{name}");
+        }
+        let credential = short("codex", "").unwrap().remove(0);
+        assert_eq!(credential.to.to_string(), "api.openai.com:443");
+        assert_eq!((&*credential.header, &*credential.prefix), ("authorization", "Bearer "));
+        let own = short("codex", "host = \"a.example\"\nport = 8443\n").unwrap().remove(0);
+        assert_eq!(own.to.to_string(), "a.example:8443");
+        assert_eq!(own.paths, credential.paths);
+        let wrong = short("aider", "").unwrap_err();
+        assert!(wrong.contains("f:4") && wrong.contains("claude-code, codex"), "{wrong}");
+        let wrong = short("codex", "baseUrl = \"CODEX_API_KEY\"\n").unwrap_err();
+        assert!(wrong.contains("the same variable"), "{wrong}");
+        let missing = read(&GOOD.replace("header =", "# header =")).unwrap_err();
+        assert!(missing.contains("`header` is missing"), "{missing}");
     }
 
     #[test]
