@@ -83,7 +83,8 @@ mkdir -p "$HOME/project/src" "$HOME/project/.cargo" && (
 if [ "$JAVA" ]; then
     "$JAVA/bin/keytool" -importcert -noprompt -alias it -file ca.pem -keystore "$HOME/store" -storepass changeit &&
         printf '%s' "$FETCH_JAVA" >"$HOME/Fetch.java" &&
-        "$JAVA/bin/java" -Djavax.net.ssl.trustStore="$HOME/store" "$HOME/Fetch.java" "$1/file.txt" || echo "java failed"
+        "$JAVA/bin/java" -Djavax.net.ssl.trustStore="$HOME/store" -Djavax.net.ssl.trustStorePassword=changeit \
+            "$HOME/Fetch.java" "$1/file.txt" || echo "java failed"
 fi
 cd "$HOME" && npm pack --silent "$1/thing.tgz" || echo "npm failed"
 ls "$HOME"
