@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use portcullis_policy::model::Connect;
 use rustix::net::{
     RecvFlags, SendFlags, Shutdown, shutdown,
     sockopt::{Timeout, set_socket_timeout},
@@ -19,6 +20,7 @@ use rustix::net::{
 use crate::{
     messages::{Candidate, FromConnector, ToConnector},
     packet,
+    refused::Refused,
 };
 
 /// The timeout for an idle link, and for a reply: more than a resolver and an address take that do
@@ -39,6 +41,21 @@ impl fmt::Display for DialError {
         match self {
             Self::Gone => f.write_str("the connector is gone"),
             Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl DialError {
+    /// Returns the refusal of a connection for this reason.
+    pub(crate) fn refused(&self, to: &Connect) -> Refused {
+        match self {
+            Self::Gone => {
+                let text = "the connector ended: no connection is opened until it is started again";
+                Refused::new(502, "Connector is gone", text)
+            }
+            Self::Failed(why) => {
+                Refused::new(502, "Cannot connect", format_args!("cannot connect to `{to}`: {why}"))
+            }
         }
     }
 }

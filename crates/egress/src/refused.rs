@@ -5,7 +5,6 @@ use portcullis_policy::model::Connect;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dialer::DialError,
     head::Wrong,
     messages::{MAX_DETAIL, beginning},
 };
@@ -71,18 +70,6 @@ impl Refused {
 
     pub(crate) fn no_host(why: &str) -> Self {
         Self::new(400, "No host", format_args!("the request names no host: {why}"))
-    }
-
-    pub(crate) fn unreachable(error: &DialError, to: &Connect) -> Self {
-        match error {
-            DialError::Gone => {
-                let text = "the connector ended: no connection is opened until it is started again";
-                Self::new(502, "Connector is gone", text)
-            }
-            DialError::Failed(why) => {
-                Self::new(502, "Cannot connect", format_args!("cannot connect to `{to}`: {why}"))
-            }
-        }
     }
 
     /// The refusal of a connection above the maximum that is opened at once.

@@ -245,9 +245,8 @@ impl Service {
         let attempt = attempt.map_err(|error| Refused::because(&error, &to))?;
         let dialer = self.dialer();
         let candidates = dialer.resolve(&to.host.to_string());
-        let candidates = candidates.map_err(|error| Refused::unreachable(&error, &to))?;
-        let mut refused =
-            Refused::unreachable(&DialError::Failed("it has no address".to_owned()), &to);
+        let candidates = candidates.map_err(|error| error.refused(&to))?;
+        let mut refused = DialError::Failed("it has no address".to_owned()).refused(&to);
         for candidate in candidates {
             if candidate.is_own {
                 self.gateway.know_own_address(candidate.address);
@@ -255,7 +254,7 @@ impl Service {
             match attempt.open(candidate.address, client) {
                 Ok(connection) => match self.dial(&dialer, &attempt, connection) {
                     Ok((connection, socket)) => return Ok((Opened { connection, to }, socket)),
-                    Err(error) => refused = Refused::unreachable(&error, &to),
+                    Err(error) => refused = error.refused(&to),
                 },
                 Err(error) => refused = Refused::because(&error, &to),
             }
