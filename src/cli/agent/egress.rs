@@ -75,7 +75,7 @@ struct Process {
 enum Kind {
     Proxy,
     Connector,
-    Credential(InUse),
+    Credential(Box<InUse>),
 }
 
 /// A process, and a descriptor that is readable once it has ended.
@@ -112,7 +112,8 @@ impl Egress {
         let mut routes = CredentialLinks::new();
         for (credential, listener) in credentials.into_iter().zip(listeners) {
             let route = credential.route();
-            let (process, links) = Process::start(Kind::Credential(credential), Some(listener))?;
+            let (process, links) =
+                Process::start(Kind::Credential(Box::new(credential)), Some(listener))?;
             processes.push(process);
             routes.extend(links.into_iter().map(|link| (route.clone(), link)));
         }
