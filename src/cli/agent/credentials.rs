@@ -195,9 +195,16 @@ impl InUse {
 /// # Errors
 /// When the sandbox would be given a key in another way.
 fn keep_out(opened: &Opened, cell: &mut Cell) -> Result<(), Failure> {
-    for credential in &opened.operator.credentials {
-        for name in [&credential.env, &credential.base_url] {
-            cell.environment.remove(OsStr::new(name));
+    let used = opened.policy.network().credentials();
+    for Credential { id, env, base_url, .. } in &opened.operator.credentials {
+        for name in [env, base_url] {
+            let is_given = cell.environment.remove(OsStr::new(name)).is_some();
+            if is_given && !used.contains(id) {
+                errln!(
+                    "portcullis: note: `{name}` is not passed on: it is a variable of the credential \
+                     `{id}`, which the policy does not name"
+                );
+            }
         }
     }
     for credential in &opened.operator.credentials {

@@ -172,10 +172,15 @@ fn a_policy_uses_no_credential_that_what_it_extends_does_not_name() {
         std::fs::write(&base, format!("schema = 1\n[network]\ncredentials = {named}\n")).unwrap();
         let extending = policy.replacen("schema = 1", "schema = 1\nextends = [\"base.toml\"]", 1);
         keyed.net.world.set_policy(&extending);
-        let output = keyed.command(&[], &["env"]).output().unwrap();
+        let own = ["--agent-env", "MODEL_API_KEY=own"];
+        let output = keyed.command(&own, &["env"]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(said.contains("MODEL_API_KEY=portcullis-phantom-"), has_phantom, "{said}");
+        // Without it the agent does not get the operator's own value either.
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(!said.contains("MODEL_API_KEY"), !has_phantom, "{said}");
+        assert_eq!(!stderr.contains("`MODEL_API_KEY` is not passed on"), has_phantom, "{stderr}");
     }
 }
 
