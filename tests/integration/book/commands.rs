@@ -95,8 +95,9 @@ fn reader() -> World {
     }
     let home = world.base().join("home");
     let programs = home.join("bin");
-    std::fs::create_dir_all(&programs).unwrap();
-    std::fs::create_dir_all(home.join("policies")).unwrap();
+    for directory in [&programs, &home.join("docs"), &home.join("lib"), &home.join("policies")] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
     for name in ["AGENT", "cargo", "claude", "gemini", "make", "my-agent", "npm"] {
         let program = programs.join(name);
         std::fs::write(&program, "#!/bin/sh\nexit 0\n").unwrap();
@@ -104,14 +105,19 @@ fn reader() -> World {
     }
     let link = programs.join("portcullis");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portcullis"), link).unwrap();
-    world.set_policy(&format!(
-        "schema = 1\nname = \"reader\"\nextends = [\"default\"]\n[agent]\nread = [{programs:?}]\n"
+    let policy = |name: &str, more: &str| {
+        format!(
+            "schema = 1\nname = {name:?}\nextends = [\"default\"]\n[agent]\nread = [{programs:?}]\n\
+             {more}[[tests]]\noperation = \"read\"\npath = \"a\"\nexpect = {{ effect = \"allow\" }}\n"
+        )
+    };
+    world.set_policy(&policy(
+        "reader",
+        "[[network.rules]]\nid = \"registry\"\neffect = \"allow\"\nhosts = [\"registry.npmjs.org\"]\n",
     ));
-    let shop = "schema = 1\nname = \"shop\"\nextends = [\"baseline\"]\n[allowedPaths]\n\
-        read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"src/**\"]\nremove = [\"src/**\"]\n\
-        [[tests]]\noperation = \"read\"\npath = \"a\"\nexpect = { effect = \"allow\" }\n";
-    std::fs::write(world.base().join("shop.toml"), shop).unwrap();
-    std::fs::write(home.join("policies/shop.toml"), shop).unwrap();
+    for file in ["docs.toml", "shop.toml", "home/policies/shop.toml"] {
+        std::fs::write(world.base().join(file), policy("shop", "")).unwrap();
+    }
     world
 }
 
@@ -132,10 +138,10 @@ fn run(world: &World, script: &str) -> Done {
 /// Something on record, which pages about the log read.
 const HISTORY: &str = "portcullis fs write src/main.rs <new.rs
     portcullis fs write src/main.rs <Cargo.toml
-    portcullis fs read src/main.rs
+    portcullis audit checkpoint >checkpoint-of-last-week
+    portcullis fs read src/main.rs --json >session.jsonl
     ! portcullis fs read .env
     portcullis exec --quiet -- sh -c 'echo 1 >src/made'
-    portcullis audit checkpoint >../checkpoint
     portcullis audit key >log.vkey";
 
 fn run_page(path: &str) {
@@ -169,6 +175,17 @@ macro_rules! pages_that_run {
 }
 
 pages_that_run! {
+    the_readme: "README.md";
     agents: "docs/agents.md";
+    gemini_cli: "docs/agents/gemini-cli.md";
+    audit: "docs/audit.md";
     auditing: "docs/auditing.md";
+    configuration: "docs/configuration.md";
+    first_steps: "docs/getting-started.md";
+    mount: "docs/mount.md";
+    network: "docs/network.md";
+    operating: "docs/operating.md";
+    policy: "docs/policy.md";
+    proof: "docs/proof.md";
+    serve: "docs/serve.md";
 }
