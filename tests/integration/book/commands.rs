@@ -1,6 +1,6 @@
 //! The commands of the book: the program parses each of them, and blocks of `sh` run as they stand.
 
-use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, process::Command};
 
 use super::page::{Page, pages};
 use crate::common::{Done, World, done};
@@ -45,12 +45,16 @@ fn own_commands(page: &Page) -> Vec<Vec<String>> {
     for block in page.blocks() {
         let script = match block.info.split(' ').next().unwrap() {
             "sh" => block.text,
-            "console" => {
-                block.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect::<Vec<_>>().join("\n")
-            }
+            "console" => block
+                .text
+                .lines()
+                .filter_map(|line| line.strip_prefix("$ "))
+                .collect::<Vec<_>>()
+                .join("\n"),
             _ => continue,
         };
-        let is_own = |command: &Vec<String>| command.first().is_some_and(|word| word == "portcullis");
+        let is_own =
+            |command: &Vec<String>| command.first().is_some_and(|word| word == "portcullis");
         own.extend(commands(&(script + "\n")).into_iter().filter(is_own));
     }
     own
@@ -101,19 +105,19 @@ fn reader() -> World {
     for name in ["AGENT", "cargo", "claude", "gemini", "make", "my-agent", "npm"] {
         let program = programs.join(name);
         std::fs::write(&program, "#!/bin/sh\nexit 0\n").unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     }
     let link = programs.join("portcullis");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portcullis"), link).unwrap();
     let policy = |name: &str, more: &str| {
         format!(
-            "schema = 1\nname = {name:?}\nextends = [\"default\"]\n[agent]\nread = [{programs:?}]\n\
+            "schema = 1\nname = {name:?}\nextends = [\"default\"]\n[agent]\nread = [\"/usr\", \"/bin\", \"/lib\", \"/lib64\", {programs:?}]\n\
              {more}[[tests]]\noperation = \"read\"\npath = \"a\"\nexpect = {{ effect = \"allow\" }}\n"
         )
     };
     world.set_policy(&policy(
         "reader",
-        "[[network.rules]]\nid = \"registry\"\neffect = \"allow\"\nhosts = [\"registry.npmjs.org\"]\n",
+        "[[network.rules]]\nid = \"registry\"\neffect = \"allow\"\nhosts = [\"registry.npmjs.org\"]\nports = [443]\n",
     ));
     for file in ["docs.toml", "shop.toml", "home/policies/shop.toml"] {
         std::fs::write(world.base().join(file), policy("shop", "")).unwrap();
@@ -126,12 +130,14 @@ fn run(world: &World, script: &str) -> Done {
     let home = world.base().join("home");
     let inherited = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("timeout");
-    shell.args(["120", "sh", "-ec", script]).env_clear().envs(
-        world.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))),
-    );
+    shell
+        .args(["120", "sh", "-ec", script])
+        .env_clear()
+        .envs(world.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
     // The state directory is the default one, so that a workspace that a page makes has its own.
     shell.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
     shell.env("PATH", format!("{}:{inherited}", home.join("bin").display()));
+    shell.env("TMPDIR", world.base());
     done(shell.current_dir(world.root()).stdin(std::process::Stdio::null()).output().unwrap())
 }
 
