@@ -50,19 +50,29 @@ impl Page {
         blocks
     }
 
-    /// The text without code, which has no links.
-    fn prose(&self) -> String {
+    /// The text without blocks.
+    fn unfenced(&self) -> String {
         let mut fenced = false;
-        let mut prose = String::new();
+        let mut text = String::new();
         for line in self.text.lines() {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
             } else if !fenced {
-                prose += line;
-                prose.push('\n');
+                text += line;
+                text.push('\n');
             }
         }
-        prose.split('`').step_by(2).collect::<Vec<_>>().join("``")
+        text
+    }
+
+    /// The text without code, which has no links.
+    fn prose(&self) -> String {
+        self.unfenced().split('`').step_by(2).collect::<Vec<_>>().join("``")
+    }
+
+    /// Code within the text.
+    pub(super) fn code(&self) -> Vec<String> {
+        self.unfenced().split('`').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
     /// The targets of all links, but for those to other sites.
