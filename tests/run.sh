@@ -43,7 +43,7 @@ debian() {
 packages() {
     local missing=() pair tool package
     for pair in cc:gcc cc:libc6-dev setpriv:util-linux mount:mount unshare:util-linux \
-        losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs python3:python3 \
+        losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs patch:patch python3:python3 \
         podman:podman crun:crun; do
         tool=${pair%%:*} package=${pair##*:}
         command -v "$tool" >/dev/null 2>&1 || missing+=("$package")

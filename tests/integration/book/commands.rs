@@ -1,6 +1,6 @@
 //! The commands of the book: the program parses each of them, and blocks of `sh` run as they stand.
 
-use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use super::page::{Page, pages};
 use crate::common::{Done, World, done};
@@ -14,10 +14,11 @@ fn commands(script: &str) -> Vec<Vec<String>> {
     let mut chars = script.chars().peekable();
     while let Some(char) = chars.next() {
         let ends = matches!(char, ' ' | '\t' | '\n' | '|' | '&' | ';' | '<' | '>' | '(' | ')');
-        if ends && let Some(word) = word.take() {
-            if !std::mem::take(&mut redirected) {
-                commands.last_mut().unwrap().push(word);
-            }
+        if ends
+            && let Some(word) = word.take()
+            && !std::mem::take(&mut redirected)
+        {
+            commands.last_mut().unwrap().push(word);
         }
         match char {
             '\\' if chars.next_if_eq(&'\n').is_some() => {}
@@ -39,18 +40,18 @@ fn commands(script: &str) -> Vec<Vec<String>> {
     commands
 }
 
+/// The commands of a block with output.
+fn typed(console: &str) -> String {
+    console.lines().filter_map(|line| line.strip_prefix("$ ")).collect::<Vec<_>>().join("\n")
+}
+
 /// The commands of the program in blocks of a page.
 fn own_commands(page: &Page) -> Vec<Vec<String>> {
     let mut own = Vec::new();
     for block in page.blocks() {
         let script = match block.info.split(' ').next().unwrap() {
             "sh" => block.text,
-            "console" => block
-                .text
-                .lines()
-                .filter_map(|line| line.strip_prefix("$ "))
-                .collect::<Vec<_>>()
-                .join("\n"),
+            "console" => typed(&block.text),
             _ => continue,
         };
         let is_own =
@@ -138,8 +139,8 @@ fn reader() -> World {
     world
 }
 
-/// Runs a script in the workspace, as its reader would.
-fn run(world: &World, script: &str) -> Done {
+/// Runs a script in a directory, as its reader would.
+fn run(world: &World, directory: &Path, script: &str) -> Done {
     let home = world.base().join("home");
     let inherited = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("timeout");
@@ -151,7 +152,7 @@ fn run(world: &World, script: &str) -> Done {
     shell.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
     shell.env("PATH", format!("{}:{inherited}", home.join("bin").display()));
     shell.env("TMPDIR", world.base());
-    done(shell.current_dir(world.root()).stdin(std::process::Stdio::null()).output().unwrap())
+    done(shell.current_dir(directory).stdin(std::process::Stdio::null()).output().unwrap())
 }
 
 /// Something on record, which pages about the log read.
@@ -168,10 +169,44 @@ fn run_page(path: &str) {
     let blocks: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "sh").collect();
     assert!(!blocks.is_empty(), "{path} has no block to run: leave it out");
     let world = reader();
-    run(&world, HISTORY).ok();
+    run(&world, &world.root(), HISTORY).ok();
     for block in blocks {
-        let result = run(&world, &block.text);
+        let result = run(&world, &world.root(), &block.text);
         assert_eq!(result.code, 0, "{path}:\n{}\n{}{}", block.text, result.text(), result.stderr);
+    }
+}
+
+/// What the agent of the guide to policies did, under the mode of the step before.
+const OBSERVED: &str = "sed -i 's/^version = 1/mode = \"observe\"\\n&/' policies/similar.toml
+    for path in tests/algorithms.rs tests/deadline.rs tests/inline.rs scripts/release.sh src/x.rs; do
+        echo '// text' | portcullis fs write $path --agent coder \\
+            --workspace similar --policy policies/similar.toml
+    done";
+
+#[test]
+fn the_guide_to_policies() {
+    let mut world = reader();
+    world.use_policy("default");
+    for file in ["Cargo.toml", "Makefile", "README.md", "benches/b.rs", "src/lib.rs"] {
+        let path = world.base().join("similar").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "# text\n").unwrap();
+    }
+    std::fs::create_dir(world.base().join("policies")).unwrap();
+    let page = Page::read("docs/authoring.md");
+    let blocks = page.blocks();
+    let tests = blocks.iter().find(|block| block.text.starts_with("# policies/next.test.toml"));
+    std::fs::write(world.base().join("policies/next.test.toml"), &tests.unwrap().text).unwrap();
+    let mut steps: Vec<_> = blocks
+        .iter()
+        .filter(|block| block.info == "console")
+        .map(|block| typed(&block.text))
+        .collect();
+    steps.insert(1, OBSERVED.to_owned());
+    assert!(steps.len() > 8, "{steps:?}");
+    for step in steps {
+        let result = run(&world, world.base(), &step);
+        assert_eq!(result.code, 0, "{step}\n{}{}", result.text(), result.stderr);
     }
 }
 
