@@ -72,7 +72,13 @@ impl Page {
 
     /// Code within the text.
     pub(super) fn code(&self) -> Vec<String> {
-        self.unfenced().split('`').skip(1).step_by(2).map(str::to_owned).collect()
+        self.unfenced()
+            .replace('\n', " ")
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The targets of all links, but for those to other sites.
