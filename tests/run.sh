@@ -3,9 +3,9 @@
 # format, lints and dependencies, builds, and runs every test.
 #
 #   tests/run.sh            everything
-#   tests/run.sh full       everything, with more real agents (1.8 GB) and each crate by itself, and
-#                           the tests that try random cases try a hundred times as many, of another
-#                           seed each time: a few hours
+#   tests/run.sh full       everything, with more real agents (1.8 GB), each crate by itself and the
+#                           book, and the tests that try random cases try a hundred times as many,
+#                           of another seed each time: a few hours
 #   tests/run.sh setup      only what the tests need
 #   tests/run.sh check      format, lints, dependencies
 #   tests/run.sh test       the tests
@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 CARGO_DENY_VERSION=0.20.2
 FSX_VERSION=0.3.2
 PJDFSTEST_VERSION=0.2.2
+MDBOOK_VERSION=0.5.4
 PEERS=tests/peers/.venv
 MODULES=tests/peers/node_modules
 AGENTS=tests/peers/agents
@@ -42,7 +43,7 @@ debian() {
 packages() {
     local missing=() pair tool package
     for pair in cc:gcc cc:libc6-dev setpriv:util-linux mount:mount unshare:util-linux \
-        losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs python3:python3 \
+        losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs patch:patch python3:python3 \
         podman:podman crun:crun; do
         tool=${pair%%:*} package=${pair##*:}
         command -v "$tool" >/dev/null 2>&1 || missing+=("$package")
@@ -227,6 +228,16 @@ tests() {
     cargo test --workspace --locked --test default_build
 }
 
+# The documents as HTML. What mdBook warns of is an error.
+book() {
+    tool mdbook "$MDBOOK_VERSION"
+    say "the book"
+    local messages
+    messages=$(.tools/bin/mdbook build 2>&1)
+    printf '%s\n' "$messages"
+    ! grep -E 'WARN|ERROR' <<<"$messages"
+}
+
 # The tests that try random cases, with more of them. A disagreement names its seed.
 campaigns() {
     peers
@@ -248,6 +259,7 @@ case $what in
         setup
         check
         tests
+        book
         campaigns
         ;;
     all)

@@ -93,6 +93,12 @@ enum Command {
     Undo(backup::undo::Args),
 }
 
+/// Returns the command line's definition.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {

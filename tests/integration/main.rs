@@ -23,6 +23,7 @@ mod authoring;
 mod backup;
 mod batch;
 mod beneath;
+mod book;
 mod circumstances;
 mod common;
 mod containers;

@@ -94,7 +94,20 @@ fn sentence(text: &str) -> Option<String> {
     let paragraph = paragraph.join(" ");
     let end = paragraph.find(". ").map_or(paragraph.len(), |at| at + 1);
     let sentence = paragraph[..end].trim_end_matches(['.', ':']).replace('|', "\\|");
-    (!sentence.is_empty()).then_some(sentence)
+    (!sentence.is_empty()).then(|| without_links(&sentence))
+}
+
+/// Links of rustdoc lead nowhere in a page: only their text stays.
+fn without_links(sentence: &str) -> String {
+    let mut pieces = sentence.split("](");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        if let Some(at) = plain.rfind('[') {
+            plain.remove(at);
+        }
+        plain += piece.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    plain
 }
 
 #[test]

@@ -1,33 +1,8 @@
-//! The first steps of a user: commands as the documents show them, and
-//! messages, for people and programs, about commands that fail.
+//! Messages, for people and programs, about commands that fail.
 
 use serde_json::{Value, json};
 
 use crate::common::{Done, World, done};
-
-/// The fenced block of the tour that has `part`.
-fn block(part: &str) -> String {
-    let tour = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/getting-started.md");
-    let tour = std::fs::read_to_string(tour).unwrap();
-    tour.split("```").find(|block| block.starts_with("sh\n") && block.contains(part)).unwrap()[3..]
-        .to_owned()
-}
-
-#[test]
-fn the_tour_of_policies_works_as_written() {
-    let world = World::new();
-    world.file("src/main.rs", "fn main() {}\n");
-    world.file("Cargo.toml", "[package]\nname = \"a\"\n");
-    world.file("new.rs", "fn main() { todo!() }\n");
-    let mut shell = std::process::Command::new("sh");
-    let own = world.command(&[]);
-    shell.env_clear().envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    shell.env_remove("PORTCULLIS_WORKSPACE").current_dir(world.root());
-    let tour = format!("portcullis() {{ {} \"$@\"; }}\n", env!("CARGO_BIN_EXE_portcullis"))
-        + &block("policy init");
-    done(shell.arg("-ec").arg(tour).output().unwrap()).ok();
-    assert_eq!(world.read("src/main.rs"), world.read("new.rs"));
-}
 
 /// Returns stdout of a command that failed, for programs.
 #[track_caller]

@@ -18,7 +18,23 @@ use crate::{
 };
 
 /// The `op` of records without an operation; names with a `.` are not listed.
-const EVENTS: [&str; 6] = ["login", "prune", "reload", "resources", "sandbox", "session"];
+const EVENTS: [&str; 15] = [
+    "command",
+    "commit",
+    "egress",
+    "import",
+    "imported",
+    "label",
+    "limit",
+    "login",
+    "prune",
+    "reload",
+    "repeats",
+    "resources",
+    "sandbox",
+    "scratch",
+    "session",
+];
 
 /// The filters, which must all match.
 #[derive(Debug, clap::Args)]
@@ -102,6 +118,10 @@ mod tests {
     #[test]
     fn operations_are_known_events_or_a_client_s_own_methods() {
         for word in ["write", "grep", "session", "watch.end", "terminal/create", "nes/start"] {
+            assert_eq!(parse_op(word).as_deref(), Ok(word));
+        }
+        // They were refused, although their records are documented.
+        for word in ["command", "import", "label", "repeats", "scratch"] {
             assert_eq!(parse_op(word).as_deref(), Ok(word));
         }
         assert!(parse_op("frob").unwrap_err().contains("expected one of read, write"));

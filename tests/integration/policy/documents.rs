@@ -1,10 +1,13 @@
-//! `docs/policy.md` is complete, and its examples are true.
+//! `docs/policy.md` is complete, and the examples of policies are true.
 
 use portcullis::policy::{PolicySource, compile};
 
+fn page(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/docs/{name}.md", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
 fn reference() -> String {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/policy.md");
-    std::fs::read_to_string(file).unwrap()
+    page("policy")
 }
 
 /// The fenced blocks of the language `info`.
@@ -24,8 +27,12 @@ fn blocks(text: &str, info: &str) -> Vec<String> {
 /// An example is a complete policy, or a piece that needs the first line only.
 #[test]
 fn every_example_compiles_and_its_tests_pass() {
-    let examples = blocks(&reference(), "toml");
-    assert!(examples.len() >= 10, "only {} examples were found", examples.len());
+    let pages = ["policy", "getting-started", "git", "network"];
+    let mut examples: Vec<_> =
+        pages.into_iter().flat_map(|name| blocks(&page(name), "toml")).collect();
+    // Credentials are the configuration's.
+    examples.retain(|example| !example.starts_with("[[credentials]]"));
+    assert!(examples.len() >= 15, "only {} examples were found", examples.len());
     for example in examples {
         let whole = example.lines().any(|line| line.starts_with("schema"));
         let text = if whole { example } else { format!("schema = 1\n{example}") };

@@ -1,0 +1,5 @@
+//! The book in `docs/`: its summary, its links, and its commands.
+
+mod commands;
+mod links;
+mod page;
