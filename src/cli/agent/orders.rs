@@ -107,16 +107,17 @@ impl Orders<'_> {
     ) -> Result<(), Failure> {
         let Some(egress) = self.egress else { return Ok(()) };
         egress.note(role.name(), is_restarted).or_fail("cannot record it")?;
-        match (role, links.pop()) {
-            (EgressRole::Proxy, Some(link)) => {
-                egress.replace_proxy(link).or_fail("cannot start a thread")
-            }
-            (EgressRole::Connector, Some(link)) => {
-                links.push(link);
-                egress.replace_connector(links);
+        // Without links it ended, and there is no other.
+        match role {
+            EgressRole::Proxy => links
+                .pop()
+                .map_or(Ok(()), |link| egress.replace_proxy(link).or_fail("cannot start a thread")),
+            EgressRole::Connector => {
+                if !links.is_empty() {
+                    egress.replace_connector(links);
+                }
                 Ok(())
             }
-            (_, None) => Ok(()),
         }
     }
 }
