@@ -201,7 +201,10 @@ fn summary(log: &Log, id: String) -> std::io::Result<LastSession> {
         last: groups.iter().map(|group| group.last.clone()).max().unwrap_or_default(),
         records: groups.iter().map(|group| group.records).sum(),
         changes: sum(&is_change),
-        denials: sum(&|group| is(group, 1, Effect::Deny.as_str())),
+        // A request that was rejected has a record besides the approval's.
+        denials: sum(&|group| {
+            is(group, 1, Effect::Deny.as_str()) && !is(group, 0, Kind::Approval.as_str())
+        }),
         id,
     })
 }
