@@ -19,6 +19,7 @@ pub(crate) mod moment;
 pub(crate) mod mount;
 pub(crate) mod opened;
 pub(crate) mod options;
+pub(crate) mod pager;
 pub(crate) mod path_argument;
 pub(crate) mod policy_loading;
 pub(crate) mod policy_reload;

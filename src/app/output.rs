@@ -13,7 +13,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice, adapter::strip_str};
 
-use super::failure::Failure;
+use super::{failure::Failure, pager};
 use crate::model::Escaped;
 
 /// The first error of standard output.
@@ -97,6 +97,7 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
     if let Err(error) = io::stdout().lock().flush() {
         let _first = CLOSED.set(error);
     }
+    pager::finish();
     match CLOSED.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Failure::new(format_args!("cannot print: {error}")).report(false)
@@ -108,7 +109,12 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
 /// Returns true if stdout gets colours: a terminal that supports them, or as the
 /// environment says.
 pub(crate) fn colours() -> bool {
-    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+    pager::has_colours().unwrap_or_else(|| AutoStream::choice(&io::stdout()) != ColorChoice::Never)
+}
+
+/// Returns the number of columns of the terminal that shows standard output, if one does.
+pub(crate) fn width() -> Option<usize> {
+    pager::width()
 }
 
 /// Returns true if stderr gets colours.

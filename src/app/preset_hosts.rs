@@ -12,7 +12,7 @@ use super::{
     presets::Preset,
 };
 use crate::{
-    model::{Connect, Host},
+    model::Connect,
     policy::{HostPattern, SessionHosts},
 };
 
@@ -62,6 +62,11 @@ impl PresetHosts {
         Ok(all)
     }
 
+    /// True if the session reaches no host at all.
+    pub(crate) fn are_none(&self) -> bool {
+        self.bound && self.hosts.is_empty()
+    }
+
     fn add(&mut self, preset: &Preset, entry: &str, host: String, port: u16) {
         let rule = format!("preset:{}:{entry}", preset.name);
         self.hosts.push(PresetHost { rule, host, port });
@@ -83,10 +88,9 @@ impl PresetHosts {
     /// Each rule's id, with its host and port as people write them.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&str, String)> {
         self.hosts.iter().map(|PresetHost { rule, host, port }| {
-            let is_v6 =
-                matches!(Host::parse(host), Ok(Host::Address(address)) if address.is_ipv6());
-            let shown = if is_v6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-            (rule.as_str(), shown)
+            // An address or a network of IPv6.
+            let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+            (rule.as_str(), format!("{host}:{port}"))
         })
     }
 }
@@ -143,6 +147,19 @@ mod tests {
         ] {
             assert_eq!(parsed(entry).as_deref(), expected, "{entry}");
         }
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_shown_in_brackets() {
+        let shown = |host: &str| {
+            let (rule, host) = ("r".to_owned(), host.to_owned());
+            let hosts = vec![PresetHost { rule, host, port: 80 }];
+            let hosts = PresetHosts { hosts, bound: false };
+            hosts.shown().next().map(|(_, shown)| shown).unwrap()
+        };
+        assert_eq!(shown("2001:db8::/32"), "[2001:db8::/32]:80");
+        assert_eq!(shown("2001:db8::1"), "[2001:db8::1]:80");
+        assert_eq!(shown("10.0.0.0/8"), "10.0.0.0/8:80");
     }
 
     #[test]

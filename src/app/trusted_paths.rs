@@ -74,8 +74,20 @@ pub(crate) fn log_state(
 pub(crate) fn check(workspace: &Path, state: &Path, config: Option<&Path>) -> Result<(), Failure> {
     let operator = Operator::load(config).map_err(Failure::new)?;
     let audit = Audit::load(config).map_err(Failure::new)?;
+    check_under(workspace, state, (&operator, &audit))
+}
+
+/// As [`check`], under a configuration that was loaded.
+///
+/// # Errors
+/// When one of them lies in, or is named through, the workspace.
+pub(crate) fn check_under(
+    workspace: &Path,
+    state: &Path,
+    (operator, audit): (&Operator, &Audit),
+) -> Result<(), Failure> {
     let mut trusted = listed(vec![(Trusted::State, state.to_owned())])?;
-    trusted.extend(own(&operator, &audit)?);
+    trusted.extend(own(operator, audit)?);
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
     let target = Workspace::open(workspace).ok().map(|opened| opened.root().to_owned());
     let agents = vec![AgentPath { access: Access::Workspace, path, target }];

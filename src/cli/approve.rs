@@ -7,6 +7,7 @@ use std::{
     os::fd::AsFd as _,
     path::Path,
     process::ExitCode,
+    sync::Once,
     thread,
     time::Duration,
 };
@@ -19,7 +20,7 @@ use serde_json::json;
 
 use super::{
     announcer::headline,
-    consent,
+    consent::{self, Answer},
     rows::{cut, stderr_width, stdout_width, wrapped},
 };
 use crate::{
@@ -72,8 +73,8 @@ pub(crate) struct Args {
     /// Approve the same operation on the same path for the rest of the session
     #[arg(long, requires = "id")]
     session: bool,
-    /// Approve without showing the request and asking: for scripts that read it from
-    /// `--list --json`
+    /// Approve without showing the request and asking, by its complete identifier: for scripts that read
+    /// it from `--list --json`
     #[arg(long, requires = "id")]
     yes: bool,
     /// Print one JSON object
@@ -84,6 +85,11 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let state = args.common.state_directory()?;
+    if args.id.iter().chain(&args.reject).any(String::is_empty) {
+        return Err(Failure::new("the id of the request is empty")
+            .help("`portcullis approve --list` shows what waits")
+            .exit(Exit::Usage));
+    }
     match (&args.id, &args.reject) {
         (Some(id), _) if args.session => approve(args, &state, id, Choice::Session),
         (Some(id), _) => approve(args, &state, id, Choice::Once),
@@ -100,11 +106,15 @@ fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Re
             approval_socket::send(state.as_fd(), request, go_on).or_fail("cannot ask the gate")
         }
         Err(Errno::NOENT) => {
-            errln!(
-                "portcullis: note: no gate has ever run with the state directory `{}`; --workspace \
-                 or --state names another",
-                state.display()
-            );
+            static NOTED: Once = Once::new();
+            // `--watch` looks again and again.
+            NOTED.call_once(|| {
+                errln!(
+                    "portcullis: note: no gate has ever run with the state directory `{}`; \
+                     --workspace or --state names another",
+                    state.display()
+                );
+            });
             Ok(())
         }
         Err(error) => Err(error)
@@ -115,7 +125,8 @@ fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Re
 /// Approves a request, once the person at the terminal has seen it and agreed.
 fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
     if args.yes {
-        return answer(args, state, &full(state, id)?, choice);
+        // What is not shown must be named without doubt.
+        return answer(args, state, id, choice);
     }
     let waiting = waiting(state)?;
     let item = one(&waiting, id)?;
@@ -170,10 +181,10 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 return Ok(ExitCode::SUCCESS);
             };
             let choice = match choice {
-                'y' => Choice::Once,
-                's' => Choice::Session,
-                'n' => Choice::Reject,
-                _ => continue,
+                Answer::Yes => Choice::Once,
+                Answer::Session => Choice::Session,
+                Answer::No => Choice::Reject,
+                Answer::Later => continue,
             };
             // Another person may have answered meanwhile, or time is over.
             if let Err(failure) = answer(args, state, &item.id, choice) {

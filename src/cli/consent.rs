@@ -34,34 +34,60 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Word, Failure> {
     if !io::stdin().is_terminal() || !is_shown {
         return Ok(Word::NoneToGive);
     }
-    err!("{question} [y/N] ");
-    io::stderr().flush().or_fail("cannot ask")?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
-    let yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
-    Ok(if yes { Word::Yes } else { Word::No })
+    discard_typed();
+    let answer = line(&format!("{question} [y/N] "))?.unwrap_or_default();
+    Ok(if matches!(answer.as_str(), "y" | "yes") { Word::Yes } else { Word::No })
 }
 
-/// Asks for a letter: yes, yes for the session, no, or later; `None` at the end of input.
+/// The answer to a request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Yes,
+    Session,
+    No,
+    Later,
+}
+
+impl Answer {
+    /// Parses an answer: a letter or the complete word, so that `never` is not taken for `n`.
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "y" | "yes" => Some(Self::Yes),
+            "s" | "session" => Some(Self::Session),
+            "n" | "no" => Some(Self::No),
+            "l" | "later" => Some(Self::Later),
+            _ => None,
+        }
+    }
+}
+
+/// Asks about a request until there is an answer; `None` at the end of input.
 ///
 /// # Errors
 /// When the question fails.
-pub(super) fn choose(question: &str) -> Result<Option<char>, Failure> {
-    // Keys that were typed before the question was shown are no answer to it.
-    let _ = tcflush(io::stdin(), QueueSelector::IFlush);
+pub(super) fn choose(question: &str) -> Result<Option<Answer>, Failure> {
+    discard_typed();
     loop {
         errln!("  y: yes, s: for the session, n: no, l: later");
-        err!("{question} [y/s/n/l] ");
-        io::stderr().flush().or_fail("cannot ask")?;
-        let mut answer = String::new();
-        if io::stdin().read_line(&mut answer).or_fail("cannot read the answer")? == 0 {
-            return Ok(None);
-        }
-        let letter = answer.trim().to_lowercase().chars().next();
-        if let Some(letter @ ('y' | 's' | 'n' | 'l')) = letter {
-            return Ok(Some(letter));
+        let Some(text) = line(&format!("{question} [y/s/n/l] "))? else { return Ok(None) };
+        if let Some(answer) = Answer::parse(&text) {
+            return Ok(Some(answer));
         }
     }
+}
+
+/// Discards keys that were typed before the question was shown: they are no answer to it.
+fn discard_typed() {
+    let _ = tcflush(io::stdin(), QueueSelector::IFlush);
+}
+
+/// Asks, and returns the line that is typed, in lower case; `None` at the end of input.
+fn line(question: &str) -> Result<Option<String>, Failure> {
+    err!("{question}");
+    io::stderr().flush().or_fail("cannot ask")?;
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer).or_fail("cannot read the answer")?;
+    Ok((read > 0).then(|| answer.trim().to_lowercase()))
 }
 
 /// Asks, and fails without a yes.
@@ -74,5 +100,28 @@ pub(super) fn require(yes: bool, question: &str) -> Result<(), Failure> {
         Word::No => Err(Failure::new("nothing was changed")),
         Word::NoneToGive => Err(Failure::new("nothing was changed: nobody is there to agree")
             .help("give --yes to do it without asking")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first letter was enough.
+    #[test]
+    fn a_word_that_only_begins_like_an_answer_is_none() {
+        for (text, answer) in [
+            ("y", Some(Answer::Yes)),
+            ("yes", Some(Answer::Yes)),
+            ("session", Some(Answer::Session)),
+            ("no", Some(Answer::No)),
+            ("later", Some(Answer::Later)),
+            ("never", None),
+            ("yesterday", None),
+            ("stop", None),
+            ("", None),
+        ] {
+            assert_eq!(Answer::parse(text), answer, "{text}");
+        }
     }
 }

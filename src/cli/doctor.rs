@@ -11,7 +11,7 @@ mod probe;
 mod ship;
 mod storage;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ use crate::{
         policy_loading::extended_tests,
         process, state_directory, trusted_paths,
     },
-    config::{self, LoadedPolicy, Operator, audit::Audit},
+    config::{self, LoadedPolicy, Operator, audit::Audit, operator},
     gateway::Workspace,
     policy::Mode,
 };
@@ -81,8 +81,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
     let (landlock, abi) = kernel::landlock();
+    let config = args.common.config.as_deref();
+    let (operator, audit) = (Operator::load(config), Audit::load(config));
     let (workspace, workspace_check) = workspace(args);
-    let (policy, policy_check) = policy(args);
+    let (policy, policy_check) = policy(args, operator.as_ref());
+    // Each that cannot be used has a line of its own.
+    let usable = operator.as_ref().ok().zip(audit.as_ref().ok());
+    let operator = operator.as_ref().cloned().unwrap_or_default();
     let state = match (&args.common.state, &workspace) {
         (Some(state), _) => Some(state.clone()),
         (None, Some(workspace)) => Some(state_directory::default_directory(workspace.root())?),
@@ -91,7 +96,8 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
     let older = state.as_ref().zip(policy.as_ref()).and_then(|(s, p)| storage::newest(s, p));
     let test = match (&workspace, &policy, &state) {
         (Some(workspace), Some(policy), Some(state)) => {
-            Some(self_test(args, workspace, policy, state.clone())?)
+            let audit = audit.as_ref().cloned().unwrap_or_default();
+            Some(self_test(args, workspace, policy, (state, &operator, &audit))?)
         }
         _ => None,
     };
@@ -112,9 +118,8 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         checks.push(owner.unwrap_or_else(|| storage::directory(state)));
         checks.push(storage::space(state));
         checks.push(storage::reflink(state));
-        let config = args.common.config.as_deref();
-        checks.extend(storage::trusted(&args.common.workspace, state, config));
-        let audit = Audit::load(config);
+        let trusted = |config| storage::trusted(&args.common.workspace, state, config);
+        checks.extend(usable.and_then(trusted));
         checks.push(storage::log(state, audit.as_ref().ok().and_then(Audit::signer_key)));
         match audit {
             Ok(audit) if audit.ship.is_empty() => {}
@@ -125,8 +130,6 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
             ),
         }
     }
-    // A configuration that cannot be used has a line of its own.
-    let operator = Operator::load(args.common.config.as_deref()).unwrap_or_default();
     let judged = policy
         .as_ref()
         .and_then(|loaded| credentials::judge(&operator.credentials, &loaded.policy));
@@ -162,10 +165,13 @@ fn workspace(args: &Args) -> (Option<Workspace>, Check) {
     }
 }
 
-fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
+fn policy(
+    args: &Args,
+    operator: Result<&Operator, &operator::Error>,
+) -> (Option<LoadedPolicy>, Check) {
     const NAME: &str = "policy";
     let reference = &args.common.policy;
-    let operator = match Operator::load(args.common.config.as_deref()) {
+    let operator = match operator {
         Ok(operator) => operator,
         Err(error) => {
             let check = Check::new(NAME, Status::Failed, reference.clone(), error.to_string())
@@ -173,7 +179,7 @@ fn policy(args: &Args) -> (Option<LoadedPolicy>, Check) {
             return (None, check);
         }
     };
-    match config::load_trusted(reference, &operator) {
+    match config::load_trusted(reference, operator) {
         Ok(loaded) => {
             let (policy, files) = (&loaded.policy, loaded.texts.files.len());
             let found = format!("{} version {}", policy.name(), policy.version());
@@ -219,17 +225,12 @@ fn self_test(
     args: &Args,
     workspace: &Workspace,
     policy: &LoadedPolicy,
-    state: PathBuf,
+    (state, operator, audit): (&Path, &Operator, &Audit),
 ) -> Result<cell::Found, Failure> {
     let agent = args.common.agent("doctor")?;
     let home = agent_sandbox::home(workspace.root(), &agent)?;
-    let config = args.common.config.as_deref();
-    let operator = Operator::load(config).map_err(Failure::new)?;
-    // One that cannot be used has a line of its own.
-    let audit = Audit::load(config).unwrap_or_default();
-    let mut trusted = trusted_paths::own(&operator, &audit)?;
-    trusted.extend(trusted_paths::policy(&policy.texts, &operator)?);
-    let ground =
-        Ground { policy: &policy.policy, trusted, workspace: workspace.root(), state: &state };
+    let mut trusted = trusted_paths::own(operator, audit)?;
+    trusted.extend(trusted_paths::policy(&policy.texts, operator)?);
+    let ground = Ground { policy: &policy.policy, trusted, workspace: workspace.root(), state };
     cell::test(&ground, &home, args.allow_partial)
 }

@@ -287,6 +287,10 @@ impl Invocation<'_> {
             Err(NotDone::Refused(error)) => {
                 let asked = format!("{} {}", command.kind(), command.paths().join(" to "));
                 let code = render::report_error(&asked, &error, json);
+                let is_parent = matches!(command, Command::Mkdir { recursive: false, .. });
+                if !json && is_parent && error.kind() == ErrorKind::NotFound {
+                    errln!("  help: a directory above it is missing; `--parents` makes those, too");
+                }
                 // Exit code 1 means that a search found nothing.
                 let search = matches!(command, Command::Glob(_) | Command::Grep(_));
                 let senseless = search && error.kind() == ErrorKind::InvalidInput;

@@ -33,12 +33,14 @@ use std::{ffi::OsStr, process::ExitCode};
 use rustix::fs::Mode;
 
 use crate::{
-    app::{failure::Failure, output},
+    app::{failure::Failure, output, pager},
     sandbox::outlive_size_limit,
 };
 
 use clap::{
-    ArgMatches, CommandFactory as _, FromArgMatches as _, builder::Resettable, error::ErrorKind,
+    ArgMatches, CommandFactory as _, FromArgMatches as _,
+    builder::Resettable,
+    error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
 
@@ -152,7 +154,11 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Undo(args) => backup::undo::run(&args),
     };
-    output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
+    output::conclude(result.unwrap_or_else(|failure| {
+        // The failure stands below the output.
+        pager::finish();
+        failure.report(json)
+    }))
 }
 
 /// Makes environment variables that are empty count as not set.
@@ -169,11 +175,26 @@ fn without_empty(command: clap::Command) -> clap::Command {
 /// Prints help, the version, or a usage error.
 fn say(error: &clap::Error) -> ExitCode {
     let said = error.print();
+    if let Some(commands) = elsewhere(error) {
+        errln!("  help: there is {commands}");
+    }
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
     if error.use_stderr() {
         return code;
     }
     output::printed(said).map_or_else(|failure| failure.report(false), |()| code)
+}
+
+/// Returns the commands of groups that have the name of an unknown command.
+fn elsewhere(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let command = Cli::command();
+    let groups = command.get_subcommands().filter(|group| group.find_subcommand(name).is_some());
+    let found: Vec<_> =
+        groups.map(|group| format!("`portcullis {} {name}`", group.get_name())).collect();
+    (!found.is_empty()).then(|| found.join(", "))
 }
 
 /// Keeps the umask from denying rights to the owner: later gateways could not open

@@ -1,29 +1,27 @@
 //! Wrapping of untrusted text into rows of a terminal, so that it never begins at the left
 //! edge.
 
-use std::{io, os::fd::AsFd};
+use std::io;
 
 use rustix::termios::tcgetwinsize;
 
-use crate::model::Escaped;
+use crate::{app::output, model::Escaped};
 
 /// The character in place of the part that is cut off.
 const CUT: char = '\u{2026}';
+/// The blanks before a row that continues a line of a table.
+const CONTINUED: usize = 8;
 /// The least width of a row, in columns.
 const LEAST: usize = 2;
 
-/// Returns the number of columns of the terminal on standard output, if it is one.
+/// Returns the number of columns of the terminal that shows standard output, if one does.
 pub(super) fn stdout_width() -> Option<usize> {
-    width(io::stdout())
+    output::width()
 }
 
 /// Returns the number of columns of the terminal on standard error, if it is one.
 pub(super) fn stderr_width() -> Option<usize> {
-    width(io::stderr())
-}
-
-fn width(stream: impl AsFd) -> Option<usize> {
-    let size = tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0)?;
+    let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0)?;
     Some(size.ws_col.into())
 }
 
@@ -40,6 +38,13 @@ pub(super) fn wrapped(line: &str, first: usize, other: usize, width: Option<usiz
     };
     let rows = rows(&text, room(first), room(other)).into_iter().enumerate();
     rows.map(indent).collect::<Vec<_>>().join("\n")
+}
+
+/// Formats a line of a table for standard output: wrapped for a terminal, and in red if the request was
+/// denied and there are colours.
+pub(super) fn fitted(line: &str, is_denied: bool) -> String {
+    let text = wrapped(line, 0, CONTINUED, stdout_width());
+    if is_denied && output::colours() { format!("\u{1b}[31m{text}\u{1b}[0m") } else { text }
 }
 
 /// Cuts `text` to at most `width` columns.

@@ -1,12 +1,10 @@
 //! `portcullis status`: the state of a workspace at a glance.
 
-use std::{
-    collections::BTreeMap, ops::ControlFlow, os::fd::AsFd as _, path::PathBuf, process::ExitCode,
-};
+use std::{collections::BTreeMap, os::fd::AsFd as _, path::PathBuf, process::ExitCode};
 
 use cap_std::fs::Dir;
 use indicatif::HumanBytes;
-use portcullis_audit::{Kind, RecordView};
+use portcullis_audit::Kind;
 use rustix::fs::fstatvfs;
 use serde_json::{Value, json};
 
@@ -21,7 +19,7 @@ use crate::{
     },
     model::{Escaped, OperationKind},
     policy::Effect,
-    review::{Field, Filter, Group, Log, Order, Stats, last_session},
+    review::{Field, Filter, Group, Log, Stats, last_session},
 };
 
 /// Width of the column of names.
@@ -29,7 +27,8 @@ const NAMES: usize = 12;
 
 /// Show policy, enforcement, waiting approvals, the last session, log and space of a workspace
 ///
-/// Policy and enforcement are those of the last start in the log. Reads only.
+/// Policy and enforcement are those of the last start in the log. Changes nothing but
+/// the index of the log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis status\n  \
@@ -169,26 +168,15 @@ fn unused(args: &Args, path: &std::path::Path) -> ExitCode {
 fn recorded(state: &std::path::Path) -> Result<LogSummary, Failure> {
     let directory: PathBuf = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
-    let log = Log::open(&directory).map_err(failed)?;
+    let log = Log::open(&directory).map_err(failed)?.with_index(state.join("index"));
     let starts = Filter { kinds: vec![Kind::Start.as_str().to_owned()], ..Filter::default() };
-    let mut start = None;
-    let facts = |record: &RecordView<'_>, _: &[u8]| Some((record.seq, record.facts.clone()?));
-    log.scan(&starts, Order::NewestSegment, facts, |found: (u64, BTreeMap<String, Value>)| {
-        let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
-        if start.as_ref().is_some_and(|(seq, _)| segment(*seq) > segment(found.0)) {
-            return ControlFlow::Break(());
-        }
-        start = Some(found);
-        ControlFlow::Continue(())
-    })
-    .map_err(failed)?;
+    let start = log.newest(&starts, |record| record.facts.clone()).map_err(failed)?;
     let session = last_session(&log, |_| true).map_err(failed)?;
     let session = session.map(|id| summary(&log, id)).transpose().map_err(failed)?;
-    let all = Stats::of(&log, &Filter::default(), &[]).map_err(failed)?;
     Ok(LogSummary {
-        records: all.groups.iter().map(|group| group.records).sum(),
+        records: log.records().map_err(failed)?,
         bytes: log.bytes(),
-        start: start.map(|(_, facts)| facts).unwrap_or_default(),
+        start: start.unwrap_or_default(),
         session,
     })
 }
@@ -213,7 +201,10 @@ fn summary(log: &Log, id: String) -> std::io::Result<LastSession> {
         last: groups.iter().map(|group| group.last.clone()).max().unwrap_or_default(),
         records: groups.iter().map(|group| group.records).sum(),
         changes: sum(&is_change),
-        denials: sum(&|group| is(group, 1, Effect::Deny.as_str())),
+        // A request that was rejected has a record besides the approval's.
+        denials: sum(&|group| {
+            is(group, 1, Effect::Deny.as_str()) && !is(group, 0, Kind::Approval.as_str())
+        }),
         id,
     })
 }

@@ -19,7 +19,7 @@ use super::{
     signature::{self, PolicyKey, TrustError, signature_path},
 };
 
-use crate::operator_files;
+use crate::{operator_files, policy::nearest};
 
 /// The keys that this module reads. Sections that other modules read are in [`SECTIONS`].
 const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
@@ -208,12 +208,9 @@ fn keys(value: &Value<'_>) -> Result<Vec<PolicyKey>, Wrong> {
 fn unknown(name: &str) -> String {
     let shown: String = name.chars().take(60).collect();
     let known = KEYS.iter().chain(&SECTIONS).copied();
-    let distance =
-        |word: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &word.to_lowercase());
-    let near = known.clone().filter(|_| name.len() <= 64).min_by_key(|word| distance(word));
-    let help = match near {
-        Some(near) if distance(near) <= 1 + near.len() / 4 => format!("did you mean `{near}`?"),
-        _ => format!("known keys: {}", known.collect::<Vec<_>>().join(", ")),
+    let help = match nearest(name, known.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known keys: {}", known.collect::<Vec<_>>().join(", ")),
     };
     format!("unknown key `{}`\n  help: {help}", crate::model::Escaped(&shown))
 }

@@ -227,8 +227,9 @@ fn the_workspace_itself_has_a_path_for_programs_too() {
 #[test]
 fn mkdir_makes_parents_when_asked() {
     let world = World::new();
-    assert_eq!(world.fs(&["mkdir", "a/b/c"]).code, 1);
-    world.fs(&["mkdir", "-r", "a/b/c"]).ok();
+    let refused = world.fs(&["mkdir", "a/b/c"]);
+    assert_eq!((refused.code, refused.stderr.contains("`--parents`")), (1, true), "{refused:?}");
+    world.fs(&["mkdir", "--parents", "a/b/c"]).ok();
     assert!(world.path("a/b/c").is_dir());
     world.fs(&["mkdir", "--recursive", "a/b/c"]).ok();
     let again = world.fs(&["mkdir", "a"]);

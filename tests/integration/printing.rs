@@ -5,7 +5,10 @@ use std::{fs::File, io::pipe, process::Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Done, World, done};
+use crate::{
+    approvals::terminal::by_a_shell,
+    common::{Done, World, done},
+};
 
 /// Commands of every kind that print, each with the exit code that it has where
 /// all is taken.
@@ -121,5 +124,53 @@ fn json_for_a_terminal_escapes_what_hides_or_steers() {
         let value: Value =
             serde_json::from_str(text).or_else(|_| serde_json::from_str(first)).unwrap();
         assert_eq!(value.pointer(pointer).and_then(Value::as_str), Some(name), "{args:?}: {text}");
+    }
+}
+
+/// All output went past the reader on a terminal.
+#[test]
+fn a_pager_shows_what_is_printed_on_a_terminal() {
+    let world = world();
+    world.fs(&["read", ".env"]).denied("secrets.names[0]");
+    let pager = r#"PORTCULLIS_PAGER="sed s/^/paged:/" exec "$0" "$@""#;
+    let query = ["audit", "query", "--decision", "deny"];
+    let paged = by_a_shell(&world, "", pager, &query);
+    let shown = paged.text();
+    let rows: Vec<_> = shown.lines().filter(|line| line.starts_with("paged:")).collect();
+    assert!(rows.len() >= 2 && paged.code == 0, "{paged:?}");
+    // No row is wider than the terminal, and a denial is red.
+    let (heads, denied) = (rows[0], rows.join("\n"));
+    assert!(heads.len() <= 60 + "paged:".len(), "{heads}");
+    assert!(denied.contains("\u{1b}[31m"), "{denied:?}");
+    for (script, args) in [
+        (pager, [&query[..], &["--no-pager"]].concat()),
+        (pager, [&query[..], &["--json"]].concat()),
+        (r#"PAGER= exec "$0" "$@""#, query.to_vec()),
+        (r#"PORTCULLIS_PAGER=cat exec "$0" "$@""#, query.to_vec()),
+    ] {
+        let plain = by_a_shell(&world, "", script, &args);
+        assert!(!plain.text().contains("paged:") && plain.code == 0, "{args:?}: {plain:?}");
+        assert!(plain.text().contains(".env"), "{args:?}: {plain:?}");
+    }
+    let missing = r#"PAGER=/no/such/pager exec "$0" "$@""#;
+    let unpaged = by_a_shell(&world, "", missing, &query);
+    assert!(unpaged.text().contains("cannot start the pager"), "{unpaged:?}");
+    assert!(unpaged.text().contains(".env") && unpaged.code == 0, "{unpaged:?}");
+}
+
+/// The answer was empty, or a list of all commands.
+#[test]
+fn what_is_not_known_is_named_with_what_is_near() {
+    let world = world();
+    for (args, word) in [
+        (&["audit", "query", "--agent", "clj"][..], "did you mean `cli`?"),
+        (&["audit", "query", "--path", "a.tx"], "did you mean `a.txt`?"),
+        (&["audit", "show", "--session", "zz"], "`portcullis audit session` lists them"),
+        (&["check"], "`portcullis policy check`, `portcullis config check`"),
+    ] {
+        let done = world.run(args);
+        let stderr = &done.stderr;
+        let all = word.split(", ").all(|word| stderr.contains(word));
+        assert!(all, "{args:?}: {stderr}");
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use portcullis_audit::Receipt;
 use portcullis_commands::Registry;
-use serde_json::Value;
+use rmcp::model::RequestId;
 
 use crate::{
     gateway::{Approver, Client, Content, Follower, Gateway, Refusal, Request},
@@ -28,7 +28,7 @@ pub(super) struct Call<'a> {
     pub(super) follower: &'a dyn Follower,
     pub(super) receipts: RefCell<Vec<Receipt>>,
     /// The id of the client's request, if it is a call of a tool.
-    pub(super) request: Option<Value>,
+    pub(super) request: Option<&'a RequestId>,
 }
 
 impl Call<'_> {

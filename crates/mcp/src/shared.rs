@@ -169,7 +169,7 @@ impl Shared {
             return answer::said("no such tool", &[]);
         };
         let mut call = self.call(asker, follower);
-        call.request = serde_json::to_value(id).ok();
+        call.request = Some(id);
         let further = tool.kind().and_then(|kind| self.further_of(kind, arguments));
         if let Some(further) = further {
             call.gateway = &further.gateway;

@@ -1,6 +1,9 @@
 //! Requests in a log. Integrity is the subject of `audit verify`.
 
-use std::{collections::HashMap, io};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+};
 
 use portcullis_audit::{
     AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
@@ -90,7 +93,7 @@ pub(crate) struct Connection {
     pub(crate) agent: AgentName,
     /// The host and the port.
     pub(crate) connect: Connect,
-    /// The labels of content that its session had been shown, by the labels of then.
+    /// The labels of content that its sandbox had been shown, by the labels of then.
     pub(crate) read: LabelIds,
     /// The effect; `deny` also if the connection was allowed only because the policy observed.
     pub(crate) effect: String,
@@ -123,10 +126,10 @@ pub(crate) fn read_connections(
     while let Some(entry) = reader.next()? {
         let Ok(record) = RecordView::parse(&entry.bytes) else { continue };
         if record.op() == Some("label")
-            && let Some(session) = record.session()
-            && let Some(labels) = record.facts.as_ref().and_then(|f| f.get("labels")?.as_object())
+            && let Some(boot) = record.boot()
         {
-            carried.entry(session.to_owned()).or_default().extend(labels.keys().cloned());
+            let labels = labels(record.facts.as_ref(), "labels");
+            carried.entry(boot.to_owned()).or_default().extend(labels);
         }
         let is_early = since.is_some_and(|since| record.t.as_str() < since);
         let is_decision = record.kind == Kind::Decision && is_connection(record.op());
@@ -143,11 +146,12 @@ pub(crate) fn read_connections(
             continue;
         }
         let is_by_name =
-            effect != "ask" && !has_fact("address") && !is_limit(draft.rule.as_deref());
+            effect != "ask" && !has_fact("address") && !is_of_gateway(draft.rule.as_deref());
         let effect = if draft.would_deny == Some(true) { "deny" } else { effect }.to_owned();
         let rule = draft.rule.unwrap_or_default();
-        let read = draft.session.and_then(|session| carried.get(&session)).cloned();
-        let read = read.unwrap_or_default();
+        // A sandbox may also carry labels of reads that are in the log of another workspace.
+        let mut read: LabelIds = labels(draft.facts.as_ref(), "whenRead").collect();
+        read.extend(draft.boot.and_then(|boot| carried.get(&boot)).into_iter().flatten().cloned());
         visit(&Connection { seq, agent, connect, read, effect, rule, is_by_name });
     }
     Ok(())
@@ -157,11 +161,21 @@ fn is_connection(op: Option<&str>) -> bool {
     op == Some(OperationKind::Connect.as_str())
 }
 
-/// True if a rule is a limit's, of the network or of all requests.
-fn is_limit(rule: Option<&str>) -> bool {
-    ["limits.", "mount.", "network.limits."]
-        .into_iter()
-        .any(|limits| rule.is_some_and(|rule| rule.starts_with(limits)))
+/// Returns the labels that a fact of a record names.
+fn labels(
+    facts: Option<&BTreeMap<String, serde_json::Value>>,
+    fact: &str,
+) -> impl Iterator<Item = String> {
+    let named = facts.and_then(|facts| facts.get(fact)?.as_object());
+    named.into_iter().flat_map(|labels| labels.keys().cloned())
+}
+
+/// True if the gateway decided by what the policy does not say: a limit, or a credential.
+fn is_of_gateway(rule: Option<&str>) -> bool {
+    rule == Some("network.credentials")
+        || ["limits.", "mount.", "network.limits."]
+            .into_iter()
+            .any(|limits| rule.is_some_and(|rule| rule.starts_with(limits)))
 }
 
 /// Returns the host and the port that a record names.

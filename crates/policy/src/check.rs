@@ -17,6 +17,21 @@ use super::{
 /// Maximum number of unknown keys in one table for which a similar known key is searched.
 const MAX_SUGGESTIONS: usize = 100;
 
+/// Words of other policy languages, with ours.
+const SYNONYMS: [(&str, &str); 11] = [
+    ("block", "deny"),
+    ("create", "write"),
+    ("delete", "remove"),
+    ("forbid", "deny"),
+    ("move", "rename"),
+    ("permit", "allow"),
+    ("prompt", "ask"),
+    ("reject", "deny"),
+    ("rm", "remove"),
+    ("search", "grep"),
+    ("unlink", "remove"),
+];
+
 /// A callback for problems, with their places.
 pub(super) type Report<'a> = dyn FnMut(Option<Range<usize>>, Problem) + 'a;
 
@@ -158,7 +173,9 @@ fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
 fn bad_word(path: &str, text: &str, words: &[&str], expected: Shape) -> Problem {
     let problem = Problem::new(format!("`{path}` cannot be \"{}\"", shortened(text)))
         .label(format!("expected {}", expected.expected()));
-    match nearest(text, words.iter().copied()) {
+    let synonym = SYNONYMS.iter().find(|(other, _)| text.eq_ignore_ascii_case(other));
+    let synonym = synonym.map(|(_, word)| *word).filter(|word| words.contains(word));
+    match synonym.or_else(|| nearest(text, words.iter().copied())) {
         Some(near) => problem.help(format!("did you mean \"{near}\"?")),
         None => problem,
     }
@@ -184,7 +201,7 @@ fn wrong_type(path: &str, value: &DeValue<'_>, expected: Shape) -> Problem {
 }
 
 /// Returns the known word that is most similar to `text`, if one is similar enough.
-pub(super) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > 64 {
         return None;
     }

@@ -48,6 +48,7 @@ mod stages;
 mod statements;
 
 pub use agent_limits::{AgentLimits, DEFAULT_PROCESSES, MIN_MEMORY, PROCESSES, PROCESSORS};
+pub use check::nearest;
 pub use compile::compile;
 pub use compiled::Policy;
 pub use decision::{Decision, Effect, Place};

@@ -1,6 +1,6 @@
 //! A change of the workspace in the log: an intent with its outcome.
 
-use portcullis_audit::{Hash, RecordView};
+use portcullis_audit::{Hash, Kind, RecordView};
 
 use crate::{
     gateway::{BackupId, SomeAttributes},
@@ -79,8 +79,11 @@ pub struct Change {
 }
 
 impl Change {
-    /// Parses an intent; `None` if it is not a change that can be interpreted.
-    pub(crate) fn of(record: &RecordView<'_>) -> Option<Self> {
+    /// Parses an intent; `None` if the record is none, or not of a change that can be interpreted.
+    pub fn of(record: &RecordView<'_>) -> Option<Self> {
+        if record.kind != Kind::Intent {
+            return None;
+        }
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let path = |text: &str| WorkspacePath::parse(text).ok();
         let id = |text: &str| text.parse().ok();

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::RangeInclusive, str::FromStr};
 
-use portcullis_audit::{Hash, RecordView};
+use portcullis_audit::{Hash, Kind, RecordView};
 
 use super::Field;
 use crate::{
@@ -100,10 +100,17 @@ impl Filter {
         self.since.as_deref().is_none_or(|since| t >= since)
             && self.until.as_deref().is_none_or(|until| t < until)
             && self.records.as_ref().is_none_or(|range| range.contains(&record.seq))
+            && !self.leaves_out(record)
             && (Test::ALL.iter()).all(|test| {
                 !test.is_asked(self)
                     || test.values(record).into_iter().flatten().any(|text| test.holds(self, &text))
             })
+    }
+
+    /// True if the record repeats the decision of another one: an approval, of which the request has a
+    /// record of its own. One that is asked for by its kind counts.
+    fn leaves_out(&self, record: &RecordView<'_>) -> bool {
+        record.kind == Kind::Approval && !self.decisions.is_empty() && self.kinds.is_empty()
     }
 }
 

@@ -1,12 +1,12 @@
 //! The log as a set of segments at one moment.
 
 use std::{
-    io,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
 use portcullis_audit::{
-    Directory, FileEntry, MAX_SEGMENT, Reader, RecordView, Segment, Source as _,
+    Directory, FileEntry, MAX_SEGMENT, Reader, RecordView, SEGMENT_RECORDS, Segment, Source as _,
 };
 
 /// One segment with its length at that moment.
@@ -115,6 +115,26 @@ impl Log {
         Some(Begins { seq, t })
     }
 
+    /// Counts the records by the names of the segments and the lines of the newest: no record is
+    /// parsed, so damage is counted, too.
+    ///
+    /// # Errors
+    /// If the newest segment cannot be read.
+    pub fn records(&self) -> io::Result<u64> {
+        let Some((newest, sealed)) = self.parts.split_last() else { return Ok(0) };
+        let mut rest = self.source.open(&newest.segment.to_string())?.take(newest.length);
+        let (mut lines, mut buffer) = (0, vec![0; 1 << 16]);
+        loop {
+            match rest.read(&mut buffer)? {
+                0 => return Ok(sealed.len() as u64 * SEGMENT_RECORDS + lines),
+                read => {
+                    let ends = buffer.iter().take(read).filter(|byte| **byte == b'\n');
+                    lines += ends.count() as u64;
+                }
+            }
+        }
+    }
+
     /// Returns the size of the log in bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.length).sum()
@@ -152,5 +172,7 @@ mod tests {
         }
         write(0);
         assert_eq!(begins(), None);
+        let log = Log::open(directory.path()).unwrap();
+        assert_eq!(log.records().unwrap(), SEGMENT_RECORDS + 1);
     }
 }

@@ -184,7 +184,7 @@ impl Report {
         begins: Option<Begins>,
         scope: &Scope<'_>,
     ) -> Self {
-        let (activity, activity_unit) = digest.activity();
+        let (activity, activity_unit) = digest.hours.activity();
         let unsettled = digest.unsettled();
         Self {
             version: 1,

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use portcullis_audit::{MAX_JUNK, MAX_LINE, RecordView, SEGMENT_RECORDS, Source as _};
+use portcullis_audit::{MAX_JUNK, MAX_LINE, RecordView, SEGMENT_RECORDS, Segment, Source as _};
 
 use super::{
     Filter, Log,
@@ -175,6 +175,30 @@ impl Log {
             merge(sum);
             ControlFlow::Continue(())
         })
+    }
+
+    /// Returns what `pick` makes of the newest record that matches `filter` and of which it makes
+    /// something.
+    ///
+    /// # Errors
+    /// As [`Log::scan`].
+    pub fn newest<T: Send>(
+        &self,
+        filter: &Filter,
+        pick: impl Fn(&RecordView<'_>) -> Option<T> + Sync,
+    ) -> io::Result<Option<T>> {
+        let mut newest = None;
+        let pick =
+            |record: &RecordView<'_>, _line: &[u8]| Some((Segment::of(record.seq), pick(record)?));
+        self.scan(filter, Order::NewestSegment, pick, |(segment, found)| {
+            // The newest record of a segment is its last.
+            if newest.as_ref().is_some_and(|(newer, _)| *newer != segment) {
+                return ControlFlow::Break(());
+            }
+            newest = Some((segment, found));
+            ControlFlow::Continue(())
+        })?;
+        Ok(newest.map(|(_, found)| found))
     }
 
     /// Runs `work` on every segment and `each` on its results.

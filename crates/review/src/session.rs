@@ -259,19 +259,9 @@ pub fn last_session(
     log: &Log,
     matches: impl Fn(&RecordView<'_>) -> bool + Sync,
 ) -> io::Result<Option<String>> {
-    let pick = |record: &RecordView<'_>, _: &[u8]| {
-        matches(record).then(|| Some((record.seq, record.session()?.to_owned())))?
-    };
-    let mut last: Option<(u64, String)> = None;
-    log.scan(&Filter::default(), Order::NewestSegment, pick, |found| {
-        let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
-        if last.as_ref().is_some_and(|(seq, _)| segment(*seq) > segment(found.0)) {
-            return ControlFlow::Break(());
-        }
-        last = Some(found);
-        ControlFlow::Continue(())
-    })?;
-    Ok(last.map(|(_, session)| session))
+    log.newest(&Filter::default(), |record| {
+        record.session().filter(|_| matches(record)).map(str::to_owned)
+    })
 }
 
 /// Lists the sessions of a log, the newest last: identifier, agent, first and last time, number of

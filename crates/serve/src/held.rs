@@ -1,4 +1,4 @@
-//! The stream of a connection. It occupies its place while it is open; a peer that
+//! The stream of a connection. It is counted while it is open; a peer that
 //! does not read is disconnected.
 //!
 //! Bytes on their way to a peer occupy memory, so a peer has to take them at a
@@ -17,7 +17,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::places::Place;
+use super::admission::Admitted;
 
 /// Time within which a peer must take [`ENOUGH`] bytes, while more wait for it.
 /// Longer than a WebSocket's limit for a piece, whose close has a reason.
@@ -25,19 +25,19 @@ const STALL: Duration = Duration::from_secs(60);
 /// Bytes that count as progress.
 const ENOUGH: usize = 1 << 20;
 
-/// A stream with its place.
+/// A stream with the admission of its connection.
 pub(super) struct Held<S> {
     stream: S,
     stall: Duration,
     /// Set since the peer did not take everything at once: its deadline, and the
     /// bytes taken since.
     behind: Option<(Pin<Box<Sleep>>, usize)>,
-    _place: Arc<Place>,
+    _admitted: Arc<Admitted>,
 }
 
 impl<S> Held<S> {
-    pub(super) fn new(stream: S, place: Arc<Place>) -> Self {
-        Self { stream, stall: STALL, behind: None, _place: place }
+    pub(super) fn new(stream: S, admitted: Arc<Admitted>) -> Self {
+        Self { stream, stall: STALL, behind: None, _admitted: admitted }
     }
 
     /// Returns the result of a write, or an error once the peer's deadline has
@@ -118,16 +118,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-    use super::{super::places::Places, *};
+    use super::{super::admission::Admission, *};
 
     #[test]
-    fn a_peer_that_does_not_read_loses_its_place_and_a_slow_one_keeps_it() {
+    fn a_peer_that_does_not_read_is_cut_off_and_a_slow_one_is_not() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let places = Places::new(1);
-            let place = places.take().await;
+            let admission = Admission::new(1);
+            let admitted = admission.admit().await;
             let (ours, mut theirs) = duplex(1024);
-            let mut held = Held { stall: Duration::from_secs(20), ..Held::new(ours, place) };
+            let mut held = Held { stall: Duration::from_secs(20), ..Held::new(ours, admitted) };
             let reads = tokio::spawn(async move {
                 let mut some = vec![0; 4 * ENOUGH];
                 theirs.read_exact(&mut some).await.unwrap();
@@ -139,9 +139,9 @@ mod tests {
             held.stall = Duration::from_millis(10);
             let error = held.write_all(&[0; 4096]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert_eq!(places.taken(), 1);
+            assert_eq!(admission.admitted(), 1);
             drop((held, theirs));
-            assert_eq!(places.taken(), 0);
+            assert_eq!(admission.admitted(), 0);
         });
     }
 }

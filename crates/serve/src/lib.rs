@@ -6,6 +6,7 @@
 //! tokens, for a stream to the process that serves the workspace. It decides nothing
 //! about files, and trusts no header beyond those it must read.
 
+mod admission;
 mod broker;
 pub mod files;
 mod guard;
@@ -13,7 +14,6 @@ mod held;
 mod mcp;
 mod metrics;
 mod peer;
-mod places;
 mod ready;
 mod reply;
 mod server;
@@ -48,8 +48,8 @@ pub use token::TokenHash;
 pub use ws::Bounds;
 
 use crate::{gateway::Numbers, model::Door};
+use admission::Admission;
 use metrics::Board;
-use places::Places;
 use ready::Readiness;
 use reply::Body;
 use throttle::Throttle;
@@ -109,7 +109,7 @@ pub struct Front {
     guard: RwLock<Arc<Guard>>,
     throttle: Throttle,
     limits: Limits,
-    places: Arc<Places>,
+    admission: Arc<Admission>,
     stopping: watch::Sender<bool>,
     board: Board,
     readiness: Readiness,
@@ -137,7 +137,7 @@ impl Front {
             guard: RwLock::new(Arc::new(guard)),
             throttle: Throttle::new(limits.failed_logins),
             limits,
-            places: Places::new(limits.connections),
+            admission: Admission::new(limits.connections),
             stopping: watch::Sender::new(false),
             board: Board::default(),
             readiness: Readiness::default(),
@@ -256,7 +256,7 @@ impl Front {
 
     /// Returns the metrics page.
     fn numbers(&self) -> Response<Body> {
-        self.board.page(self.places.taken(), self.limits.connections)
+        self.board.page(self.admission.admitted(), self.limits.connections)
     }
 
     fn is_stopping(&self) -> bool {

@@ -39,10 +39,12 @@ pub(super) fn not_so(allowed: &'static str) -> Response<Body> {
     reply
 }
 
-/// Returns the reply to a request without a token.
-pub(super) fn token_missing() -> Response<Body> {
-    let why =
-        "no token was sent: `Authorization: Bearer TOKEN`, as `portcullis token new` makes one";
+/// The reason for the refusal of a request without a token.
+pub(super) const TOKEN_MISSING: &str =
+    "no token was sent: `Authorization: Bearer TOKEN`, as `portcullis token new` makes one";
+
+/// Returns the reply to a request without a valid token.
+pub(super) fn unauthorised(why: &str) -> Response<Body> {
     let mut reply = text(StatusCode::UNAUTHORIZED, why);
     reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     reply
@@ -50,24 +52,18 @@ pub(super) fn token_missing() -> Response<Body> {
 
 /// Returns the reply that says why there is no session.
 pub(super) fn refused(error: &OpenError) -> Response<Body> {
-    let status = match error {
-        OpenError::Unauthorised => StatusCode::UNAUTHORIZED,
-        OpenError::UnknownWorkspace => StatusCode::NOT_FOUND,
-        OpenError::Busy | OpenError::Throttled(_) => StatusCode::TOO_MANY_REQUESTS,
-        OpenError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let mut reply = text(status, &error.to_string());
-    let headers = reply.headers_mut();
-    let wait = match error {
-        OpenError::Unauthorised => {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return reply;
+    let why = error.to_string();
+    let (status, wait) = match error {
+        OpenError::Unauthorised => return unauthorised(&why),
+        OpenError::UnknownWorkspace => return text(StatusCode::NOT_FOUND, &why),
+        OpenError::Throttled(wait) => {
+            (StatusCode::TOO_MANY_REQUESTS, wait.as_secs().saturating_add(1))
         }
-        OpenError::Throttled(wait) => wait.as_secs().saturating_add(1),
-        OpenError::Busy | OpenError::Unavailable => 1,
-        OpenError::UnknownWorkspace => return reply,
+        OpenError::Busy => (StatusCode::TOO_MANY_REQUESTS, 1),
+        OpenError::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, 1),
     };
-    headers.insert(RETRY_AFTER, HeaderValue::from(wait));
+    let mut reply = text(status, &why);
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
     reply
 }
 
@@ -119,8 +115,8 @@ pub(super) fn later(status: StatusCode, why: &str) -> Response<Body> {
     reply
 }
 
-/// Returns the reply to a request whose connection has no place, and closes that.
-pub(super) fn no_place(status: StatusCode, why: &str) -> Response<Body> {
+/// Returns the reply to a request whose connection may not be, and closes that.
+pub(super) fn not_admitted(status: StatusCode, why: &str) -> Response<Body> {
     let mut reply = later(status, why);
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     reply

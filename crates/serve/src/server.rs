@@ -1,7 +1,7 @@
 //! Connections and the routing of requests.
 //!
-//! Every slow step of a peer has a timeout, and every connection occupies a place
-//! until its last byte is sent, also after an upgrade. When all places are taken, also
+//! Every slow step of a peer has a timeout, and every connection is counted
+//! until its last byte is sent, also after an upgrade. When there are as many as may be, also
 //! those for health checks, no connection is accepted; new ones wait in the kernel's queue.
 
 use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
@@ -22,10 +22,10 @@ use tokio::{
 
 use super::{
     Caller, Front, Peer, Want,
+    admission::Admitted,
     guard::Guard,
     held::Held,
     mcp::{self, Mcp},
-    places::Place,
     reply::{self, Body},
     token, ws,
 };
@@ -82,7 +82,7 @@ impl Front {
         tokio::spawn(server.tidy());
         self.stopping().await;
         // Remaining connections are dropped.
-        let _ = tokio::time::timeout(grace, self.places.all_free()).await;
+        let _ = tokio::time::timeout(grace, self.admission.all_ended()).await;
         Ok(())
     }
 
@@ -108,15 +108,15 @@ impl Server {
     async fn accept(self: Arc<Self>, socket: Socket) {
         let accepting = async {
             loop {
-                let place = self.front.places.take().await;
+                let admitted = self.front.admission.admit().await;
                 match socket.accept().await {
                     Ok(Accepted::Tcp(stream, peer)) => {
-                        let held = Held::new(stream, Arc::clone(&place));
-                        tokio::spawn(Arc::clone(&self).tcp(held, peer, place));
+                        let held = Held::new(stream, Arc::clone(&admitted));
+                        tokio::spawn(Arc::clone(&self).tcp(held, peer, admitted));
                     }
                     Ok(Accepted::Unix(stream, peer)) => {
-                        let held = Held::new(stream, Arc::clone(&place));
-                        tokio::spawn(Arc::clone(&self).connection(held, peer, place));
+                        let held = Held::new(stream, Arc::clone(&admitted));
+                        tokio::spawn(Arc::clone(&self).connection(held, peer, admitted));
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a connection was not taken");
@@ -132,24 +132,24 @@ impl Server {
     }
 
     /// Handles a TCP connection: with TLS, if there is a certificate.
-    async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer, place: Arc<Place>) {
+    async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer, admitted: Arc<Admitted>) {
         let Some(acceptor) = self.front.tls() else {
-            return self.connection(stream, peer, place).await;
+            return self.connection(stream, peer, admitted).await;
         };
         match tokio::time::timeout(self.front.limits.head, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.connection(stream, peer, place).await,
+            Ok(Ok(stream)) => self.connection(stream, peer, admitted).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
             Err(_) => tracing::debug!(%peer, "a handshake took too long"),
         }
     }
 
-    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
+    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer, admitted: Arc<Admitted>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|request| {
-            let (server, peer, place) = (Arc::clone(&self), peer.clone(), Arc::clone(&place));
-            async move { Ok::<_, Infallible>(server.reply(peer, &place, request).await) }
+            let (server, peer, admitted) = (Arc::clone(&self), peer.clone(), Arc::clone(&admitted));
+            async move { Ok::<_, Infallible>(server.reply(peer, &admitted, request).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -173,7 +173,7 @@ impl Server {
     async fn reply(
         self: Arc<Self>,
         peer: Peer,
-        place: &Place,
+        admitted: &Admitted,
         request: Request<Incoming>,
     ) -> Response<Body> {
         if head_bytes(&request) > self.front.limits.head_bytes {
@@ -189,7 +189,7 @@ impl Server {
         let origin = guard.origin(request.headers());
         let mut reply = match guard.preflight(&request) {
             Some(reply) => reply,
-            None => Arc::clone(&self).route(peer, place, request).await,
+            None => Arc::clone(&self).route(peer, admitted, request).await,
         };
         Guard::mark(origin, &mut reply);
         self.front.board.replied(reply.status());
@@ -199,7 +199,7 @@ impl Server {
     async fn route(
         self: Arc<Self>,
         peer: Peer,
-        place: &Place,
+        admitted: &Admitted,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let path = request.uri().path().to_owned();
@@ -207,11 +207,11 @@ impl Server {
         let parts = (parts.next(), parts.next(), parts.next(), parts.next());
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         let is_about_health = matches!(parts, (Some("healthz" | "readyz"), None, ..));
-        if !is_about_health && !place.is_for_all() {
+        if !is_about_health && !admitted.is_for_all() {
             let why = "there are as many connections as there may be; try again later";
-            return reply::no_place(StatusCode::SERVICE_UNAVAILABLE, why);
+            return reply::not_admitted(StatusCode::SERVICE_UNAVAILABLE, why);
         }
-        let caller = |socket| caller(peer, place, &request, socket);
+        let caller = |socket| caller(peer, admitted, &request, socket);
         match parts {
             (Some("healthz" | "readyz" | "metrics"), None, ..) if !looks => {
                 reply::not_so("GET, HEAD")
@@ -257,16 +257,16 @@ impl Server {
 /// 429.
 fn caller<B>(
     peer: Peer,
-    place: &Place,
+    admitted: &Admitted,
     request: &Request<B>,
     socket: bool,
 ) -> Result<Caller, Box<Response<Body>>> {
     let Some(token) = token::of(request, socket) else {
-        return Err(Box::new(reply::token_missing()));
+        return Err(Box::new(reply::unauthorised(reply::TOKEN_MISSING)));
     };
-    if !place.belongs_to(token) {
+    if !admitted.count_for(token) {
         let why = "there are as many connections with this token as there may be; try again later";
-        return Err(Box::new(reply::no_place(StatusCode::TOO_MANY_REQUESTS, why)));
+        return Err(Box::new(reply::not_admitted(StatusCode::TOO_MANY_REQUESTS, why)));
     }
     Ok(Caller { token, peer })
 }

@@ -68,8 +68,8 @@ impl Throttle {
         if good {
             return Ok(());
         }
-        let place = state.place(caller, now);
-        let Some(failures) = state.failures.get_mut(&place) else { return Ok(()) };
+        let counted_as = state.counted_as(caller, now);
+        let Some(failures) = state.failures.get_mut(&counted_as) else { return Ok(()) };
         let left = WINDOW.saturating_sub(now - failures.since);
         if failures.count < self.most || left.is_zero() {
             return Ok(());
@@ -93,9 +93,9 @@ impl Throttle {
         let now = Instant::now();
         let mut state = self.lock();
         state.good.remove(&caller.token);
-        let place = state.place(caller, now);
+        let counted_as = state.counted_as(caller, now);
         let fresh = Failures { since: now, count: 0, unseen: 0 };
-        let failures = state.failures.entry(place).or_insert(fresh);
+        let failures = state.failures.entry(counted_as).or_insert(fresh);
         if now - failures.since >= WINDOW {
             (failures.since, failures.count) = (now, 0);
         }
@@ -105,9 +105,9 @@ impl Throttle {
     /// Takes the counts of requests refused without asking since the last report.
     pub(super) fn report(&self) -> Vec<Told> {
         let mut state = self.lock();
-        let take = |(place, failures): (&CountedAs, &mut Failures)| {
+        let take = |(counted_as, failures): (&CountedAs, &mut Failures)| {
             let attempts = std::mem::take(&mut failures.unseen);
-            let peer = match place {
+            let peer = match counted_as {
                 CountedAs::Crowd(peer) | CountedAs::Wider(peer) => peer.clone(),
                 CountedAs::All => Peer::Address([0, 0, 0, 0].into()),
             };
@@ -124,17 +124,17 @@ impl Throttle {
 
 impl FailureCounts {
     /// Returns the key under which a caller is counted.
-    fn place(&mut self, caller: &Caller, now: Instant) -> CountedAs {
+    fn counted_as(&mut self, caller: &Caller, now: Instant) -> CountedAs {
         let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
         let crowd = CountedAs::Crowd(caller.peer.crowd());
         let wider = CountedAs::Wider(caller.peer.wider_crowd());
-        for (place, most) in [(crowd, MOST), (wider, 2 * MOST)] {
-            if self.failures.contains_key(&place) {
-                return place;
+        for (counted_as, most) in [(crowd, MOST), (wider, 2 * MOST)] {
+            if self.failures.contains_key(&counted_as) {
+                return counted_as;
             }
             make_room(&mut self.failures, most, counts);
             if self.failures.len() < most {
-                return place;
+                return counted_as;
             }
         }
         CountedAs::All

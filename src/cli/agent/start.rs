@@ -300,6 +300,9 @@ pub(in crate::cli) fn start_egress(
     (agent, credentials): (&AgentName, Credentials),
 ) -> Result<Option<(Egress, AllLinks)>, Failure> {
     let policy = &workspaces.main.policy;
+    if workspaces.hosts.are_none() {
+        errln!("portcullis: warning: the preset names no host, so that its login reaches none");
+    }
     if let Some(listener) = built.proxy.take() {
         note_hosts(workspaces, agent);
         if policy.network().mode() == Mode::Observe {

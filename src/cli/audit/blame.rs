@@ -13,6 +13,7 @@ use crate::{
     app::{
         audit_log::unreadable,
         failure::{Exit, Failure},
+        pager::PagerOptions,
         path_argument,
     },
     change::Change,
@@ -38,12 +39,17 @@ pub(super) struct Args {
     /// Every change, not only the last
     #[arg(long)]
     history: bool,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if !args.json {
+        args.pager.start();
+    }
     let (log, bar) = args.log.open()?;
     let files = args.log.at.files(&log, &bar)?;
     let path = path_argument::parse(&files.root, &args.path).map_err(|_| {

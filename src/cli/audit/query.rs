@@ -7,8 +7,11 @@ use serde_json::{Map, Value};
 
 use super::select::{Indexed, ScanProgress, Select, damaged, say_nothing_matched, say_pruned};
 use crate::{
-    app::{failure::Failure, output},
-    cli::render::{table, time},
+    app::{failure::Failure, output, pager::PagerOptions},
+    cli::{
+        render::{table, time},
+        rows::fitted,
+    },
     model::{Escaped, Quoted},
     review::{Field, Order, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
@@ -59,6 +62,8 @@ pub(super) struct Args {
     /// Count the records by these fields instead: any field, `day` or `hour`
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     stats: Vec<Field>,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print one JSON object a line; hidden characters are escaped in it
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -68,6 +73,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if !args.json && !args.csv {
+        args.pager.start();
+    }
     if args.stats.is_empty() { records(args) } else { stats(args) }
 }
 
@@ -189,7 +197,17 @@ impl<'a> Out<'a> {
                 let column = self.columns.get(index);
                 matches!(column, Some(Field::Seq | Field::Bytes | Field::Line | Field::Of))
             };
-            text = table(heads, rows, is_number) + "\n";
+            let decision = self.columns.iter().position(|column| *column == Field::Decision);
+            let is_denied = |row: &Vec<String>| {
+                decision.and_then(|at| row.get(at)).is_some_and(|decision| decision == "deny")
+            };
+            // The heads have a row of their own.
+            let denied: Vec<_> = std::iter::once(false).chain(rows.iter().map(is_denied)).collect();
+            let table = table(heads, rows, is_number);
+            for (line, is_denied) in table.lines().zip(denied) {
+                text += &fitted(line, is_denied);
+                text.push('\n');
+            }
         }
         self.begun = true;
         self.bar.aside(|| output::raw(text.as_bytes()));

@@ -1,6 +1,7 @@
 //! The filters of the commands for reviewers, and opening of the log.
 
 use std::{
+    collections::BTreeSet,
     io::{self, IsTerminal as _},
     path::{Path, PathBuf},
 };
@@ -17,11 +18,12 @@ use crate::{
         audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
         moment::{Moment, period},
-        state_directory,
+        pager, state_directory,
     },
     gateway::BackupStore,
     model::Escaped,
-    review::{Field, Filter, Log, Scanned, Stats},
+    policy::nearest,
+    review::{Field, Filter, Log, PathFilter, Scanned, Stats},
 };
 
 /// The size of a log, in bytes, from which on progress is shown.
@@ -102,7 +104,7 @@ pub(super) struct ScanProgress(ProgressBar);
 impl ScanProgress {
     /// Starts a bar for `total` bytes.
     pub(super) fn new(total: u64) -> Self {
-        if total < LARGE || !std::io::stderr().is_terminal() {
+        if total < LARGE || !io::stderr().is_terminal() || pager::is_running() {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
@@ -243,26 +245,51 @@ pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
     );
 }
 
-/// Says that no record matched, and which agents of the filter the log does not know.
+/// Says that no record matched, and what of the filter no record has at all.
 pub(super) fn say_nothing_matched(log: &Log, filter: &Filter) {
     if io::stderr().is_terminal() {
         errln!("no record matches");
     }
-    if filter.agents.is_empty() {
+    say_unknown(log, Field::Agent, filter.agents.iter().map(String::as_str));
+    say_unknown(log, Field::User, filter.users.iter().map(String::as_str));
+    say_unknown(log, Field::Session, filter.sessions.iter().map(String::as_str));
+    let paths = filter.paths.iter().filter_map(|path| match path {
+        PathFilter::Exact(path) | PathFilter::Below(path) => Some(path.as_str()),
+        PathFilter::Glob(..) => None,
+    });
+    say_unknown(log, Field::Path, paths.filter(|path| !path.is_empty()));
+}
+
+/// Says which of the values of a field no record has, and which similar ones there are.
+fn say_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a str>) {
+    let mut values = values.peekable();
+    if values.peek().is_none() {
         return;
     }
     // A log that cannot be read was reported already.
-    let Ok(known) = Stats::of(log, &Filter::default(), &[Field::Agent]) else { return };
-    let known: Vec<_> =
-        known.groups.iter().filter_map(|group| group.values.first()?.as_deref()).collect();
-    for agent in filter.agents.iter().filter(|agent| !known.contains(&agent.as_str())) {
-        let near = known.iter().min_by_key(|known| strsim::damerau_levenshtein(agent, known));
-        let near =
-            near.filter(|near| strsim::damerau_levenshtein(agent, near) <= 1 + near.len() / 4);
-        let help =
-            near.map(|near| format!("; did you mean `{}`?", Escaped(near))).unwrap_or_default();
-        errln!("portcullis: warning: no record is of an agent `{}`{help}", Escaped(agent));
+    let Ok(known) = Stats::of(log, &Filter::default(), &[field]) else { return };
+    let known = known.groups.iter().filter_map(|group| group.values.first()?.as_deref());
+    let known: BTreeSet<&str> = match field {
+        Field::Path => known.flat_map(|path| above(path).chain([path])).collect(),
+        _ => known.collect(),
+    };
+    let is_known = |value: &str| match field {
+        Field::Session => known.iter().any(|known| known.starts_with(value)),
+        _ => known.contains(value),
+    };
+    for value in values.filter(|value| !is_known(value)) {
+        let help = match nearest(value, known.iter().copied()) {
+            _ if field == Field::Session => "; `portcullis audit session` lists them".to_owned(),
+            Some(near) => format!("; did you mean `{}`?", Escaped(near)),
+            None => String::new(),
+        };
+        errln!("portcullis: warning: no record has the {field} `{}`{help}", Escaped(value));
     }
+}
+
+/// Returns the directories above a path.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').filter_map(|(at, _)| path.get(..at))
 }
 
 /// Fails with exit code 5 if a scan found damage; its results were printed.

@@ -12,6 +12,7 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         output::{colours, is_closed},
+        pager::PagerOptions,
     },
     change::Change,
     cli::render::{diff_line, time},
@@ -44,12 +45,17 @@ pub(super) struct Args {
     /// Only what happened, not how contents changed
     #[arg(long, requires = "records")]
     no_diff: bool,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if !args.json {
+        args.pager.start();
+    }
     let Some(id) = &args.id else { return list(args) };
     let newest;
     let id = match id.as_str() {

@@ -23,8 +23,9 @@ use crate::{
         audit_log::{say_unverified, unreadable},
         failure::{Exit, Failure},
         output,
+        pager::PagerOptions,
     },
-    cli::render::time,
+    cli::{render::time, rows::fitted},
     model::Quoted,
     review,
 };
@@ -53,6 +54,8 @@ pub(crate) struct Args {
     /// Go on with new records as they come (starts with the last ten)
     #[arg(short, long)]
     follow: bool,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print the lines of the log as they are
     #[arg(long)]
     json: bool,
@@ -68,6 +71,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let filter = args.filter.records(&args.log)?;
     let (segments, bytes) = segments(&source, &directory)?;
     say_unverified();
+    if !args.json && !args.follow {
+        args.pager.start();
+    }
     let mut show = Printer {
         args,
         filter,
@@ -328,11 +334,8 @@ impl Printer<'_> {
             true => outln!("{}", String::from_utf8_lossy(&entry.bytes)),
             false => {
                 if let Ok(record) = RecordView::parse(&entry.bytes) {
-                    let line = line(&record);
-                    match review::verdict(&record) {
-                        Some("deny") if output::colours() => outln!("\u{1b}[31m{line}\u{1b}[0m"),
-                        _ => outln!("{line}"),
-                    }
+                    let is_denied = review::verdict(&record) == Some("deny");
+                    outln!("{}", fitted(&line(&record), is_denied));
                 }
             }
         });

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use portcullis_audit::{Kind, RecordView};
-
 use super::put_back::{self, Flags};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, options::Common},
-    model::{Escaped, OperationKind},
+    change::Change,
+    model::Escaped,
     review::{Log, last_session},
     undo::Select,
 };
@@ -48,10 +47,11 @@ pub(crate) struct Args {
 /// # Errors
 /// When no session changed anything, or as a restore fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let select = match (args.session.as_deref(), args.record) {
-        (_, Some(record)) => Select::Record(record),
-        (None | Some("last"), None) => Select::Session(last(&args.common)?),
-        (Some(session), None) => Select::Session(session.to_owned()),
+    let session = args.session.as_deref().filter(|session| !args.last && *session != "last");
+    let select = match (args.record, session) {
+        (Some(record), _) => Select::Record(record),
+        (None, Some(session)) => Select::Session(session.to_owned()),
+        (None, None) => Select::Session(last(&args.common)?),
     };
     put_back::run(&args.common, &select, None, &args.flags)
 }
@@ -61,10 +61,7 @@ fn last(common: &Common) -> Result<String, Failure> {
     let directory = common.state_directory()?.join("audit");
     let failed = |error| unreadable(&directory, &error);
     let log = Log::open(&directory).map_err(failed)?;
-    let is_change = |record: &RecordView<'_>| {
-        record.kind == Kind::Intent && record.op() != Some(OperationKind::Connect.as_str())
-    };
-    let session = last_session(&log, is_change).map_err(failed)?;
+    let session = last_session(&log, |record| Change::of(record).is_some()).map_err(failed)?;
     let session = session.ok_or_else(|| {
         Failure::new("no session changed anything").help(
             "`portcullis audit session` lists the sessions; --workspace names another workspace",

@@ -92,10 +92,12 @@ fn parts(path: &Path) -> Result<(), String> {
 
 /// Returns a failure if an agent could have chosen the directory or the configuration: no start
 /// would trust them.
-pub(super) fn trusted(workspace: &Path, state: &Path, config: Option<&Path>) -> Option<Check> {
-    // A configuration that cannot be used has a check of its own.
-    let _usable = (Operator::load(config).ok()?, Audit::load(config).ok()?);
-    let failure = trusted_paths::check(workspace, state, config).err()?;
+pub(super) fn trusted(
+    workspace: &Path,
+    state: &Path,
+    config: (&Operator, &Audit),
+) -> Option<Check> {
+    let failure = trusted_paths::check_under(workspace, state, config).err()?;
     let means = "what the operator trusts lies where no agent can change it";
     Some(Check::new("trusted paths", Status::Failed, failure.message(), means))
 }

@@ -14,6 +14,7 @@ use crate::{
     app::{
         failure::{Exit, Failure},
         options::Common,
+        pager::PagerOptions,
         path_argument,
         policy_loading::load,
         workspace::open_workspace,
@@ -67,14 +68,21 @@ pub(super) struct Args {
     /// write, append, edit, mkdir, remove or rename
     #[arg(long, value_name = "OPERATION", default_value = "write", requires = "who")]
     can: who::Can,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if !args.json {
+        args.pager.start();
+    }
+    // A configuration that cannot be used says so at a start.
+    let configured = || Operator::load(args.common.config.as_deref()).unwrap_or_default();
     if let Some(record) = args.record {
-        return record::run(&args.common, record, args.json);
+        return record::run(&args.common, &configured().credentials, record, args.json);
     }
     if let Some(agent) = &args.who {
         return who::run(&args.common, agent, args.can, args.json);
@@ -96,8 +104,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 read.extend(labels.ids().map(str::to_owned));
             }
         }
-        // One that cannot be used says so at a start.
-        let operator = Operator::load(args.common.config.as_deref()).unwrap_or_default();
+        let operator = configured();
         let policy = (&policy, &*operator.credentials);
         return connect::run(policy, &agent, path, (args.address, &read), args.json);
     }

@@ -320,6 +320,16 @@ fn several_wait_side_by_side_and_nothing_else_waits() {
     assert_eq!(waiting(&world, 1).len(), 1);
     world.run(&["approve", "--reject", &of("a.ts")]).ok();
     end(first).denied("payments");
+    // The rejection and the denial of its request were counted, but one of them by a report.
+    let found = |options: &[&str]| {
+        let query = [&["audit", "query", "--json", "--decision", "deny"], options].concat();
+        world.run(&query).ok().text().lines().count()
+    };
+    let report = world.base().join("report.json");
+    world.run(&["audit", "report", "-o", report.to_str().unwrap()]).ok();
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!((found(&[]), &report["denied"]["total"]), (1, &json!(1)));
+    assert_eq!(found(&["--kind", "approval"]), 1);
 }
 
 #[test]

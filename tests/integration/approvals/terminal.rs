@@ -33,7 +33,7 @@ pub(crate) fn on_a_terminal(world: &World, answer: &str, args: &[&str]) -> Done 
 }
 
 /// The same, started by a shell's `script`.
-fn by_a_shell(world: &World, answer: &str, script: &str, args: &[&str]) -> Done {
+pub(crate) fn by_a_shell(world: &World, answer: &str, script: &str, args: &[&str]) -> Done {
     let inner = world.command(args);
     let mut command = Command::new("/usr/bin/python3");
     command.args(["-c", TERMINAL, answer, "/bin/sh", "-c", script]);
@@ -181,9 +181,12 @@ fn requests_are_answered_as_they_come() {
     let watched = on_a_terminal(&world, "n|\u{4}", &["approve", "--watch"]);
     assert!(watched.code == 0 && watched.text().contains("rejected: edit"), "{watched:?}");
     let left = waiting(&world, 1);
-    // The beginning of an identifier is enough.
-    let beginning = &id(&left[0])[..6];
-    world.run(&["approve", beginning, "--yes"]).ok();
+    // What is not shown is named by its complete identifier: the beginning of one was enough, and none.
+    let complete = id(&left[0]);
+    for (part, code) in [(&complete[..6], 1), ("", 2)] {
+        assert_eq!(world.run(&["approve", part, "--yes"]).code, code, "{part}");
+    }
+    world.run(&["approve", &complete, "--yes"]).ok();
     let codes = [end(first).code, end(second).code];
     assert!(codes == [3, 0] || codes == [0, 3], "{codes:?} {asked}");
     let no = world.run(&["approve", "--watch"]);

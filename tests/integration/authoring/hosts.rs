@@ -327,6 +327,48 @@ fn a_replay_decides_connections_again_by_their_names() {
     );
 }
 
+/// Labels were looked up by session, but a read and a connection of one sandbox have different
+/// sessions, and labels of another workspace's log were not seen. A denial for a credential was
+/// decided again.
+#[test]
+fn a_replay_knows_the_labels_that_a_sandbox_carried() {
+    let world = World::new();
+    let text = "schema = 1\nname = \"p\"\nversion = 1\n[[labels]]\nid = \"data\"\n\
+                paths = [\"data/**\"]\n[[network.rules]]\nid = \"site\"\neffect = \"allow\"\n\
+                hosts = [\"a.example\"]\nports = [443]\n[[network.rules]]\nid = \"closed\"\n\
+                effect = \"deny\"\nhosts = [\"*\"]\nwhenRead = [\"data\"]\n";
+    policy_file(&world, "labels.toml", text);
+    let read = json!({ "data": { "record": 7, "path": "data/x" } });
+    let records = [
+        ("label", "one", "", Some(("labels", json!({ "data": "data/x" })))),
+        ("connect", "one", "closed", None),
+        ("connect", "two", "site", None),
+        ("connect", "two", "closed", Some(("whenRead", read))),
+        ("connect", "two", "network.credentials", None),
+    ];
+    write_log(&world, 5, |seq| {
+        let (op, boot, rule, fact) = records[usize::try_from(seq).unwrap()].clone();
+        let effect = if rule == "site" { "allow" } else { "deny" };
+        let mut facts =
+            vec![("host".to_owned(), json!("a.example")), ("port".to_owned(), json!(443))];
+        facts.extend(fact.map(|(name, value)| (name.to_owned(), value)));
+        let draft = Draft {
+            boot: Some(boot.to_owned()),
+            session: Some(format!("session {seq}")),
+            agent: Some("codex".to_owned()),
+            op: Some(op.to_owned()),
+            decision: Some(effect.to_owned()).filter(|_| op == "connect"),
+            rule: Some(rule.to_owned()).filter(|_| op == "connect"),
+            facts: Some(facts.into_iter().collect()),
+            ..Draft::default()
+        };
+        (Kind::Decision, draft)
+    });
+    let found = world.run(&["policy", "replay", "labels.toml", "--json"]).ok().json();
+    assert_eq!((&found["same"], &found["changed"]), (&json!(3), &json!(0)), "{found}");
+    assert_eq!(found["undecided"], json!({ "network.credentials": 1 }));
+}
+
 /// The rest of a domain stayed open beneath `*`, and nothing said so.
 #[test]
 fn a_check_warns_of_denials_that_leave_a_part_of_a_domain_open() {

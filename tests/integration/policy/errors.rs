@@ -192,6 +192,8 @@ operations = ["delete"]
       |
     6 | operations = ["delete"]
       |               ^^^^^^^^ expected one of "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep", "watch", "mkdir", "setattr", "symlink", "restore"
+      |
+      = help: did you mean "remove"?
 
     portcullis: the policy does not load
     "##);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use portcullis_commands::{CommandLine, Error, MAX_OUTPUT, Registry, State, View};
+use rmcp::model::RequestId;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -41,6 +42,9 @@ const MAX_TIMEOUT: u64 = 600;
 /// Timeout for a command to start, and to end after it is killed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Maximum of characters of a request's id in a record.
+const MAX_ID: usize = 64;
+
 /// Returns the tools for a workspace.
 pub(super) fn tools(name: &Name) -> Vec<Tool> {
     let mut tools = load_for_commands(SHOWN, &TOOLS, |tool| format!("workspace__{name}__{tool}"));
@@ -50,6 +54,14 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
 
 fn registry<'a>(call: &Call<'a>) -> Result<&'a Registry, Trouble> {
     call.commands.ok_or_else(|| Trouble::Said("there is no sandbox for commands".to_owned()))
+}
+
+/// Returns the id of a request for a record. The client chooses it, of any length.
+fn recorded_id(id: &RequestId) -> Value {
+    match id {
+        RequestId::Number(number) => (*number).into(),
+        RequestId::String(text) => text.chars().take(MAX_ID).collect::<String>().into(),
+    }
 }
 
 fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
@@ -72,7 +84,7 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let command = CommandLine {
         environment,
         directory,
-        request: call.request.clone(),
+        request: call.request.map(recorded_id),
         ..CommandLine::new(command, args)
     };
     let task = registry.start(call.session, command, MAX_OUTPUT).map_err(|error| match error {
@@ -201,6 +213,15 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A client chooses the id, and the record had all of it.
+    #[test]
+    fn a_record_has_the_beginning_of_a_long_id() {
+        let text = |length| RequestId::String("é".repeat(length).into());
+        assert_eq!(recorded_id(&text(1000)), "é".repeat(MAX_ID));
+        assert_eq!(recorded_id(&text(3)), "ééé");
+        assert_eq!(recorded_id(&RequestId::Number(7)), 7);
+    }
 
     #[test]
     fn the_bounds_that_clients_are_shown_are_those_in_force() {

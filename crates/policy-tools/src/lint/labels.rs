@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Hosts of models that agents need for each step.
-const MODELS: [&str; 10] = [
+const MODELS: [&str; 12] = [
     "api.anthropic.com",
     "api.deepseek.com",
     "api.mistral.ai",
@@ -19,8 +19,10 @@ const MODELS: [&str; 10] = [
     "api.x.ai",
     "chatgpt.com",
     "cloudcode-pa.googleapis.com",
+    "dashscope-intl.aliyuncs.com",
     "dashscope.aliyuncs.com",
     "generativelanguage.googleapis.com",
+    "opencode.ai",
     "openrouter.ai",
 ];
 

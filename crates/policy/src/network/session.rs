@@ -4,14 +4,22 @@
 //! that they cover are allowed. So these hosts open something only where the policy has no such
 //! rules.
 
-use super::{Effect, HostPattern, NetworkRule, Policy, SessionHosts};
+use super::{Effect, HostPattern, Mode, NetworkRule, Policy, SessionHosts};
 use crate::model::AgentName;
 
 impl Policy {
     /// Gives the hosts to the session that the policy is for. Call it once: the hosts stay.
     pub fn give_hosts(&mut self, hosts: SessionHosts) {
         let is_silent = !self.network.rules().any(NetworkRule::grants);
-        if !hosts.rules.is_empty() && (hosts.bound || is_silent) {
+        if hosts.bound {
+            self.network.mode = Mode::Enforce;
+        }
+        if hosts.bound && hosts.rules.is_empty() {
+            // A layer without rules would bound nothing.
+            for layer in &mut self.network.layers {
+                layer.retain(|rule| rule.effect == Effect::Deny);
+            }
+        } else if hosts.bound || is_silent {
             self.network.layers.push(hosts.rules.clone());
         }
         self.network.session = hosts;

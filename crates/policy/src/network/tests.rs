@@ -304,6 +304,14 @@ fn a_session_gives_hosts_where_its_policy_is_silent() {
     assert_eq!(asked(&both, "own.example:443"), default);
     assert_eq!(asked(&both, "a.model.example:443"), said(Effect::Allow, "own"));
 
+    assert_eq!(asked(&with("[network]\nmode = \"observe\"\n", true), "own.example:443"), default);
+    for text in [&own, "[network]\nmode = \"observe\"\n"] {
+        let mut none = policy(text);
+        none.give_hosts(SessionHosts::new(true));
+        assert_eq!(asked(&none, "own.example:443"), default);
+        assert!(!none.network().may_allow());
+    }
+
     let mut reloaded = policy("");
     reloaded.keep_hosts(&bounds);
     assert_eq!(asked(&reloaded, "model.example:443"), given);

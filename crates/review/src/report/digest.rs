@@ -1,6 +1,7 @@
 //! Numbers for a report, counted segment by segment.
 
 mod connection;
+mod hours;
 mod labels;
 mod merge;
 
@@ -9,16 +10,16 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use jiff::{ToSpan as _, civil::DateTime};
 use portcullis_audit::RecordView;
 use serde_json::Value;
 
+use self::hours::Hours;
 use super::{
     PolicyInForce,
     first::{First, Grouped, MOST_LISTED},
     items::{
-        Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
-        LabelUse, Operation, PolicyChange, SetAside,
+        Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart, LabelUse,
+        Operation, PolicyChange, SetAside,
     },
 };
 use crate::{
@@ -26,12 +27,6 @@ use crate::{
     field::verdict,
     scan::{MAX_KEPT, OVERHEAD},
 };
-
-/// The longest periods whose activity is shown by the hour, and by the day.
-const MAX_HOURS: i64 = 72;
-const MAX_DAYS: i64 = 400;
-/// Maximum number of items that are added where nothing was decided.
-const MAX_ITEMS: usize = 1200;
 
 /// The numbers so far.
 #[derive(Debug, Default)]
@@ -41,7 +36,7 @@ pub(super) struct Digest {
     pub(super) last: Option<String>,
     pub(super) kinds: BTreeMap<String, u64>,
     pub(super) workspaces: BTreeSet<String>,
-    hours: BTreeMap<String, (u64, u64)>,
+    pub(super) hours: Hours,
     pub(super) agents: BTreeMap<String, Agent>,
     pub(super) rules: BTreeMap<(String, String), Decided>,
     pub(super) operations: BTreeMap<String, Operation>,
@@ -245,13 +240,7 @@ impl Digest {
             self.rule(record, rule, "ask");
         }
         if let Some(decision) = decision {
-            let hour = record.t.as_str().get(..13).unwrap_or_default();
-            let counts = self.hours.entry(hour.to_owned()).or_default();
-            if denied {
-                counts.1 += 1;
-            } else {
-                counts.0 += 1;
-            }
+            self.hours.count(record.t.as_str(), denied);
             if let Some(rule) = record.rule() {
                 self.rule(record, rule, verdict(record).unwrap_or(decision));
             }
@@ -297,9 +286,7 @@ impl Digest {
                 rules,
             });
         }
-        if record.kind_name() == "intent"
-            && let Some(change) = Change::of(record)
-        {
+        if let Some(change) = Change::of(record) {
             self.open_bytes += cost(&change);
             self.open.insert(record.seq, change);
         }
@@ -402,37 +389,6 @@ impl Digest {
         open.truncate(MOST_LISTED);
         open
     }
-
-    /// Returns the decisions by the hour, day or month, as long as the period is; one item for each,
-    /// also where nothing was decided.
-    pub(super) fn activity(&self) -> (Vec<Activity>, &'static str) {
-        let hours = self.hours.keys().filter_map(|hour| format!("{hour}:00").parse().ok());
-        let hours: Vec<DateTime> = hours.collect();
-        let (Some(first), Some(last)) = (hours.iter().min(), hours.iter().max()) else {
-            return (Vec::new(), "hour");
-        };
-        let span = last.duration_since(*first).as_hours();
-        let (length, unit, step) = match span {
-            ..MAX_HOURS => (13, "hour", 1.hour()),
-            _ if span / 24 < MAX_DAYS => (10, "day", 1.day()),
-            _ => (7, "month", 1.month()),
-        };
-        let name = |at: DateTime| at.to_string().get(..length).unwrap_or_default().to_owned();
-        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        // The first of a month is in each of them.
-        let start = if length == 7 { first.first_of_month() } else { *first };
-        let is_within = |at: &DateTime| at <= last || name(*at) == name(*last);
-        // Times from somebody else may be thousands of years apart.
-        for at in start.series(step).take_while(is_within).take(MAX_ITEMS) {
-            sums.entry(name(at)).or_default();
-        }
-        for (hour, (allowed, denied)) in &self.hours {
-            let sum = sums.entry(hour.get(..length).unwrap_or(hour).to_owned()).or_default();
-            *sum = (sum.0 + allowed, sum.1 + denied);
-        }
-        let of = |(from, (allowed, denied))| Activity { from, allowed, denied };
-        (sums.into_iter().map(of).collect(), unit)
-    }
 }
 
 /// Estimates the bytes that a change occupies.
@@ -516,37 +472,5 @@ mod tests {
         }
         assert_eq!((digest.open_bytes, digest.records, digest.left_out), (0, 2000, 0));
         assert!(digest.bytes < 10_000, "{}", digest.bytes);
-    }
-
-    /// Three active hours a day looked like work without a pause.
-    #[test]
-    fn idle_times_have_their_place_in_the_chart() {
-        let activity = |hours: &[&str]| {
-            let mut digest = Digest::default();
-            digest.hours.extend(hours.iter().map(|hour| ((*hour).to_owned(), (1, 2))));
-            let (items, unit) = digest.activity();
-            let active: Vec<_> = items.iter().filter(|item| item.allowed > 0).collect();
-            let (first, last) = (active[0].from.clone(), active[active.len() - 1].from.clone());
-            (items.len(), active.len(), unit, first, last)
-        };
-        let found = |items, active, unit, first: &str, last: &str| {
-            (items, active, unit, first.to_owned(), last.to_owned())
-        };
-        assert_eq!(
-            activity(&["2026-11-21T23", "2026-11-23T01"]),
-            found(27, 2, "hour", "2026-11-21T23", "2026-11-23T01")
-        );
-        assert_eq!(
-            activity(&["2026-10-30T23", "2026-11-02T23", "2026-11-03T00"]),
-            found(5, 3, "day", "2026-10-30", "2026-11-03")
-        );
-        assert_eq!(
-            activity(&["2024-12-31T23", "2026-11-02T23"]),
-            found(24, 2, "month", "2024-12", "2026-11")
-        );
-        // A log from somebody else.
-        let (items, active, ..) = activity(&["0001-01-01T00", "9999-12-31T23"]);
-        assert!(items <= MAX_ITEMS + 1 && active == 2, "{items}");
-        assert_eq!(Digest::default().activity().0, []);
     }
 }

@@ -1,6 +1,6 @@
 //! Lists of a report that contain only their first items.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use serde::Serialize;
 
@@ -8,6 +8,8 @@ use super::items::Denied;
 
 /// Maximum number of items in a list of a report; totals count all.
 pub const MOST_LISTED: usize = 2000;
+/// Maximum number of groups of denied requests: an agent chooses the paths.
+const MAX_GROUPS: usize = 20_000;
 
 /// The first items of a list, and the total.
 #[derive(Debug, Serialize)]
@@ -59,6 +61,8 @@ pub struct Denials {
     pub total: u64,
     /// The number of groups.
     pub groups: u64,
+    /// The number of records that are in no group, because there are too many groups.
+    pub ungrouped: u64,
     /// At most [`MOST_LISTED`] groups.
     pub listed: Vec<Denied>,
 }
@@ -70,6 +74,7 @@ type Key = [Option<String>; 5];
 #[derive(Debug, Default)]
 pub(super) struct Grouped {
     total: u64,
+    ungrouped: u64,
     groups: BTreeMap<Key, Denied>,
 }
 
@@ -84,19 +89,24 @@ impl Grouped {
         self.total += denied.times;
         let Denied { agent, rule, op, path, to, .. } = &denied;
         let key = [agent, rule, op, path, to].map(Clone::clone);
-        match self.groups.get_mut(&key) {
-            Some(group) => {
+        let has_room = self.groups.len() < MAX_GROUPS;
+        match self.groups.entry(key) {
+            Entry::Occupied(mut group) => {
+                let group = group.get_mut();
                 group.times += denied.times;
                 group.last = denied.last;
             }
-            None => {
-                self.groups.insert(key, denied);
+            Entry::Vacant(group) if has_room => {
+                group.insert(denied);
             }
+            Entry::Vacant(_) => self.ungrouped += denied.times,
         }
     }
 
     /// Adds the groups of a later part of the log.
     pub(super) fn merge(&mut self, later: Self) {
+        self.total += later.ungrouped;
+        self.ungrouped += later.ungrouped;
         later.groups.into_values().for_each(|group| self.push(group));
     }
 }
@@ -107,6 +117,39 @@ impl From<Grouped> for Denials {
         let groups = listed.len() as u64;
         listed.sort_by_key(|group| std::cmp::Reverse(group.times));
         listed.truncate(MOST_LISTED);
-        Self { total: grouped.total, groups, listed }
+        Self { total: grouped.total, groups, ungrouped: grouped.ungrouped, listed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent that asked for ever new paths filled the memory of a report.
+    #[test]
+    fn groups_of_denials_are_bounded() {
+        let denied = |seq: u64| Denied {
+            seq,
+            t: String::new(),
+            last: String::new(),
+            times: 1,
+            agent: None,
+            op: None,
+            path: Some(seq.to_string()),
+            to: None,
+            rule: None,
+            reason: None,
+        };
+        let most = MAX_GROUPS as u64;
+        let (mut first, mut later) = (Grouped::default(), Grouped::default());
+        (0..most + 5).for_each(|seq| first.push(denied(seq)));
+        // One of them is new to `first`.
+        (1..=most + 1).for_each(|seq| later.push(denied(seq)));
+        first.merge(later);
+        let denials = Denials::from(first);
+        assert_eq!((denials.total, denials.groups), (2 * most + 6, most));
+        let ungrouped = denials.ungrouped;
+        // `later` left one out itself.
+        assert_eq!(ungrouped, 5 + 2);
     }
 }

@@ -2,7 +2,7 @@
 //! escaped.
 
 use super::{
-    Denials, PolicyInForce, Report, chart,
+    Denials, GateStart, Listed, PolicyInForce, Report, chart,
     gaps::gaps,
     markup::{Page, hash, lines, maybe, moment, path, text},
 };
@@ -94,7 +94,7 @@ fn summary(page: &mut Page, report: &Report) {
          <dt>Records</dt><dd>{}</dd>\n</dl>\n\
          <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li>{observed}\
          <li><b>{denied}</b> denied</li>\
-         <li><b>{}</b> files changed</li><li><b>{}</b> files with secrets withheld</li>\
+         <li><b>{}</b> files changed</li><li><b>{}</b> contents with secrets</li>\
          <li><b>{}</b> agents</li></ul>\n",
         in_words(report),
         if workspaces.is_empty() { maybe(None) } else { workspaces.join(", ") },
@@ -132,16 +132,25 @@ fn in_words(report: &Report) -> String {
         ),
     };
     words += &format!("Changed: {}. ", counted(report.files.total, "file"));
-    let starts = report.gates.listed.iter();
-    let weak =
-        starts.filter(|gate| gate.enforcement.as_deref().is_some_and(|level| level != "full"));
-    words += &match weak.count() {
-        0 => "Every agent that was started was fully confined.".to_owned(),
-        count => {
-            format!("{count} starts of agents were not fully confined: see “Gaps and damage”.")
-        }
+    words + &confinement(&report.gates) + "</p>\n"
+}
+
+/// Says how many of the agents were fully confined. What is not listed is not known.
+fn confinement(gates: &Listed<GateStart>) -> String {
+    let count = |is: &dyn Fn(&str) -> bool| {
+        let levels = gates.listed.iter().filter_map(|gate| gate.enforcement.as_deref());
+        levels.filter(|level| is(level)).count() as u64
     };
-    words + "</p>\n"
+    let (full, weak) = (count(&|level| level == "full"), count(&|level| level != "full"));
+    let unknown = gates.total.saturating_sub(full + weak);
+    if weak == 0 && unknown == 0 && full > 0 {
+        return "Every agent that was started was fully confined.".to_owned();
+    }
+    let see = if weak > 0 { " (see “Gaps and damage”)" } else { "" };
+    format!(
+        "Starts: {full} of agents that were fully confined, {weak} of agents that were not{see}, and \
+         {unknown} for which no sandbox is on record."
+    )
 }
 
 fn status(page: &mut Page, report: &Report) {
@@ -149,13 +158,9 @@ fn status(page: &mut Page, report: &Report) {
     let chain = &report.chain;
     if report.valid {
         page.raw(format_args!(
-            "<p class=\"good\">The log is intact: {} records in {} are one chain.</p>\n",
-            chain.records,
-            if chain.segments == 1 {
-                "1 segment".to_owned()
-            } else {
-                format!("{} segments", chain.segments)
-            }
+            "<p class=\"good\">The log is intact: {} in {} are one chain.</p>\n",
+            counted(chain.records, "record"),
+            counted(chain.segments as u64, "segment")
         ));
     } else {
         page.raw(format_args!(
@@ -311,6 +316,13 @@ fn attempts(page: &mut Page, attempts: &Denials) {
             "<p class=\"note\">{listed} of {groups} kinds of attempts are listed, the most frequent.</p>\n"
         ));
     }
+    if attempts.ungrouped > 0 {
+        page.raw(format_args!(
+            "<p class=\"note\">There were more kinds than a report counts: {} of further kinds are only \
+             part of the total.</p>\n",
+            counted(attempts.ungrouped, "record")
+        ));
+    }
 }
 
 fn secrets(page: &mut Page, report: &Report) {
@@ -407,10 +419,11 @@ fn approvals(page: &mut Page, report: &Report) {
 
 fn policies(page: &mut Page, policies: &[PolicyInForce]) {
     page.section("Policies in force");
-    if policies.iter().all(|policy| policy.text.is_none()) {
-        page.raw(
-            "<p>Their texts are part of a report made with <code>--with-policies</code>.</p>\n",
-        );
+    if policies.is_empty() {
+        page.raw("<p>None.</p>\n");
+    }
+    if policies.iter().any(|policy| policy.text_is_stored && policy.text.is_none()) {
+        page.raw("<p>The option <code>--with-policies</code> adds their texts.</p>\n");
     }
     for policy in policies {
         let version = policy.version.map_or_else(|| "?".to_owned(), |version| version.to_string());

@@ -91,7 +91,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
         }
         return What::Answer { of, result: record.result().unwrap_or_default().to_owned() };
     }
-    if let (Kind::Intent, Some(change)) = (record.kind, Change::of(record)) {
+    if let Some(change) = Change::of(record) {
         return What::Change(Box::new(change));
     }
     if record.op() == Some("connect") && record.kind == Kind::Intent {

@@ -28,7 +28,7 @@ pub(super) struct HeldSlot {
 
 /// The approver of a request; the request gives up its slot while it waits.
 pub(super) struct Aside<'a> {
-    pub(super) place: &'a std::sync::Mutex<HeldSlot>,
+    pub(super) slot: &'a std::sync::Mutex<HeldSlot>,
     pub(super) waiting: &'a AtomicUsize,
     pub(super) share: &'a MemoryBudget,
 }
@@ -40,13 +40,13 @@ impl Approver for Aside<'_> {
             return;
         }
         // The channel has no means of asking its user; `portcullis approve` has.
-        let mut place = lock(self.place);
-        place.turn.take();
+        let mut slot = lock(self.slot);
+        slot.turn.take();
         // The content is read only after the approval.
-        if place.reply.is_some() {
-            place.memory = None;
+        if slot.reply.is_some() {
+            slot.memory = None;
         }
-        if let Some(free) = place.free.take() {
+        if let Some(free) = slot.free.take() {
             let _ = free.send(());
         }
     }
@@ -54,13 +54,13 @@ impl Approver for Aside<'_> {
     fn over(&self, _ticket: &Ticket) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let reply = {
-            let place = lock(self.place);
-            place.reply.filter(|_| place.memory.is_none())
+            let slot = lock(self.slot);
+            slot.reply.filter(|_| slot.memory.is_none())
         };
         if let Some(reply) = reply {
             let memory = reserve(self.share, reply);
             let memory = tokio::runtime::Handle::current().block_on(memory);
-            lock(self.place).memory = memory;
+            lock(self.slot).memory = memory;
         }
     }
 }

@@ -354,18 +354,18 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         if self.revoked.load(Ordering::SeqCst) {
             return Err(Unheard::Revoked);
         }
-        let place = HeldSlot { free: Some(free), turn: Some(turn), reply, memory };
-        let place = Arc::new(std::sync::Mutex::new(place));
+        let slot = HeldSlot { free: Some(free), turn: Some(turn), reply, memory };
+        let slot = Arc::new(std::sync::Mutex::new(slot));
         let client = Arc::clone(self);
         let mut done = tokio::spawn(async move {
-            let (worker, taken) = (Arc::clone(&client), Arc::clone(&place));
+            let (worker, taken) = (Arc::clone(&client), Arc::clone(&slot));
             let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
             let reply = reply.map_err(io::Error::other)?;
             // A client that does not read keeps the memory of its reply only, and no slot.
             let mut memory = {
-                let mut place = lock(&place);
-                place.turn = None;
-                place.memory.take()
+                let mut slot = lock(&slot);
+                slot.turn = None;
+                slot.memory.take()
             };
             memory.iter_mut().for_each(|memory| memory.shrink(reply.len()));
             client.say(&reply).await
@@ -394,7 +394,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     }
 
     /// Returns the reply to a message. Blocks on the disk.
-    fn carry_out(&self, bytes: Vec<u8>, place: &std::sync::Mutex<HeldSlot>) -> Vec<u8> {
+    fn carry_out(&self, bytes: Vec<u8>, slot: &std::sync::Mutex<HeldSlot>) -> Vec<u8> {
         let gateway = &self.channel.gateway;
         let message = match wire::parse(&bytes) {
             Ok(message) => message,
@@ -414,7 +414,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             }
         };
         drop(bytes);
-        let aside = Aside { place, waiting: &self.waiting, share: &self.share };
+        let aside = Aside { slot, waiting: &self.waiting, share: &self.share };
         wanted.put(gateway, &self.session, gateway::Client::asking(&aside), &reply)
     }
 }

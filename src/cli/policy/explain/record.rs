@@ -19,11 +19,18 @@ use crate::{
         state_directory, state_owner,
         workspace::open_workspace,
     },
+    config::credentials::Credential,
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{Effect, LabelIds, Place},
 };
 
-pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Failure> {
+/// Explains the record `seq`; a connection also by the operator's credentials.
+pub(super) fn run(
+    common: &Common,
+    credentials: &[Credential],
+    seq: u64,
+    json: bool,
+) -> Result<ExitCode, Failure> {
     let workspace = open_workspace(&common.workspace)?;
     let state = common.state_directory()?;
     if let Some(opened) = state_directory::look(&state)? {
@@ -53,7 +60,7 @@ pub(super) fn run(common: &Common, seq: u64, json: bool) -> Result<ExitCode, Fai
         }
         let read: LabelIds = reads(&record).map(|(label, _)| label.clone()).collect();
         let policy = load(&common.policy)?;
-        return connect::run((&policy, &[]), &agent, &target, (address, &read), json);
+        return connect::run((&policy, credentials), &agent, &target, (address, &read), json);
     }
     let asked = RecordedRequest::of(&record).ok_or_else(|| {
         Failure::new(format_args!(

@@ -21,10 +21,7 @@ impl Digest {
             *self.kinds.entry(kind).or_default() += more;
         }
         self.workspaces.extend(later.workspaces);
-        for (hour, (allowed, denied)) in later.hours {
-            let counts = self.hours.entry(hour).or_default();
-            *counts = (counts.0 + allowed, counts.1 + denied);
-        }
+        self.hours.merge(later.hours);
         for (name, agent) in later.agents {
             match self.agents.get_mut(&name) {
                 Some(sum) => sum.merge(agent),
