@@ -300,7 +300,7 @@ pub(in crate::cli) fn start_egress(
     (agent, credentials): (&AgentName, Credentials),
 ) -> Result<Option<(Egress, AllLinks)>, Failure> {
     let policy = &workspaces.main.policy;
-    if let Some(listener) = built.proxy.take() {
+    if let Some(listener) = built.sockets.proxy.take() {
         note_hosts(workspaces, agent);
         if policy.network().mode() == Mode::Observe {
             errln!(
@@ -308,7 +308,7 @@ pub(in crate::cli) fn start_egress(
                  that no rule denies"
             );
         }
-        let listeners = std::mem::take(&mut built.listeners);
+        let listeners = std::mem::take(&mut built.sockets.listeners);
         return Egress::start(listener, credentials, listeners).map(Some);
     }
     match cell.network {
