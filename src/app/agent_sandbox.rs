@@ -77,6 +77,7 @@ pub(crate) fn plain_cell(
         mount: false,
         proxy: false,
         listeners: Vec::new(),
+        unconnected: 0,
     }
 }
 

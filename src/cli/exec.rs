@@ -50,6 +50,7 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Command {
         purpose: Purpose::Work,
+        callback: None,
         sandbox: args.sandbox,
         command: args.command,
         shells: Vec::new(),

@@ -17,16 +17,21 @@ use crate::app::failure::{Exit, Failure};
 /// hosts of its preset alone.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A login that a browser calls back needs the host's network and a port to listen on, or 0 \
-    for one that the\nkernel picks.\n\nExamples:\n  \
+    after_help = "A login that listens at a port which the kernel picks needs the host's network to be called \
+    back.\n\nExamples:\n  \
     portcullis login --preset codex\n  \
     portcullis login --agent mine -- my-agent login\n  \
-    portcullis login --preset codex --agent-network 443 --agent-network dns \\\n    \
-    --agent-listen 1455 -- codex login"
+    portcullis login --preset codex --callback 1455 -- codex login\n  \
+    portcullis login --preset claude-code --agent-network 443 --agent-network dns \\\n    \
+    --agent-listen 0"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
+    /// A port of this machine's loopback interface at which the browser reaches the login, which
+    /// listens at the same port in its sandbox
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    callback: Option<u16>,
     /// The agent's program and the arguments that log it in [default: the preset's]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -42,6 +47,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (streams, environment) = operator_terminal()?;
     Command {
         purpose: Purpose::Login,
+        callback: args.callback,
         sandbox: args.sandbox,
         command: args.command,
         shells: Vec::new(),

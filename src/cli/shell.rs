@@ -44,6 +44,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (streams, environment) = operator_terminal()?;
     Command {
         purpose: Purpose::Work,
+        callback: None,
         sandbox: args.sandbox,
         command: args.command,
         shells: shells(std::env::var_os("SHELL")),

@@ -249,8 +249,7 @@ impl Cell {
         let hatch = self.hatch(prepared, mode);
         let open = hatch.as_ref().and_then(|hatch| hatch.as_ref().ok());
         let layout = self.layout(prepared, &home, seen, mode, open)?;
-        let listeners = self.listeners(mode).iter().map(|listener| listener.port).collect();
-        let init = Init { mode, layout, proxy: self.has_proxy(mode), listeners };
+        let init = Init { mode, layout, sockets: self.sockets(mode) };
         let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
         enter.hatch = open.map(Hatch::entrance);
         enter.controllers = cgroup.as_ref().map(Cgroup::controllers).unwrap_or_default();
@@ -279,12 +278,8 @@ impl Cell {
                 Err(_) => return Err(LaunchError::Channel(error).into()),
             },
         };
-        let (mount, listeners, proxy) = match news {
-            News::Built { mount, proxy, listeners } => {
-                let first = descriptors.len().saturating_sub(listeners);
-                let listeners = descriptors.split_off(first);
-                (mount, listeners, if proxy { descriptors.pop() } else { None })
-            }
+        let (mount, sockets) = match news {
+            News::Built { mount } => (mount, init.sockets.split(&mut descriptors)),
             News::Failed { stage, error, namespaces: true } => {
                 return Err(LaunchFailure::Namespaces(format!(
                     "cannot {stage}: {error} ({})",
@@ -319,8 +314,7 @@ impl Cell {
         let wished = self.streams;
         Ok(BuiltCell {
             mount,
-            proxy,
-            listeners,
+            sockets,
             wished,
             streams,
             commands,

@@ -19,6 +19,7 @@ use super::{
     mount::{Mount, NoMount},
     process::Running,
     running_agent::RunningAgent,
+    sockets::Sockets,
     spec::{Report, StandardStreams},
     streams::Streams,
     terminal::Terminal,
@@ -37,11 +38,8 @@ pub struct BuiltCell {
     /// The mounts at the workspaces' paths, to be taken and served, or the reason why there are
     /// none; `None` if none was asked for. A mount that is not taken fails every access.
     pub mount: Option<Result<Mount, NoMount>>,
-    /// The listening socket of the sandbox's proxy, to be taken and served, if it has one. If it is
-    /// not taken, connections are refused.
-    pub proxy: Option<OwnedFd>,
-    /// Where its further sockets listen, in their order, likewise.
-    pub listeners: Vec<OwnedFd>,
+    /// The sockets of the sandbox's network that were asked for.
+    pub sockets: Sockets,
     /// The requested standard streams.
     pub(super) wished: StandardStreams,
     pub(super) streams: Streams,
@@ -64,8 +62,7 @@ impl BuiltCell {
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
         let Self {
             mount,
-            proxy,
-            listeners,
+            sockets,
             wished,
             streams,
             commands,
@@ -77,7 +74,7 @@ impl BuiltCell {
             cgroup,
         } = self;
         // While a copy is open here, clients would not notice that their server has ended.
-        drop((mount, proxy, listeners));
+        drop((mount, sockets));
         channel.send(&Go::Enter, &[])?;
         let (news, descriptors) = channel.receive_within(PATIENCE)?;
         let report = match news {

@@ -20,8 +20,9 @@ use rustix::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Maximum of descriptors in one message: three for each of nine workspaces, and two streams.
-const DESCRIPTORS: usize = 32;
+/// Maximum of descriptors in one message: three for each of nine workspaces and two streams, or
+/// nine mounts and the sockets of a sandbox.
+const DESCRIPTORS: usize = 64;
 /// Maximum size of a message in bytes; the kernel's default socket buffer has room for it.
 const LARGEST: usize = 192 * 1024;
 

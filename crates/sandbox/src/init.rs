@@ -17,7 +17,6 @@ use super::{
     messages::{Init, News, RootReady},
     mount,
     process::{self, Toward},
-    proxy,
     root::{self, Entered},
     spec::Mode,
     stage::{Stage, StageError, failed},
@@ -77,25 +76,22 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
         entered = root::enter(&init.layout)?;
         umask(mask);
     }
-    let listen = |port| proxy::listen(port).map_err(failed("listen for the proxy"));
-    let proxy = init.proxy.then(|| listen(proxy::PORT)).transpose()?;
-    let listeners = init.listeners.into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+    let sockets = init.sockets.make().map_err(failed("make the sandbox's sockets"))?;
     if init.mode.is_confined() {
         give_up(init.mode).map_err(failed("give up capabilities"))?;
     }
     let ready = RootReady { proc: entered.proc, mount: matches!(entered.mount, Some(Ok(_))) };
-    hand_over(channel, entered, proxy, listeners)?;
+    hand_over(channel, entered, sockets)?;
     ours.send(&ready, &[])?;
     Ok(Started { mode: init.mode, agent, signals, named: ours })
 }
 
-/// Gives the broker the descriptors of the mounts and of the sockets that listen. None is left here: as long as
+/// Gives the broker the descriptors of the mounts and of the sockets. None is left here: as long as
 /// there is one anywhere, whoever uses what it is for would wait for an answer of one who is gone.
 fn hand_over(
     channel: &Channel,
     entered: Entered,
-    proxy: Option<OwnedFd>,
-    listeners: Vec<OwnedFd>,
+    sockets: Vec<OwnedFd>,
 ) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
         Some(Ok(devices)) => (Some(Ok(())), devices),
@@ -105,10 +101,9 @@ fn hand_over(
     if entered.proc && !descriptors.is_empty() {
         descriptors.push(mount::open_processes().map_err(failed("open `/proc`"))?);
     }
-    let built = News::Built { mount: made, proxy: proxy.is_some(), listeners: listeners.len() };
-    descriptors.extend(proxy.into_iter().chain(listeners));
+    descriptors.extend(sockets);
     let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
-    Ok(channel.send(&built, &descriptors)?)
+    Ok(channel.send(&News::Built { mount: made }, &descriptors)?)
 }
 
 /// Becomes the agent's user, without any capability; only the right to signal it remains.

@@ -58,6 +58,7 @@ mod root;
 mod running_agent;
 mod seccomp;
 mod selftest;
+mod sockets;
 mod spec;
 mod stage;
 mod streams;
@@ -95,6 +96,7 @@ pub use program::{PROGRAM_COMMAND, Program, run_program};
 pub use reach::{Apart, Outside, TooFar};
 pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;
+pub use sockets::{Sockets, UnconnectedSocket};
 pub use spec::{
     Cell, DeniedGrant, Enforcement, Entrance, Grant, Listener, Network, Probe, Report,
     StandardStreams, Workspace,

@@ -11,6 +11,7 @@ use super::{
     layout::Layout,
     limits::{Controllers, ResourceLimits},
     mount::NoMount,
+    sockets::SocketOrder,
     spec::{Entrance, Mode, Report},
 };
 
@@ -27,10 +28,7 @@ pub(super) struct Launch {
 pub(super) struct Init {
     pub(super) mode: Mode,
     pub(super) layout: Layout,
-    /// True if the sandbox has a proxy.
-    pub(super) proxy: bool,
-    /// The ports of further sockets that listen in it.
-    pub(super) listeners: Vec<u16>,
+    pub(super) sockets: SocketOrder,
 }
 
 /// Order to the third stage, which becomes the agent; the agent's standard streams are attached.
@@ -129,15 +127,10 @@ pub(super) enum News {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
     /// The cell stands. If it has mounts, their descriptors are attached, and that of the
-    /// cell's `/proc`, if it has one; then that of the proxy's socket, if it has a proxy, and
-    /// those of its further sockets.
+    /// cell's `/proc`, if it has one; then those of the ordered sockets.
     Built {
         /// The result of mounting, if mounts were requested.
         mount: Option<Result<(), NoMount>>,
-        /// True if it has a proxy.
-        proxy: bool,
-        /// The number of further sockets that listen in it.
-        listeners: usize,
     },
     /// The sandbox was tested. If the agent has a pseudo-terminal, its outer end is attached.
     Ready(Report),

@@ -1,21 +1,12 @@
-//! The sandbox's HTTP proxy as the sandbox sees it: a socket that listens in its network namespace,
-//! and variables that name it.
-//!
-//! A socket stays in the network namespace in which it was made. The init makes this one and hands
-//! it out, and a process outside that accepts from it gets the connections of the sandbox.
+//! The sandbox's HTTP proxy as the sandbox sees it: the port at which it listens, and variables that
+//! name it. A process outside accepts its connections.
 
-use std::{collections::BTreeMap, ffi::OsString, io, net::Ipv4Addr, os::fd::OwnedFd};
-
-use rustix::net::{
-    AddressFamily, SocketAddrV4, SocketFlags, SocketType, bind, listen as listen_at, socket_with,
-};
+use std::{collections::BTreeMap, ffi::OsString};
 
 use super::spec::Listener;
 
 /// The port, that of other proxies.
 pub(super) const PORT: u16 = 3128;
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
 
 /// Variables that contain a proxy's URL; programs read one or the other.
 const URL_VARIABLES: [&str; 6] =
@@ -24,14 +15,6 @@ const URL_VARIABLES: [&str; 6] =
 const DIRECT_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The hosts of the sandbox's own network.
 const DIRECT_HOSTS: &str = "localhost,127.0.0.1,::1";
-
-/// Listens on the loopback address of this network namespace.
-pub(super) fn listen(port: u16) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
-    listen_at(&socket, BACKLOG)?;
-    Ok(socket)
-}
 
 /// Names the proxy and further sockets in a program's environment.
 pub(super) fn name_in(environment: &mut BTreeMap<OsString, OsString>, listeners: &[Listener]) {

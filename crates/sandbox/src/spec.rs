@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{
     limits::{EnforcedLimits, ResourceLimits},
+    sockets::SocketOrder,
     trusted_paths::TrustedPath,
 };
 
@@ -131,6 +132,9 @@ pub struct Cell {
     pub proxy: bool,
     /// Further sockets that are to listen there, for somebody else to serve, where it has a proxy.
     pub listeners: Vec<Listener>,
+    /// The number of sockets of the sandbox's network, where it has one of its own, that the caller
+    /// connects to programs which listen there.
+    pub unconnected: usize,
 }
 
 /// A socket that listens on the sandbox's loopback interface.
@@ -148,9 +152,17 @@ impl Cell {
         self.proxy && mode.is_full() && self.network == Network::None
     }
 
-    /// The further sockets of one that is made in this mode.
-    pub(super) fn listeners(&self, mode: Mode) -> &[Listener] {
-        if self.has_proxy(mode) { &self.listeners } else { &[] }
+    /// The sockets of one that is made in this mode.
+    pub(super) fn sockets(&self, mode: Mode) -> SocketOrder {
+        if !(mode.is_full() && self.network == Network::None) {
+            return SocketOrder::default();
+        }
+        let listeners = self.listeners.iter().filter(|_| self.proxy);
+        SocketOrder {
+            proxy: self.proxy,
+            listeners: listeners.map(|listener| listener.port).collect(),
+            unconnected: self.unconnected,
+        }
     }
 
     /// Returns all workspaces, each with the path that the operator gave.

@@ -19,6 +19,7 @@ use serde_json::Value;
 use self::{home::Home, summary::Summaries};
 use super::{
     agent_config,
+    callback::{self, Callback},
     credentials::Credentials,
     options::{Purpose, SandboxOptions},
     protocol::Service,
@@ -114,6 +115,8 @@ fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
 /// A command to run in the sandbox.
 pub(in crate::cli) struct Command {
     pub(in crate::cli) purpose: Purpose,
+    /// The port at which the operator's browser reaches a login.
+    pub(in crate::cli) callback: Option<u16>,
     pub(in crate::cli) sandbox: SandboxOptions,
     /// The command; if empty, the preset's for this purpose, or one of the shells.
     pub(in crate::cli) command: Vec<OsString>,
@@ -195,6 +198,10 @@ impl Command {
             Purpose::Work => Credentials::prepare(&workspaces.main, &agent, &mut cell)?,
             Purpose::Login => Credentials::none(&workspaces.main, &mut cell)?,
         };
+        let callback = self.callback.map(|port| Callback::listen(port, &cell.network)).transpose()?;
+        if callback.is_some() {
+            cell.unconnected = callback::MAX_CONNECTIONS;
+        }
         let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
         let file = self.report.summary.as_deref();
         let file = file.map(|named| open_summary(named, &paths)).transpose()?;
@@ -209,6 +216,7 @@ impl Command {
         let (mut built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
         let egress = start_egress(&mut built, &cell, &workspaces, (&agent, credentials))?;
         let (egress, links) = egress.unzip();
+        let sockets = mem::take(&mut built.sockets.unconnected);
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
         if !pending.report.mount {
@@ -223,6 +231,7 @@ impl Command {
         if self.purpose == Purpose::Login {
             facts.insert("credentials".to_owned(), "in-sandbox".into());
         }
+        facts.extend(self.callback.map(|port| ("callback".to_owned(), port.into())));
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }
@@ -236,6 +245,15 @@ impl Command {
                 );
                 return Ok(ExitCode::from(TIMED_OUT));
             }
+        }
+        if let Some(callback) = callback {
+            errln!(
+                "portcullis: note: programs of this machine reach the login at port {} of the loopback \
+                 interface, up to {} times",
+                callback.port(),
+                callback::MAX_CONNECTIONS
+            );
+            callback.serve(sockets)?;
         }
         let mut command = pending.release().map_err(explain)?;
         let outputs = mem::take(&mut command.outputs);
@@ -257,13 +275,13 @@ impl Command {
         finish(shipping);
         let Ended { code, timed_out, gate_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
-        let may_be_called_back =
-            matches!(&cell.network, Network::Connect { listen, .. } if !listen.is_empty());
+        let listens = matches!(&cell.network, Network::Connect { listen, .. } if !listen.is_empty());
+        let may_be_called_back = listens || self.callback.is_some();
         if self.purpose == Purpose::Login && code != 0 && !may_be_called_back {
             errln!(
-                "portcullis: help: if the browser has to call it back, it needs the host's network and a port \
-                 there: `--agent-network 443 --agent-network dns` with `--agent-listen PORT`, or with \
-                 `--agent-listen 0` for one that the kernel picks"
+                "portcullis: help: if the browser has to call it back at a port that is always the same, name \
+                 that with `--callback PORT`; if the kernel picks it, the login needs the host's network: \
+                 `--agent-network 443 --agent-network dns --agent-listen 0`"
             );
         }
         let begun = workspaces.all().zip(records);

@@ -303,7 +303,7 @@ pub(in crate::cli) fn start_egress(
     if workspaces.hosts.are_none() {
         errln!("portcullis: warning: the preset names no host, so that its login reaches none");
     }
-    if let Some(listener) = built.proxy.take() {
+    if let Some(listener) = built.sockets.proxy.take() {
         note_hosts(workspaces, agent);
         if policy.network().mode() == Mode::Observe {
             errln!(
@@ -311,7 +311,7 @@ pub(in crate::cli) fn start_egress(
                  that no rule denies"
             );
         }
-        let listeners = std::mem::take(&mut built.listeners);
+        let listeners = std::mem::take(&mut built.sockets.listeners);
         return Egress::start(listener, credentials, listeners).map(Some);
     }
     match cell.network {

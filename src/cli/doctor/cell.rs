@@ -56,7 +56,7 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     let launched = launch(&cell);
     (cell.hatch, cell.mount, cell.proxy) = (false, true, true);
     let mut built = cell.build();
-    let listener = built.as_mut().ok().and_then(|built| built.proxy.take());
+    let listener = built.as_mut().ok().and_then(|built| built.sockets.proxy.take());
     let proxy = judge_proxy(listener, ground.policy);
     let mount = judge_mount(built);
     traces.remove();

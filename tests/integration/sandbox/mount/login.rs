@@ -1,6 +1,9 @@
 //! `portcullis login`: an agent's own login, which sees nothing of the workspace.
 
-use std::{io::Read as _, net::TcpStream};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
 
 use super::*;
 
@@ -105,6 +108,83 @@ fn a_login_reaches_the_hosts_of_its_preset_alone() {
             assert_eq!(said(&denied["facts"], "host"), "127.0.0.3");
         }
     }
+}
+
+/// A login that the browser calls back needed the host's network.
+#[test]
+fn a_browser_calls_a_login_back_without_the_hosts_network() {
+    let script = r#"
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+while True:
+    caller = server.accept()[0]
+    word = caller.makefile().readline()
+    caller.sendall(b"got " + word.encode())
+    caller.close()
+    if word == "code\n":
+        break"#;
+    for who in users() {
+        let place = Place::mounted(who);
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = port.to_string();
+        let command = ["--", "/usr/bin/python3", "-c", script, &port];
+        let args = [&["--agent", "coder", "--callback", &port][..], &command].concat();
+        let mut operator = place.on_terminal("login", &args, &[]);
+        operator.sees("listens");
+        for word in ["first\n", "code\n"] {
+            let mut browser = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+            browser.write_all(word.as_bytes()).unwrap();
+            let mut reply = String::new();
+            browser.read_to_string(&mut reply).unwrap();
+            assert_eq!(reply, format!("got {word}"), "{who:?}");
+        }
+        assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
+        let facts = place.facts();
+        assert_eq!(facts["callback"], port.parse::<u16>().unwrap(), "{facts}");
+        assert_eq!(facts["agentNetwork"], "none");
+    }
+}
+
+#[test]
+fn a_port_of_a_callback_is_free_and_leads_to_a_network_of_its_own() {
+    let place = Place::mounted(users()[0]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+    for (args, code) in [
+        (&["--callback", &taken][..], 1),
+        (&["--callback", "0"], 2),
+        (&["--callback", "65536"], 2),
+        (&["--callback", "1455", "--agent-network", "443"], 2),
+    ] {
+        let args = [&["--agent", "coder"], args, &["--", "true"]].concat();
+        let mut operator = place.on_terminal("login", &args, &[]);
+        assert_eq!(operator.ends(), code, "{args:?} {:?}", operator.text());
+    }
+    assert!(!place.base().join("state/audit").exists());
+}
+
+/// The connections to a login are bounded, and one that nobody accepts ends.
+#[test]
+fn callbacks_are_counted() {
+    let place = Place::mounted(users()[0]);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let args = ["--agent", "coder", "--callback", &port.to_string(), "--", "sh", "-c", "echo up; read x"];
+    let mut operator = place.on_terminal("login", &args, &[]);
+    operator.sees("up");
+    let connect = || TcpStream::connect(("127.0.0.1", port));
+    let mut ended = 0;
+    while ended < 40 {
+        let Ok(mut browser) = connect() else { break };
+        let mut reply = Vec::new();
+        // Whether it is closed or reset is the kernel's affair.
+        let _ = browser.read_to_end(&mut reply);
+        assert!(reply.is_empty());
+        ended += 1;
+    }
+    assert!((32..40).contains(&ended), "{ended}");
+    operator.types("\r");
+    assert_eq!(operator.ends(), 0, "{:?}", operator.text());
 }
 
 /// Claude Code wants a port that the kernel picks, and none could be named.
