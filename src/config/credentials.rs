@@ -6,7 +6,6 @@
 
 use std::{
     fmt,
-    ops::Range,
     path::{Path, PathBuf},
 };
 
