@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::*;
+use crate::common::budget;
 
 /// Kills of each kind, times the budget.
 const ROUNDS: u64 = 2;
@@ -84,12 +85,10 @@ fn check(place: &Place, last: u64, victim: Victim) {
 
 #[test]
 fn a_build_whose_gate_program_or_launcher_is_killed_loses_nothing() {
-    let budget: u64 =
-        std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap());
     let place = Place::mounted(users()[0]);
     std::fs::write(place.at("outside.txt"), "outside\n").unwrap();
     let mut last = 0;
-    for number in 0..ROUNDS * budget {
+    for number in 0..ROUNDS * budget() {
         for victim in [Victim::Gate, Victim::Program, Victim::Launcher] {
             let pause = Duration::from_millis(50 + number * 61 % 250);
             last = round(&place, last, victim, pause);
