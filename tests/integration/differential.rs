@@ -23,7 +23,7 @@ const CASES: u64 = 2_500;
 const SAMPLE: u64 = 50;
 
 /// Cases of a log of two segments, each of which takes seconds.
-const LONG_CASES: u64 = 6;
+const LONG_CASES: u64 = 3;
 
 fn seed() -> u64 {
     std::env::var("PORTCULLIS_TEST_SEED").map_or(20_261_124, |seed| seed.parse().unwrap())
