@@ -196,9 +196,9 @@ tests() {
     suites
     say "tests"
     export PORTCULLIS_TEST_PEERS="$PWD/$PEERS/.venv"
-    # Most tests wait for processes and for the disk most of their time.
+    # Many tests wait for processes and for the disk most of their time.
     cargo test --workspace --features full --locked -- --skip timing:: \
-        --test-threads $((2 * $(nproc)))
+        --test-threads $(($(nproc) + 1))
     # With the whole workspace each time: what a part of it takes of its dependencies' features
     # would build these again.
     say "the tests that compare times, with nothing beside them"
@@ -220,6 +220,7 @@ campaigns() {
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
     cargo test --workspace --features full --locked --test integration -- differential:: \
         sandbox::mount::kills many:: model:: races:: crash:: faults::peers::signals
+    cargo test --workspace --features full --locked --test integration -- --test-threads 1 timing::
     cargo test --workspace --features full --locked --test mount -- model:: races:: suites::
 }
 

@@ -427,7 +427,10 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
             }
         }
     });
-    assert!(done > rounds() / 100 && denied > rounds() / 100, "no race: {done} done, {denied} denied");
+    assert!(
+        done > rounds() / 100 && denied > rounds() / 100,
+        "no race: {done} done, {denied} denied"
+    );
     is_untouched(&inside.dir.path().join("outside"));
     is_clean(&root);
 }
