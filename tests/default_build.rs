@@ -36,6 +36,7 @@ fn place() -> TempDir {
     place
 }
 
+#[cfg(not(feature = "parquet"))]
 #[test]
 fn a_build_without_parquet_says_so() {
     let place = place();

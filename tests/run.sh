@@ -16,9 +16,8 @@ CARGO_DENY_VERSION=0.20.2
 FSX_VERSION=0.3.2
 PJDFSTEST_VERSION=0.2.2
 MDBOOK_VERSION=0.5.4
-PEERS=tests/peers/.venv
-MODULES=tests/peers/node_modules
-AGENTS=tests/peers/agents
+PEERS=tests/peers
+AGENTS=$PEERS/agents
 what=${1:-all}
 
 # What is built here once is not built again a little changed: half the space of
@@ -70,18 +69,16 @@ python() {
 apt-get install python3-venv; older: pyenv install 3.12) or name one in PORTCULLIS_TEST_PYTHON"
 }
 
-# A real agent that the interop tests run, pinned with all that it needs.
-fast_agent() {
-    local stamp=$PEERS/.requirements python
-    if [ -x "$PEERS/bin/fast-agent-acp" ] && cmp -s tests/peers/requirements.txt "$stamp"; then
-        return 0
-    fi
+# What the requirements.txt of a directory names, in a virtual environment there.
+python_packages() {
+    local home=$1 names=$2 stamp=$1/.venv/.requirements python
+    cmp -s "$home/requirements.txt" "$stamp" && return 0
     python=$(python)
-    say "installing fast-agent with $python"
-    rm -rf "$PEERS"
-    "$python" -m venv "$PEERS"
-    "$PEERS/bin/python" -m pip install --quiet --no-deps -r tests/peers/requirements.txt
-    cp tests/peers/requirements.txt "$stamp"
+    say "installing $names with $python"
+    rm -rf "$home/.venv"
+    "$python" -m venv "$home/.venv"
+    "$home/.venv/bin/python" -m pip install --quiet --no-deps -r "$home/requirements.txt"
+    cp "$home/requirements.txt" "$stamp"
 }
 
 # A Node that the TypeScript SDK runs on, 20 or newer, with its npm.
@@ -106,9 +103,18 @@ npm() {
     PATH="$(dirname "$1"):$PATH" command npm "${@:2}"
 }
 
-# The SDK that our own agent and editor in JavaScript use.
-typescript() {
-    local stamp=$MODULES/.lock node
+# What the package-lock.json of a directory names, there, with options for npm. Not `ci`: that of npm 11
+# refuses a lock file without the optional packages of other systems, which a registry may not list.
+npm_packages() {
+    local home=$1 names=$2 stamp=$1/node_modules/.lock
+    cmp -s "$home/package-lock.json" "$stamp" && return 0
+    say "installing $names with $PORTCULLIS_TEST_NODE"
+    (cd "$home" && npm "$PORTCULLIS_TEST_NODE" install --no-save --silent --no-audit --no-fund "${@:3}")
+    cp "$home/package-lock.json" "$stamp"
+}
+
+find_node() {
+    local node
     if ! node=$(node); then
         # Where Debian's is too old or does not fit, the message below says more.
         (debian nodejs npm) || true
@@ -116,53 +122,22 @@ typescript() {
 (https://nodejs.org/en/download) or name one in PORTCULLIS_TEST_NODE"
     fi
     export PORTCULLIS_TEST_NODE=$node
-    cmp -s tests/peers/package-lock.json "$stamp" && return 0
-    say "installing the TypeScript SDK with $node"
-    (cd tests/peers && npm "$node" ci --silent --no-audit --no-fund --ignore-scripts)
-    cp tests/peers/package-lock.json "$stamp"
 }
 
-# The conformance scenarios of MCP, with the newer Node that they need; its
-# install script fetches that.
-conformance() {
-    local home=tests/peers/conformance stamp=tests/peers/conformance/node_modules/.lock
-    cmp -s "$home/package-lock.json" "$stamp" && return 0
-    say "installing the MCP conformance scenarios"
-    (cd "$home" && npm "$PORTCULLIS_TEST_NODE" ci --silent --no-audit --no-fund)
-    cp "$home/package-lock.json" "$stamp"
-}
-
-# Agents that npm has; none needs its install script.
-agents() {
-    local stamp=$AGENTS/node_modules/.lock
-    cmp -s "$AGENTS/package-lock.json" "$stamp" && return 0
-    say "installing Claude Code and Gemini CLI"
-    (cd "$AGENTS" && npm "$PORTCULLIS_TEST_NODE" ci --silent --no-audit --no-fund --ignore-scripts)
-    cp "$AGENTS/package-lock.json" "$stamp"
+# Real agents and SDKs that the interop tests run, pinned with all that they need.
+peers() {
+    python_packages $PEERS fast-agent
+    find_node
+    npm_packages $PEERS "the TypeScript SDK" --ignore-scripts
+    # Its install script fetches the newer Node that it needs.
+    npm_packages $PEERS/conformance "the MCP conformance scenarios"
+    npm_packages $AGENTS "Claude Code and Gemini CLI" --ignore-scripts
 }
 
 # More of them, for `full` alone.
 more_agents() {
-    local home=$AGENTS/more python
-    if ! cmp -s "$home/package-lock.json" "$home/node_modules/.lock"; then
-        say "installing Codex, OpenCode and Qwen Code"
-        (cd "$home" && npm "$PORTCULLIS_TEST_NODE" ci --silent --no-audit --no-fund --ignore-scripts)
-        cp "$home/package-lock.json" "$home/node_modules/.lock"
-    fi
-    cmp -s "$home/requirements.txt" "$home/.venv/.requirements" && return 0
-    python=$(python)
-    say "installing aider with $python"
-    rm -rf "$home/.venv"
-    "$python" -m venv "$home/.venv"
-    "$home/.venv/bin/python" -m pip install --quiet --no-deps -r "$home/requirements.txt"
-    cp "$home/requirements.txt" "$home/.venv/.requirements"
-}
-
-peers() {
-    fast_agent
-    typescript
-    conformance
-    agents
+    npm_packages $AGENTS/more "Codex, OpenCode and Qwen Code" --ignore-scripts
+    python_packages $AGENTS/more aider
 }
 
 # A program that crates.io has, of this version. Not optimized: that takes longer than they run.
@@ -201,25 +176,31 @@ check() {
     # The tests but one are of the full build.
     cargo clippy --workspace --lib --bins --test default_build --locked -- -D warnings
     cargo clippy --workspace --all-targets --features full --locked -- -D warnings
-    # Each has features of its dependencies of its own, so this takes minutes.
-    local alone="audit policy core"
-    [ "$what" = full ] &&
-        alone="$alone git search rpc fuse sandbox policy-tools review mount commands egress mcp acp serve"
-    say "the crates that can be built by themselves"
-    for crate in $alone; do
-        cargo check -p "portcullis-$crate" --locked
-    done
+    say "the verifier by itself"
+    cargo check -p portcullis-audit --locked
     say "dependencies"
     cargo_deny
     cargo deny --log-level error check licenses bans sources
+}
+
+# Each crate has features of its dependencies of its own, so this takes minutes.
+crates_alone() {
+    local crate
+    say "each other crate by itself"
+    for crate in policy core git search rpc fuse sandbox policy-tools review mount commands \
+        egress mcp acp serve; do
+        cargo check -p "portcullis-$crate" --locked
+    done
 }
 
 tests() {
     peers
     suites
     say "tests"
-    export PORTCULLIS_TEST_PEERS="$PWD/$PEERS"
-    cargo test --workspace --features full --locked -- --skip timing::
+    export PORTCULLIS_TEST_PEERS="$PWD/$PEERS/.venv"
+    # Many tests wait for processes and for the disk most of their time.
+    cargo test --workspace --features full --locked -- --skip timing:: \
+        --test-threads $(($(nproc) + 1))
     # With the whole workspace each time: what a part of it takes of its dependencies' features
     # would build these again.
     say "the tests that compare times, with nothing beside them"
@@ -243,14 +224,15 @@ campaigns() {
     peers
     more_agents
     suites
-    say "more agents"
+    say "more agents, connections and records"
     cargo test --workspace --features full --locked --test integration -- --ignored \
-        sandbox::mount::agents
+        sandbox::mount::agents egress::attacks log_defects
     export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
     cargo test --workspace --features full --locked --test integration -- differential:: \
-        sandbox::mount::kills many_connections
+        sandbox::mount::kills many:: model:: races:: crash:: faults::peers::signals
+    cargo test --workspace --features full --locked --test integration -- --test-threads 1 timing::
     cargo test --workspace --features full --locked --test mount -- model:: races:: suites::
 }
 
@@ -258,6 +240,7 @@ case $what in
     full)
         setup
         check
+        crates_alone
         tests
         book
         campaigns

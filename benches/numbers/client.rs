@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::{Outcome, memory};
 
 /// A running server that was greeted.
 pub(crate) struct Server {
@@ -74,10 +74,7 @@ impl Server {
 
     /// Resident memory in MiB.
     pub(crate) fn resident(&self) -> Outcome<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-        Ok(kib / 1024.0)
+        memory::resident(self.child.id())
     }
 
     /// Returns the processor time of its living threads, in nanoseconds: other

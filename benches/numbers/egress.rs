@@ -1,17 +1,16 @@
 //! Connections through the proxy of `portcullis exec` against the same connections with nothing between,
 //! and through tinyproxy.
 //!
-//! A guest, which is this program started again, makes requests and says how long they took. One runs
-//! in the sandbox, the other ones outside; they take turns. The server is in this process.
+//! One workload runs in the sandbox, the other ones outside; they take turns. The server is in this process.
 #![expect(clippy::disallowed_methods, reason = "sets files up, and looks at /proc")]
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -20,6 +19,7 @@ use crate::{
     Outcome,
     measure::{Bound, Pair, each, interleave, nanoseconds, report},
     memory::{descendant, resident},
+    workload::{self, Workload},
     world::World,
 };
 
@@ -37,10 +37,10 @@ const PROXY: &str = "127.0.0.1:3128";
 pub(crate) fn run() -> Outcome<()> {
     let server = serve()?;
     let world = World::new()?;
-    let mut direct = Guest::outside(&world, "-", server)?;
-    let mut proxied = Guest::inside(&world, &world.state(), server)?;
-    let mut small = |subject: &str, proxied: &mut Guest| {
-        let pair = interleave(ROUNDS, || proxied.ask("small"), || direct.ask("small"))?;
+    let mut direct = outside(&world, "-", server)?;
+    let mut proxied = inside(&world, &world.state(), server)?;
+    let mut small = |subject: &str, proxied: &mut Workload| {
+        let pair = interleave(ROUNDS, || proxied.time("small"), || direct.time("small"))?;
         tell_small(subject, &pair);
         Outcome::Ok(())
     };
@@ -48,13 +48,13 @@ pub(crate) fn run() -> Outcome<()> {
     // There a sync is nearly free: the difference is what the durable record costs.
     let (other, memory) = (World::new()?, tempfile::tempdir_in("/dev/shm")?);
     fs::set_permissions(memory.path(), PermissionsExt::from_mode(0o700))?;
-    let mut unsynced = Guest::inside(&other, memory.path(), server)?;
+    let mut unsynced = inside(&other, memory.path(), server)?;
     small("in memory", &mut unsynced)?;
     unsynced.end()?;
     streams(&world, server, &mut proxied)?;
-    proxied.ask("idle")?;
-    let carrying = resident(descendant(proxied.child.id(), "egress-process")?)?;
-    let deciding = resident(descendant(proxied.child.id(), "gate-process")?)?;
+    proxied.time("idle")?;
+    let carrying = resident(descendant(proxied.id(), "egress-process")?)?;
+    let deciding = resident(descendant(proxied.id(), "gate-process")?)?;
     let details = format!("the gateway process beside it {deciding:.2} MiB");
     let unit = "MiB, 2,000 idle";
     report("egress", carrying, unit, Bound::AtMost(64.0), &details);
@@ -75,7 +75,7 @@ fn tell_small(subject: &str, pair: &Pair) {
 }
 
 /// One stream, by ours and by tinyproxy, if that is there.
-fn streams(world: &World, server: SocketAddr, proxied: &mut Guest) -> Outcome<()> {
+fn streams(world: &World, server: SocketAddr, proxied: &mut Workload) -> Outcome<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let settings = format!(
         "Port {port}\nListen 127.0.0.1\nAllow 127.0.0.1\nTimeout 60\nMaxClients 20\nLogLevel Critical\n"
@@ -98,8 +98,8 @@ fn streams(world: &World, server: SocketAddr, proxied: &mut Guest) -> Outcome<()
         if !listens {
             return Err("tinyproxy does not listen".into());
         }
-        let mut other = Guest::outside(world, &format!("127.0.0.1:{port}"), server)?;
-        let pair = interleave(STREAMS, || proxied.ask("stream"), || other.ask("stream"))?;
+        let mut other = outside(world, &format!("127.0.0.1:{port}"), server)?;
+        let pair = interleave(STREAMS, || proxied.time("stream"), || other.time("stream"))?;
         other.end()?;
         Outcome::Ok(pair)
     })();
@@ -149,101 +149,52 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Somebody who makes requests.
-struct Guest {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+/// A workload that makes requests outside of a sandbox, through `proxy` unless that is `-`.
+fn outside(world: &World, proxy: &str, server: SocketAddr) -> Outcome<Workload> {
+    let mut command = Command::new(workload::program(world)?);
+    Workload::start(command.args(["requests", proxy, &server.to_string()]), "small")
 }
 
-impl Guest {
-    fn outside(world: &World, proxy: &str, server: SocketAddr) -> Outcome<Self> {
-        let mut command = Command::new(program(world)?);
-        Self::start(command.args(["egress-guest", proxy, &server.to_string()]))
-    }
-
-    fn inside(world: &World, state: &Path, server: SocketAddr) -> Outcome<Self> {
-        let policy = world.base().join("policy.toml");
-        let rule = format!(
-            "schema = 1\nname = \"b\"\nversion = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
-             [[network.rules]]\nid = \"local\"\neffect = \"allow\"\nhosts = [\"127.0.0.1\"]\nports = [{}]\n",
-            server.port()
-        );
-        fs::write(&policy, rule)?;
-        let program = program(world)?;
-        let mut command = world.command(&["exec", "--quiet"]);
-        command.env("PORTCULLIS_STATE", state);
-        command.arg("--policy").arg(&policy);
-        command.arg("--agent-read").arg(program.parent().unwrap_or_else(|| Path::new("/")));
-        command.arg("--").arg(&program);
-        Self::start(command.args(["egress-guest", PROXY, &server.to_string()]))
-    }
-
-    fn start(command: &mut Command) -> Outcome<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
-        let mut guest = Self { child, input, output: BufReader::new(output) };
-        guest.ask("small")?;
-        Ok(guest)
-    }
-
-    /// Has it do something once; the time that it says, in nanoseconds.
-    fn ask(&mut self, word: &str) -> Outcome<f64> {
-        writeln!(self.input, "{word}")?;
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            return Err(format!("the guest ended at `{word}`").into());
-        }
-        line.trim().parse().map_err(|_| format!("the guest said of `{word}`: {line}").into())
-    }
-
-    fn end(self) -> Outcome<()> {
-        let Self { mut child, input, .. } = self;
-        drop(input);
-        let status = child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("the guest ended: {status}").into()) }
-    }
+/// A workload that makes requests in a sandbox.
+fn inside(world: &World, state: &Path, server: SocketAddr) -> Outcome<Workload> {
+    let policy = world.base().join("policy.toml");
+    let rule = format!(
+        "schema = 1\nname = \"b\"\nversion = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\n\
+         [[network.rules]]\nid = \"local\"\neffect = \"allow\"\nhosts = [\"127.0.0.1\"]\nports = [{}]\n",
+        server.port()
+    );
+    fs::write(&policy, rule)?;
+    let program = workload::program(world)?;
+    let mut command = world.command(&["exec", "--quiet"]);
+    command.env("PORTCULLIS_STATE", state);
+    command.arg("--policy").arg(&policy);
+    command.arg("--agent-read").arg(world.base().join("programs"));
+    command.arg("--").arg(&program);
+    Workload::start(command.args(["requests", PROXY, &server.to_string()]), "small")
 }
 
-/// This program, where an agent may read it.
-fn program(world: &World) -> Outcome<std::path::PathBuf> {
-    let program = world.base().join("programs/guest");
-    if !program.exists() {
-        fs::create_dir_all(world.base().join("programs"))?;
-        fs::copy(std::env::current_exe()?, &program)?;
-    }
-    Ok(program)
-}
-
-/// The guest: it reads what to do from standard input, line by line. `proxy` is `-` for none.
-pub(crate) fn guest(proxy: &str, server: &str) -> Outcome<()> {
+/// The workload itself. `proxy` is `-` for none.
+pub(crate) fn requests(proxy: &str, server: &str) -> Outcome<()> {
     let proxy = Some(proxy).filter(|proxy| *proxy != "-");
     let mut held = Vec::new();
-    for word in std::io::stdin().lock().lines() {
-        let time = match word?.as_str() {
-            "small" => each(REQUESTS, || fetch(proxy, server, "/").map(drop)),
-            "stream" => {
-                let begun = Instant::now();
-                match fetch(proxy, server, "/stream")? {
-                    got if got > STREAM => Ok(nanoseconds(begun.elapsed())),
-                    got => Err(format!("{got} bytes").into()),
-                }
+    workload::serve(|task| match task {
+        "small" => each(REQUESTS, || fetch(proxy, server, "/").map(drop)),
+        "stream" => {
+            let begun = Instant::now();
+            match fetch(proxy, server, "/stream")? {
+                got if got > STREAM => Ok(nanoseconds(begun.elapsed())),
+                got => Err(format!("{got} bytes").into()),
             }
-            "idle" => {
-                let begun = Instant::now();
-                for _ in 0..IDLE {
-                    held.push(tunnel(proxy.unwrap_or(server), server)?);
-                }
-                Ok(nanoseconds(begun.elapsed()))
-            }
-            other => Err(format!("`{other}`?").into()),
-        };
-        match time {
-            Ok(time) => println!("{time:.0}"),
-            Err(error) => println!("{error}"),
         }
-    }
-    Ok(())
+        "idle" => {
+            let begun = Instant::now();
+            for _ in 0..IDLE {
+                held.push(tunnel(proxy.unwrap_or(server), server)?);
+            }
+            Ok(nanoseconds(begun.elapsed()))
+        }
+        other => Err(format!("`{other}`?").into()),
+    })
 }
 
 /// Makes one request on a connection of its own; the length of the reply.

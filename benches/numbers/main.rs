@@ -29,7 +29,7 @@ mod mcp;
 mod measure;
 mod memory;
 mod mount;
-mod mount_guest;
+mod mount_workload;
 mod names;
 mod overwrite;
 mod peers;
@@ -40,6 +40,7 @@ mod serve;
 mod start;
 mod vault;
 mod watch;
+mod workload;
 mod world;
 
 use std::{error::Error, process::ExitCode};
@@ -78,14 +79,14 @@ fn main() -> ExitCode {
     if let [part, directory] = arguments.as_slice() {
         match part.as_str() {
             "overwrite-once" => return finish(overwrite::once(directory.as_ref())),
-            "guest" => return finish(mount_guest::run(directory)),
+            "files" => return finish(mount_workload::run(directory)),
             _ => {}
         }
     }
     if let [part, proxy, server] = arguments.as_slice()
-        && part == "egress-guest"
+        && part == "requests"
     {
-        return finish(egress::guest(proxy, server));
+        return finish(egress::requests(proxy, server));
     }
     if !arguments.iter().any(|argument| argument == "--bench") {
         println!("run this with `cargo bench --bench numbers`");

@@ -1,15 +1,13 @@
 //! Files in the mount of `portcullis exec` against the same files with nothing between.
 //!
-//! A worker process, which is this program started again, works in a directory and prints the time
-//! of each round. One runs in the sandbox, the other one on a copy outside of it; they take turns.
+//! One workload runs in the sandbox, the other one on a copy outside of it; they take turns.
 //! `PORTCULLIS_RG` names ripgrep if it has another name.
 #![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Command, Stdio},
     time::Instant,
 };
 
@@ -18,8 +16,9 @@ use portcullis::gateway::Client;
 use crate::{
     Outcome,
     measure::{Bound, Pair, each, interleave, nanoseconds, report},
-    mount_guest::{DIRECTORIES, PER_DIRECTORY, module},
+    mount_workload::{DIRECTORIES, PER_DIRECTORY, module},
     overwrite,
+    workload::{self, Workload},
     world::{self, FILES, World},
 };
 
@@ -29,27 +28,27 @@ const FEW: usize = 9;
 
 pub(crate) fn run() -> Outcome<()> {
     let world = prepare()?;
-    let mut native = Guest::native(&world)?;
+    let mut native = start_native(&world)?;
     let files = f64::from(DIRECTORIES * PER_DIRECTORY);
     let pair = interleave(
         FEW,
         || {
-            let mut mounted = Guest::mounted(&world)?;
-            let time = mounted.ask("tree")?;
+            let mut mounted = start_mounted(&world)?;
+            let time = mounted.time("tree")?;
             mounted.end()?;
             Ok(time / files)
         },
-        || Ok(native.ask("tree")? / files),
+        || Ok(native.time("tree")? / files),
     )?;
     tell("first pass", &pair, "a file", 12.0);
 
-    let mut mounted = Guest::mounted(&world)?;
+    let mut mounted = start_mounted(&world)?;
     for (subject, word, part, bound) in [
         ("warm pass", "tree", files, 5.0),
         ("opens", "open", 1.0, 10.0),
         ("stat", "stat", 1.0, 1.3),
     ] {
-        let round = |guest: &mut Guest| Ok(guest.ask(word)? / part);
+        let round = |workload: &mut Workload| Ok(workload.time(word)? / part);
         // The first one warms up.
         round(&mut mounted)?;
         round(&mut native)?;
@@ -61,7 +60,7 @@ pub(crate) fn run() -> Outcome<()> {
 
     // From now on a private one is made at the start, which reads every file.
     repository(&world)?;
-    let mut mounted = Guest::mounted(&world)?;
+    let mut mounted = start_mounted(&world)?;
     programs(&mut mounted, &mut native, "git", "git", 2.5)?;
     native.end()?;
     overwrites(&mut mounted)?;
@@ -80,8 +79,6 @@ fn prepare() -> Outcome<World> {
             fs::write(path, world::text((directory * PER_DIRECTORY + file).try_into()?))?;
         }
     }
-    fs::create_dir(world.base().join("programs"))?;
-    fs::copy(std::env::current_exe()?, program(&world))?;
     done(Command::new("cp").arg("--archive").arg(&root).arg(world.base().join("native")))?;
     // Files that were changed just now have to be read anew by both.
     std::thread::sleep(std::time::Duration::from_secs(2));
@@ -107,60 +104,24 @@ fn done(command: &mut Command) -> Outcome<()> {
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
-fn program(world: &World) -> std::path::PathBuf {
-    world.base().join("programs/guest")
+/// A workload on the copy outside.
+fn start_native(world: &World) -> Outcome<Workload> {
+    let mut command = Command::new(workload::program(world)?);
+    Workload::start(command.arg("files").arg(world.base().join("native")), "stat")
 }
 
-/// A process that works in a directory.
-struct Guest {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Guest {
-    fn native(world: &World) -> Outcome<Self> {
-        let mut command = Command::new(program(world));
-        Self::start(command.arg("guest").arg(world.base().join("native")))
+/// A workload in the mount.
+fn start_mounted(world: &World) -> Outcome<Workload> {
+    let program = workload::program(world)?;
+    let mut command = world.command(&["exec", "--quiet", "--policy", "default"]);
+    command.arg("--agent-read").arg(world.base().join("programs"));
+    if let Some(directory) = Path::new(&ripgrep()).parent().filter(|at| at.is_absolute()) {
+        command.arg("--agent-read").arg(directory);
     }
-
-    fn mounted(world: &World) -> Outcome<Self> {
-        let mut command = world.command(&["exec", "--quiet", "--policy", "default"]);
-        command.arg("--agent-read").arg(world.base().join("programs"));
-        if let Some(directory) = Path::new(&ripgrep()).parent().filter(|at| at.is_absolute()) {
-            command.arg("--agent-read").arg(directory);
-        }
-        if let Some(name) = std::env::var_os("PORTCULLIS_RG") {
-            command.env("PORTCULLIS_RG", name).args(["--agent-env", "PORTCULLIS_RG"]);
-        }
-        Self::start(command.arg("--").arg(program(world)).arg("guest").arg(world.root()))
+    if let Some(name) = std::env::var_os("PORTCULLIS_RG") {
+        command.env("PORTCULLIS_RG", name).args(["--agent-env", "PORTCULLIS_RG"]);
     }
-
-    fn start(command: &mut Command) -> Outcome<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
-        let mut guest = Self { child, input, output: BufReader::new(output) };
-        // It is there, and so is the mount.
-        guest.ask("stat")?;
-        Ok(guest)
-    }
-
-    /// Has it do something once; returns the time that it prints, in nanoseconds.
-    fn ask(&mut self, word: &str) -> Outcome<f64> {
-        writeln!(self.input, "{word}")?;
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            return Err(format!("the guest ended at `{word}`").into());
-        }
-        line.trim().parse().map_err(|_| format!("the guest said of `{word}`: {line}").into())
-    }
-
-    fn end(self) -> Outcome<()> {
-        let Self { mut child, input, .. } = self;
-        drop(input);
-        let status = child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("the guest ended: {status}").into()) }
-    }
+    Workload::start(command.arg("--").arg(program).arg("files").arg(world.root()), "stat")
 }
 
 pub(crate) fn ripgrep() -> std::ffi::OsString {
@@ -168,27 +129,27 @@ pub(crate) fn ripgrep() -> std::ffi::OsString {
 }
 
 fn programs(
-    mounted: &mut Guest,
-    native: &mut Guest,
+    mounted: &mut Workload,
+    native: &mut Workload,
     subject: &str,
     word: &str,
     bound: f64,
 ) -> Outcome<()> {
     // The program may not be there.
-    let first = match native.ask(word).and_then(|_| mounted.ask(word)) {
+    let first = match native.time(word).and_then(|_| mounted.time(word)) {
         Ok(first) => first,
         Err(error) => {
             println!("{subject:<10} not measured: {error}");
             return Ok(());
         }
     };
-    let pair = interleave(2 * FEW + 1, || mounted.ask(word), || native.ask(word))?;
+    let pair = interleave(2 * FEW + 1, || mounted.time(word), || native.time(word))?;
     tell(subject, &pair, &format!("(first {:.1} ms)", first / 1e6), bound);
     Ok(())
 }
 
 /// Overwrites through the mount, and by the gateway itself in this process.
-fn overwrites(mounted: &mut Guest) -> Outcome<()> {
+fn overwrites(mounted: &mut Workload) -> Outcome<()> {
     let world = World::new()?;
     let (gateway, session) = (world.gateway()?, world::session()?);
     let mut number = 0;
@@ -199,8 +160,8 @@ fn overwrites(mounted: &mut Guest) -> Outcome<()> {
             Ok(())
         })
     };
-    interleave(FILES, || mounted.ask("overwrite"), &mut own)?;
-    let pair = interleave(4 * FILES, || mounted.ask("overwrite"), &mut own)?;
+    interleave(FILES, || mounted.time("overwrite"), &mut own)?;
+    let pair = interleave(4 * FILES, || mounted.time("overwrite"), &mut own)?;
     tell("overwrite", &pair, "each, by a write of the gateway's own", 1.25);
     gateway.stop(&session)?;
     Ok(())

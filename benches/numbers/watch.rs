@@ -4,7 +4,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    process::{Child, ChildStdout, Stdio},
+    process::{ChildStdout, Stdio},
     time::Instant,
 };
 
@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::{
     Outcome,
     measure::{Series, nanoseconds},
+    memory::resident,
     world::World,
 };
 
@@ -38,7 +39,7 @@ pub(crate) fn run() -> Outcome<()> {
     if line.get("ok") != Some(&Value::Bool(true)) {
         return Err(format!("it does not watch: {line}").into());
     }
-    let after = resident(&child)?;
+    let after = resident(child.id())?;
     let mut times = Vec::new();
     for change in 0..CHANGES {
         let name =
@@ -68,12 +69,4 @@ fn next(output: &mut BufReader<ChildStdout>) -> Outcome<Value> {
         return Err("it ended".into());
     }
     Ok(serde_json::from_str(&line)?)
-}
-
-/// Resident memory in MiB.
-fn resident(child: &Child) -> Outcome<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib / 1024.0)
 }

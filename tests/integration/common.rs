@@ -221,6 +221,11 @@ pub(crate) fn done(output: Output) -> Done {
     }
 }
 
+/// Factor of the number of cases that a test tries. `tests/run.sh full` sets it.
+pub(crate) fn budget() -> u64 {
+    std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
+}
+
 /// Has a thread beside the test end, also if the test fails.
 pub(crate) struct Stop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use case::{Asked, Log};
 use second::{Second, first, program};
 
-use crate::random::Random;
+use crate::{common::budget, random::Random};
 
 /// Cases in every run: a few seconds on one core.
 const CASES: u64 = 2_500;
@@ -23,12 +23,7 @@ const CASES: u64 = 2_500;
 const SAMPLE: u64 = 50;
 
 /// Cases of a log of two segments, each of which takes seconds.
-const LONG_CASES: u64 = 6;
-
-/// Factor of the number of cases.
-fn budget() -> u64 {
-    std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
-}
+const LONG_CASES: u64 = 3;
 
 fn seed() -> u64 {
     std::env::var("PORTCULLIS_TEST_SEED").map_or(20_261_124, |seed| seed.parse().unwrap())

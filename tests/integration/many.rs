@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     aftermath,
-    common::World,
+    common::{World, budget},
     courier::{Courier, receipt},
     crash::POLICY,
     disk::Disk,
@@ -107,14 +107,14 @@ fn shell(world: &World, writer: u64, end: Instant) -> Vec<Value> {
 /// whose agents read and write, and two loops in which one `portcullis fs`
 /// follows the other, all on the same twenty names.
 #[test]
-fn ten_gates_on_one_workspace_for_a_minute() {
-    const SECONDS: u64 = 60;
+fn ten_gateways_work_on_one_workspace() {
+    let seconds = 15 * budget().min(8);
     let world = World::with_policy(POLICY);
     // Thousands of backups are gone at once with their disk.
     let _disk = Disk::ext4(&world.state(), &world.base().join("image"), 4096);
     world.fs(&["ls"]).ok();
-    let end = Instant::now() + Duration::from_secs(SECONDS);
-    let hammers: Vec<_> = (1..=6).map(|seed| Hammer::start(&world, seed, SECONDS)).collect();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let hammers: Vec<_> = (1..=6).map(|seed| Hammer::start(&world, seed, seconds)).collect();
     let mut receipts = thread::scope(|scope| {
         let world = &world;
         let agents = (7..9).map(|writer| scope.spawn(move || agent(world, writer, end)));
@@ -139,7 +139,7 @@ fn ten_gates_on_one_workspace_for_a_minute() {
         receipts.extend(hammer::receipts(&lines));
     }
     println!("{} requests, {others} of them of agents and shells: {counts:?}", receipts.len());
-    assert!(receipts.len() > 2000, "only {} requests", receipts.len());
+    assert!(receipts.len() > 300, "only {} requests", receipts.len());
 
     // A single chain contains every record, and no receipt is missing.
     assert!(aftermath::check(&world) > 100);

@@ -29,14 +29,16 @@ use serde_json::Value;
 
 use crate::{
     acp_rig,
-    common::{Stop, World},
+    common::{Stop, World, budget},
     random::Random,
     relay::Relay,
     requests::AnyRequest,
 };
 
-/// Requests in each race.
-const ROUNDS: usize = 20_000;
+/// Requests in each race: 20,000 under `tests/run.sh full`.
+fn rounds() -> usize {
+    if budget() > 1 { 20_000 } else { 4_000 }
+}
 
 /// Requests that the agent sends before it waits for replies.
 const BATCH: usize = 500;
@@ -61,7 +63,7 @@ fn while_exchanging(one: PathBuf, other: PathBuf, work: impl FnOnce(&AtomicU64))
         work(&swaps);
     });
     let swaps = swaps.into_inner();
-    assert!(swaps >= ROUNDS as u64, "only {swaps} exchanges: the race was not run");
+    assert!(swaps >= rounds() as u64, "only {swaps} exchanges: the race was not run");
 }
 
 fn world() -> World {
@@ -135,19 +137,19 @@ impl Tally {
     /// Checks that both sides of the race occurred.
     fn was_a_race(&self) {
         let Self { inside, written, refused } = self;
-        assert_eq!(inside + written + refused, ROUNDS);
+        assert_eq!(inside + written + refused, rounds());
         for count in [inside, written, refused] {
-            assert!(*count > ROUNDS / 1000, "one side never won: {self:?}");
+            assert!(*count > rounds() / 1000, "one side never won: {self:?}");
         }
     }
 }
 
 /// Reads `read`, and now and then writes to the path that `write` returns for a
-/// number, until [`ROUNDS`] requests were answered. Every content is another
+/// number, until [`rounds`] requests were answered. Every content is another
 /// one.
 fn play(relay: &mut Relay, read: &str, write: impl Fn(usize) -> String) -> Tally {
     let mut tally = Tally::default();
-    for batch in 0..ROUNDS / BATCH {
+    for batch in 0..rounds() / BATCH {
         let requests: Vec<_> = (batch * BATCH..(batch + 1) * BATCH)
             .map(|round| match round % WRITES {
                 0 => relay.write(&write(round / WRITES), &format!("INSIDE, {round}")),
@@ -409,7 +411,7 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
     ];
     let (mut done, mut denied) = (0, 0);
     while_exchanging(root.join("a"), root.join("link"), |_| {
-        for round in 0..ROUNDS {
+        for round in 0..rounds() {
             match inside.handle(&*cycle[round % cycle.len()]) {
                 Ok(_) => done += 1,
                 Err(ErrorKind::Denied) => denied += 1,
@@ -425,7 +427,10 @@ fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
             }
         }
     });
-    assert!(done > ROUNDS / 100 && denied > ROUNDS / 100, "no race: {done} done, {denied} denied");
+    assert!(
+        done > rounds() / 100 && denied > rounds() / 100,
+        "no race: {done} done, {denied} denied"
+    );
     is_untouched(&inside.dir.path().join("outside"));
     is_clean(&root);
 }
@@ -517,7 +522,7 @@ paths = ["**/*.keep"]
         });
         let over = Stop(&stop);
         let remove = Remove { path: path("tree"), recursive: true };
-        for _ in 0..ROUNDS / 20 {
+        for _ in 0..rounds() / 20 {
             std::fs::create_dir_all(root.join("tree/sub")).unwrap();
             std::fs::write(root.join("tree/sub/k"), "INSIDE").unwrap();
             match inside.handle(&remove) {

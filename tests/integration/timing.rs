@@ -14,10 +14,12 @@ use portcullis::{
 };
 use serde_json::Value;
 
-use crate::{acp_rig, oracle::world, relay::Relay, requests::AnyRequest};
+use crate::{acp_rig, common::budget, oracle::world, relay::Relay, requests::AnyRequest};
 
-/// Tries of each kind.
-const TRIES: usize = 5_000;
+/// Tries of each kind: 5,000 under `tests/run.sh full`.
+fn tries() -> usize {
+    if budget() > 1 { 5_000 } else { 2_000 }
+}
 
 /// Measurements, of which one must find no difference: a machine that is busy
 /// with something else for a while spoils one, a difference spoils them all.
@@ -98,7 +100,7 @@ fn a_difference(what: &str, mut measure: impl FnMut() -> Pair) {
 /// Has the agent ask for two paths in turns, ABBA, and measure.
 fn in_turns(relay: &mut Relay, one: &str, other: &str, write: bool) -> Pair {
     let mut pair = Pair { one: Vec::new(), other: Vec::new() };
-    while pair.one.len() < TRIES {
+    while pair.one.len() < tries() {
         let turn: Vec<bool> = (0..500).map(|i| i % 4 == 0 || i % 4 == 3).collect();
         let requests: Vec<Value> = turn
             .iter()
@@ -169,7 +171,7 @@ fn no_operation_takes_another_time_for_what_is_there() {
             times.push(u64::try_from(started.elapsed().as_nanos()).unwrap());
             answer.map(drop).map_err(|error| (error.kind(), error.to_string()))
         };
-        for turn in 0..TRIES {
+        for turn in 0..tries() {
             let answers = if turn % 2 == 0 {
                 let answer = try_once(one, &mut pair.one);
                 (answer, try_once(other, &mut pair.other))

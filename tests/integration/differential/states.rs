@@ -1,7 +1,10 @@
 //! Gateways start on a state that a repair reports as good; any other report gives advice.
 
-use super::{budget, seed};
-use crate::{common::World, random::Random};
+use super::seed;
+use crate::{
+    common::{World, budget},
+    random::Random,
+};
 
 /// State directories in every run.
 const STATES: u64 = 24;

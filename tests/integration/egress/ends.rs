@@ -183,8 +183,8 @@ fn names_are_looked_up_in_a_file_that_took_the_place_of_another_one() {
     let server = Server::echo();
     let net = Net::new(server.port, "");
     let etc = net.world.base().join("etc");
-    let copied = Command::new("cp").arg("--archive").arg("/etc").arg(&etc).status().unwrap();
-    assert!(copied.success());
+    // It fails at what only root may read.
+    Command::new("cp").arg("--archive").arg("/etc").arg(&etc).output().unwrap();
     std::fs::copy(net.world.base().join("hosts"), etc.join("hosts")).unwrap();
     let number = server.port.to_string();
     let mut command = net.command(&[], &["/usr/bin/python3", "client.py", "wait", &number]);

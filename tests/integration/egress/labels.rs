@@ -164,13 +164,19 @@ fn a_reload_brings_a_label() {
 fn a_log_that_cannot_be_written_discloses_nothing_with_a_label() {
     let it = Labelled::new("deny");
     let state = crate::disk::Disk::memory(&it.net.world.state(), 4096);
-    it.order(&json!({"hosts": ["site.example"], "path": "data/a.csv", "wait": "go"}));
+    let order =
+        json!({"hosts": ["site.example"], "path": "data/a.csv", "wait": "go", "full": true});
+    it.order(&order);
     let child = it.net.start_client("labels", &[it.server.port]);
     ends::eventually(|| it.net.world.path("ready").exists().then_some(()));
     state.fill(0);
     it.net.world.file("go", "");
     let output = child.wait_with_output().unwrap();
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("alice"), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["filled"], 503, "{output:?}");
+    assert_eq!(found["content"], "OSError", "{output:?}");
+    let of_file = it.of("read").into_iter().filter(|record| record["path"] == "data/a.csv");
+    assert_eq!((of_file.count(), it.of("label").len()), (0, 0));
 }
 
 /// Content that the agent is shown by ACP and MCP closes connections that its programs have open.

@@ -18,11 +18,19 @@ def long(*lengths):
     return [refused("x" * length) for length in lengths]
 
 
-def flood(count):
-    begun = time.monotonic()
+def flood(burst, rate, more):
+    """Refusals until `burst` of them are used up, of which `rate` a second come back, and `more` of them."""
+    statuses, count, begun = set(), 0, time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        statuses = set(pool.map(lambda number: refused("no_host_%d" % number), range(count)))
-    return {"statuses": list(statuses), "seconds": time.monotonic() - begun}
+        def some(number):
+            statuses.update(pool.map(lambda number: refused("no_host_%d" % number), range(number)))
+        # A machine that refuses fewer than `rate` a second uses nothing up.
+        while count < burst + rate * (seconds := time.monotonic() - begun) and seconds < 60:
+            some(100)
+            count += 100
+        middle = time.monotonic()
+        some(more)
+    return {"statuses": list(statuses), "used up": seconds < 60, "count": count + more, "seconds": time.monotonic() - middle}
 
 
 print(json.dumps(globals()[sys.argv[1]](*map(int, sys.argv[2:]))))

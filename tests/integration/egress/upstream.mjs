@@ -30,7 +30,7 @@ const paths = {
   },
   "/v1/go": (reply) => { go(); reply.end("went"); },
   "/v1/slow": (reply) => reply.on("close", () => note({ closed: "/v1/slow" })),
-  "/v1/large": (reply) => reply.end(Buffer.alloc(Number(process.env.LARGE ?? 1 << 20), "x")),
+  "/v1/large": (reply) => reply.end(Buffer.alloc(1 << 20, "x")),
 };
 
 async function answer(request, reply) {

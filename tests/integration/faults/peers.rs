@@ -13,6 +13,7 @@ use rustix::process::Signal;
 
 use super::*;
 use crate::{
+    common::budget,
     courier::{self, descendants, ended, gate_of, gone, kill, peak},
     random::Random,
 };
@@ -241,7 +242,7 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
     let names: Vec<_> = (0..8).map(|number| format!("{number}.txt")).collect();
     let mut random = Random::new(77);
     let (mut receipts, mut acknowledged) = (Vec::new(), 0);
-    for round in 0..20_u64 {
+    for round in 0..8 * budget().min(10) {
         let signal = if round % 2 == 0 { Signal::KILL } else { Signal::TERM };
         let to_broker = round % 4 < 2;
         let content = |turn: u64, name: &str| {
@@ -294,6 +295,6 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
         }
     }
     println!("{acknowledged} writes were acknowledged");
-    assert!(acknowledged > 100, "only {acknowledged} writes were made");
+    assert!(acknowledged > 40, "only {acknowledged} writes were made");
     aftermath::receipts_are_kept(&world, &receipts);
 }

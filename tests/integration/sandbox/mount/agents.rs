@@ -263,6 +263,23 @@ impl Place {
         assert_eq!(ended.code, 0, "{ended:?}");
     }
 
+    /// Fails unless the code is right, and the log has its test as read and the code as changed.
+    #[track_caller]
+    fn assert_fixed(&self) {
+        let code = std::fs::read_to_string(self.at("ws/calc.py")).unwrap();
+        assert_eq!(code, "def add(a, b):\n    return a + b\n");
+        let records = self.records();
+        let has = |op: &str, path: &str| {
+            records.iter().any(|record| {
+                let names =
+                    [said(record, "path"), said(record, "to"), said(&record["facts"], "to")];
+                said(record, "op") == op && names.contains(&path)
+            })
+        };
+        assert!(has("read", "test_calc.py"), "{records:#?}");
+        assert!(has("write", "calc.py") || has("rename", "calc.py"), "{records:#?}");
+    }
+
     /// `portcullis ARGS…` by the operator, which has to succeed.
     #[track_caller]
     fn operator(&self, args: &[&str]) -> String {
@@ -329,8 +346,6 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     ] {
         assert!(result(step).contains(text), "{step}: {results:#?}");
     }
-    let calc = std::fs::read_to_string(place.at("ws/calc.py")).unwrap();
-    assert_eq!(calc, "def add(a, b):\n    return a + b\n");
 
     // Forbidden actions failed.
     for marker in ["marker-of-env", "marker-of-ssh", "marker-of-other"] {
@@ -350,14 +365,7 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     let records = place.records();
     let session = records.iter().rev().find(|record| record["kind"] == "start").unwrap();
     let session = said(session, "session");
-    let told = |op: &str, path: &str| {
-        records.iter().any(|record| {
-            let names = [said(record, "path"), said(record, "to"), said(&record["facts"], "to")];
-            said(record, "op") == op && names.contains(&path)
-        })
-    };
-    assert!(told("read", "test_calc.py"), "{records:#?}");
-    assert!(told("write", "calc.py") || told("rename", "calc.py"), "{records:#?}");
+    place.assert_fixed();
     let connected = |decision: &str, to: &str, rule: &str| {
         records.iter().any(|record| {
             let is_so = said(record, "op") == "connect" && said(record, "decision") == decision;

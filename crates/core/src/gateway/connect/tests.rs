@@ -1,6 +1,9 @@
 #![expect(clippy::disallowed_methods, reason = "tests make files behind the gateway's back")]
 
-use std::{fs, thread};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use cap_std::fs::Dir;
 use portcullis_audit::{AuditRecord, Directory, Kind, Reader};
@@ -15,7 +18,7 @@ use crate::{
     workspace::Workspace,
 };
 
-const SITES: &str = "[network.limits]\nbytesOut = \"10B\"\nconnections = 2\n\
+const SITES: &str = "[limits]\napprovalTimeout = \"20s\"\n[network.limits]\nbytesOut = \"10B\"\nconnections = 2\n\
     [[network.rules]]\nid = \"sites\"\neffect = \"allow\"\nhosts = [\"*.example.com\", \"127.0.0.1\"]\nports = [443]\n\
     [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nhosts = [\"ask.example\", \"10.0.0.0/8\"]\nports = [443]\n\
     [[network.rules]]\nid = \"never\"\neffect = \"deny\"\nhosts = [\"bad.example.com\"]\n";
@@ -83,6 +86,19 @@ impl House {
 
 fn fact(record: &AuditRecord, name: &str) -> Value {
     record.draft.facts.as_ref().unwrap().get(name).cloned().unwrap_or(Value::Null)
+}
+
+/// Waits until something is there, for ten seconds at most.
+#[track_caller]
+fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it did not come");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn end(reason: EndReason) -> ConnectionEnd<'static> {
@@ -182,17 +198,10 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
     let approvals = house.gateway.approvals();
     let (gateway, answers) = (&house.gateway, [Answer::Once, Answer::Reject, Answer::Session]);
     let answer = |answer| {
-        let ticket = loop {
-            match approvals.waiting().pop() {
-                Some(ticket) => break ticket,
-                None => thread::yield_now(),
-            }
-        };
+        let ticket = eventually(|| approvals.waiting().pop());
         let question = ticket.question().clone();
         ticket.answer(answer, "a test").unwrap();
-        while !approvals.waiting().is_empty() {
-            thread::yield_now();
-        }
+        eventually(|| approvals.waiting().is_empty().then_some(()));
         (question.binding.path, question.asked_path, question.change)
     };
     thread::scope(|scope| {
@@ -239,15 +248,14 @@ fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
         thread::scope(|scope| {
             let opening = scope.spawn(move || attempt.unwrap().open(address, Client::default()));
             let mut paths = Vec::new();
-            while !opening.is_finished() {
+            eventually(|| {
                 if let Some(ticket) = approvals.waiting().pop() {
                     paths.push(ticket.question().binding.path.clone());
                     ticket.answer(given, "a test").unwrap();
-                    while !approvals.waiting().is_empty() {
-                        thread::yield_now();
-                    }
+                    eventually(|| approvals.waiting().is_empty().then_some(()));
                 }
-            }
+                opening.is_finished().then_some(())
+            });
             (paths, opening.join().unwrap().is_ok())
         })
     };
@@ -260,12 +268,7 @@ fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
     // An address that is asked for itself is asked about once.
     let direct = thread::scope(|scope| {
         let attempt = scope.spawn(|| house.connect("10.0.0.2:443"));
-        let ticket = loop {
-            match approvals.waiting().pop() {
-                Some(ticket) => break ticket,
-                None => thread::yield_now(),
-            }
-        };
+        let ticket = eventually(|| approvals.waiting().pop());
         assert_eq!(ticket.question().binding.path, "10.0.0.2:443");
         ticket.answer(Answer::Once, "a test").unwrap();
         attempt.join().unwrap().unwrap()

@@ -44,24 +44,7 @@ impl Operator {
 fn fixes_a_test(agent: Agent, command: &[&str], dialogue: &Dialogue) {
     let who = users()[0];
     let place = project(who);
-    let (test, calc) = (place.at("ws/test_calc.py"), place.at("ws/calc.py"));
-    let shell = |command: &str| json!({"do": "shell", "command": command});
-    let unittest = "PYTHONDONTWRITEBYTECODE=1 python3 -m unittest 2>&1 | tail -4";
-    let edit = json!({"do": "edit", "path": calc, "old": "return a - b", "new": "return a + b"});
-    let plan = vec![
-        ("read", json!({"do": "read", "path": test})),
-        ("fails", shell(unittest)),
-        ("code", json!({"do": "read", "path": calc})),
-        ("edit", edit),
-        ("passes", shell(unittest)),
-    ];
-    let plan = plan.into_iter().map(|(name, step)| match (agent.tools, name) {
-        (Tools::Files, _) => (name, step),
-        (_, "read") => (name, shell("cat test_calc.py")),
-        (_, "code") => (name, shell("cat calc.py")),
-        (_, "edit") => (name, shell("sed -i 's/a - b/a + b/' calc.py")),
-        _ => (name, step),
-    });
+    let plan = steps(&place, agent.tools, 0).into_iter().take_while(|(name, _)| *name != "commit");
     let model = Model::start(&place, plan.collect());
     if let Some(file) = &agent.home {
         place.put_home(&agent, &model, file);
@@ -83,19 +66,9 @@ fn fixes_a_test(agent: Agent, command: &[&str], dialogue: &Dialogue) {
     let result = |step: &str| results.get(step).map_or("", String::as_str);
     assert!(result("fails").contains("FAILED"), "{results:#?}");
     assert!(result("passes").contains("OK"), "{results:#?}");
-    let code = std::fs::read_to_string(calc).unwrap();
-    assert_eq!(code, "def add(a, b):\n    return a + b\n");
     let facts = place.facts();
     assert_eq!((&facts["pseudoTerminal"], &facts["preset"]), (&json!(true), &json!(agent.preset)));
-    let records = place.records();
-    let tells = |op: &str, path: &str| {
-        records.iter().any(|record| {
-            let names = [said(record, "path"), said(record, "to"), said(&record["facts"], "to")];
-            said(record, "op") == op && names.contains(&path)
-        })
-    };
-    assert!(tells("read", "test_calc.py"), "{records:#?}");
-    assert!(tells("write", "calc.py") || tells("rename", "calc.py"), "{records:#?}");
+    place.assert_fixed();
     place.operator(&["audit", "verify"]);
 }
 

@@ -1,6 +1,6 @@
 //! Reads of labelled content close hosts, before the content is disclosed.
 
-use std::{sync::mpsc, time::Duration};
+use std::sync::mpsc;
 
 use super::*;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-const FILES: &str = "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n\
+const FILES: &str = "[limits]\napprovalTimeout = \"20s\"\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n\
     [[labels]]\nid = \"data\"\npaths = [\"data/**\"]\n\
     [[network.rules]]\nid = \"site\"\neffect = \"allow\"\nports = [443]\n\
     hosts = [\"a.example\", \"model.example\", \"ask.example\"]\n";
@@ -172,18 +172,11 @@ fn after_a_read_a_person_is_asked_about_a_new_connection() {
     thread::scope(|scope| {
         let reading =
             scope.spawn(move || gateway.handle(&mount(), &read("data/a.csv"), Client::default()));
-        while tunnel.account(0).is_ok() {
-            thread::yield_now();
-        }
+        eventually(|| tunnel.account(0).is_err().then_some(()));
         drop(tunnel);
         reading.join().unwrap().unwrap();
         let asked = scope.spawn(|| house.open("ask.example:443", "1.1.1.1"));
-        let ticket = loop {
-            match approvals.waiting().pop() {
-                Some(ticket) => break ticket,
-                None => thread::yield_now(),
-            }
-        };
+        let ticket = eventually(|| approvals.waiting().pop());
         let rules = &ticket.question().rules;
         assert_eq!(rules.len(), 1);
         let (rule, reason) = (rules[0].rule(), rules[0].reason());
@@ -232,11 +225,14 @@ fn no_connection_outlives_a_read_that_it_races_with() {
     let house = House::with_files(&rules());
     let (gateway, open) = (&house.gateway, std::sync::atomic::AtomicUsize::new(0));
     let count = &open;
+    let deadline = Instant::now() + Duration::from_secs(20);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 // Until it is denied, each is held for a moment, as one that carries bytes.
-                while let Ok(tunnel) = house.open("a.example:443", "1.1.1.1") {
+                while Instant::now() < deadline
+                    && let Ok(tunnel) = house.open("a.example:443", "1.1.1.1")
+                {
                     count.fetch_add(1, Ordering::SeqCst);
                     for _ in 0..50 {
                         if tunnel.account(1).is_err() {
@@ -248,9 +244,7 @@ fn no_connection_outlives_a_read_that_it_races_with() {
                 }
             });
         }
-        while house.records().len() < 40 {
-            thread::yield_now();
-        }
+        eventually(|| (house.records().len() >= 40).then_some(()));
         gateway.handle(&mount(), &read("data/a.csv"), Client::default()).unwrap();
         assert_eq!(open.load(Ordering::SeqCst), 0);
     });
@@ -280,7 +274,7 @@ fn fact_if_any(record: &AuditRecord, name: &str) -> Value {
 
 /// The sessions of a sandbox carry labels together, agents that share a gateway each for itself.
 #[test]
-fn agents_that_share_a_gate_do_not_share_labels() {
+fn agents_that_share_a_gateway_do_not_share_labels() {
     let mut house = House::with_files(&rules());
     let other = || Session { id: "cd".repeat(16), agent: "other".parse().unwrap(), ..session() };
     let beside = || Session { id: "ef".repeat(16), ..mount() };

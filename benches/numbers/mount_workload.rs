@@ -1,11 +1,10 @@
-//! The program that works in a directory, in the mount or outside of it: it reads tasks from
-//! standard input, line by line, and prints the nanoseconds of each.
+//! The workload of files in a directory, in the mount or outside of it.
 #![expect(clippy::disallowed_methods, reason = "uses files as any program does")]
 
 use std::{
     fs::{self, File},
     hint::black_box,
-    io::{BufRead as _, Read as _, Write as _},
+    io::{Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -15,6 +14,7 @@ use crate::{
     Outcome,
     measure::{each, nanoseconds},
     mount::ripgrep,
+    workload,
     world::{self, CONTENT, FILES},
 };
 
@@ -30,28 +30,21 @@ pub(crate) fn module(directory: u32, file: u32) -> String {
 pub(crate) fn run(directory: &str) -> Outcome<()> {
     std::env::set_current_dir(directory)?;
     let mut written = 0;
-    for word in std::io::stdin().lock().lines() {
-        let time = match word?.as_str() {
-            "open" => rounds(read_one),
-            "stat" => rounds(|path| {
-                black_box(fs::metadata(path)?);
-                Ok(())
-            }),
-            "tree" => timed(|| pass(Path::new("tree")).map(drop)),
-            "overwrite" => timed(|| {
-                written += 1;
-                overwrite(written)
-            }),
-            "rg" => program(ripgrep(), &["--no-ignore", "surely not there", "tree"], Some(1)),
-            "git" => program("git".into(), &["status", "--porcelain"], Some(0)),
-            other => Err(format!("`{other}`?").into()),
-        };
-        match time {
-            Ok(time) => println!("{time:.0}"),
-            Err(error) => println!("{error}"),
-        }
-    }
-    Ok(())
+    workload::serve(|task| match task {
+        "open" => rounds(read_one),
+        "stat" => rounds(|path| {
+            black_box(fs::metadata(path)?);
+            Ok(())
+        }),
+        "tree" => timed(|| pass(Path::new("tree")).map(drop)),
+        "overwrite" => timed(|| {
+            written += 1;
+            overwrite(written)
+        }),
+        "rg" => program(ripgrep(), &["--no-ignore", "surely not there", "tree"], Some(1)),
+        "git" => program("git".into(), &["status", "--porcelain"], Some(0)),
+        other => Err(format!("`{other}`?").into()),
+    })
 }
 
 fn timed(work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
