@@ -12,12 +12,15 @@ use std::{
 };
 
 use anstream::{AutoStream, ColorChoice, adapter::strip_str};
+use rustix::termios::tcgetwinsize;
 
-use super::{failure::Failure, pager};
+use super::failure::Failure;
 use crate::model::Escaped;
 
 /// The first error of standard output.
 static CLOSED: OnceLock<io::Error> = OnceLock::new();
+/// If the terminal behind a pager has colours, and its width.
+static TERMINAL: OnceLock<(bool, Option<usize>)> = OnceLock::new();
 
 /// Prints a line to standard output, unless that has failed before.
 macro_rules! outln {
@@ -97,7 +100,6 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
     if let Err(error) = io::stdout().lock().flush() {
         let _first = CLOSED.set(error);
     }
-    pager::finish();
     match CLOSED.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Failure::new(format_args!("cannot print: {error}")).report(false)
@@ -106,15 +108,27 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
     }
 }
 
+/// Remembers colours and width of the terminal, before standard output becomes a pipe to a pager.
+pub(crate) fn remember_terminal() {
+    let _first = TERMINAL.set((colours(), width()));
+}
+
 /// Returns true if stdout gets colours: a terminal that supports them, or as the
 /// environment says.
 pub(crate) fn colours() -> bool {
-    pager::has_colours().unwrap_or_else(|| AutoStream::choice(&io::stdout()) != ColorChoice::Never)
+    match TERMINAL.get() {
+        Some((has_colours, _)) => *has_colours,
+        None => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+    }
 }
 
 /// Returns the number of columns of the terminal that shows standard output, if one does.
 pub(crate) fn width() -> Option<usize> {
-    pager::width()
+    if let Some((_, width)) = TERMINAL.get() {
+        return *width;
+    }
+    let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0)?;
+    Some(size.ws_col.into())
 }
 
 /// Returns true if stderr gets colours.

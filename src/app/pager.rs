@@ -11,7 +11,7 @@ use std::{
 };
 
 use nix::sys::signal::{SigSet, Signal};
-use rustix::{stdio::dup2_stdout, termios::tcgetwinsize};
+use rustix::stdio::dup2_stdout;
 
 use super::output;
 
@@ -21,15 +21,8 @@ const DEFAULT: &str = "less";
 /// on the screen.
 const LESS: &str = "FRX";
 
-/// The pager of this process.
-static RUNNING: OnceLock<Pager> = OnceLock::new();
-
-#[derive(Debug)]
-struct Pager {
-    child: Mutex<Option<Child>>,
-    has_colours: bool,
-    width: Option<usize>,
-}
+/// The pager of this process, until it has ended.
+static RUNNING: OnceLock<Mutex<Option<Child>>> = OnceLock::new();
 
 /// Whether a command may start a pager.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -47,23 +40,21 @@ impl PagerOptions {
             return;
         }
         let Some(words) = words() else { return };
-        let (has_colours, width) = (output::colours(), output::width());
-        let child = match spawn(&words) {
-            Ok(child) => child,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && words == [DEFAULT] => return,
-            Err(error) => {
-                errln!("portcullis: warning: cannot start the pager: {error}");
-                return;
+        output::remember_terminal();
+        match spawn(&words) {
+            Ok(child) => {
+                let _first = RUNNING.set(Mutex::new(Some(child)));
             }
-        };
-        let child = Mutex::new(Some(child));
-        let _first = RUNNING.set(Pager { child, has_colours, width });
+            Err(error) if error.kind() == io::ErrorKind::NotFound && words == [DEFAULT] => {}
+            Err(error) => errln!("portcullis: warning: cannot start the pager: {error}"),
+        }
     }
 }
 
 /// Returns the pager's command line; `None` if there is to be none.
 fn words() -> Option<Vec<String>> {
-    let named = ["PORTCULLIS_PAGER", "PAGER"].into_iter().find_map(env::var_os);
+    let own = env::var_os("PORTCULLIS_PAGER").filter(|own| !own.is_empty());
+    let named = own.or_else(|| env::var_os("PAGER"));
     let text = named.map_or_else(|| Some(DEFAULT.to_owned()), |named| named.into_string().ok())?;
     let words = shlex::split(&text)?;
     (!words.is_empty() && words != ["cat"]).then_some(words)
@@ -87,22 +78,6 @@ fn spawn(words: &[String]) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Returns true if the output to a pager has colours; `None` without a pager.
-pub(super) fn has_colours() -> Option<bool> {
-    RUNNING.get().map(|pager| pager.has_colours)
-}
-
-/// Returns the width of the terminal on standard output, or behind the pager.
-pub(super) fn width() -> Option<usize> {
-    match RUNNING.get() {
-        Some(pager) => pager.width,
-        None => {
-            let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0)?;
-            Some(size.ws_col.into())
-        }
-    }
-}
-
 /// True if there is a pager, beside which nothing is to be drawn.
 pub(crate) fn is_running() -> bool {
     RUNNING.get().is_some()
@@ -111,7 +86,7 @@ pub(crate) fn is_running() -> bool {
 /// Ends the output to the pager, and waits until its user leaves it.
 pub(crate) fn finish() {
     let Some(pager) = RUNNING.get() else { return };
-    let child = pager.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let child = pager.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut child) = child else { return };
     // A closed pager has shown what its user wanted to see.
     let _ = io::stdout().flush();

@@ -98,8 +98,10 @@ pub(super) fn require(yes: bool, question: &str) -> Result<(), Failure> {
     match ask(yes, question)? {
         Word::Yes => Ok(()),
         Word::No => Err(Failure::new("nothing was changed")),
-        Word::NoneToGive => Err(Failure::new("nothing was changed: nobody is there to agree")
-            .help("give --yes to do it without asking")),
+        Word::NoneToGive => {
+            Err(Failure::new("nothing was changed: there is no terminal to ask on")
+                .help("give --yes to do it without asking"))
+        }
     }
 }
 

@@ -393,6 +393,7 @@ fn print_entries(entries: &Entries) {
         outln!("{}", render::entry_line(entry));
     }
     if entries.not_utf8 > 0 {
-        errln!("portcullis: {} names are not UTF-8 and not shown", entries.not_utf8);
+        let count = render::counted(entries.not_utf8, "name");
+        errln!("portcullis: not shown because not UTF-8: {count}");
     }
 }

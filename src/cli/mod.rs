@@ -154,11 +154,9 @@ pub fn main() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Undo(args) => backup::undo::run(&args),
     };
-    output::conclude(result.unwrap_or_else(|failure| {
-        // The failure stands below the output.
-        pager::finish();
-        failure.report(json)
-    }))
+    // A failure stands below the output.
+    pager::finish();
+    output::conclude(result.unwrap_or_else(|failure| failure.report(json)))
 }
 
 /// Makes environment variables that are empty count as not set.

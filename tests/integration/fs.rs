@@ -460,7 +460,7 @@ fn errors_as_a_user_sees_them() {
     1 portcullis: read missing: not found
     1 portcullis: read dir: is a directory
     3 portcullis: read bin: denied by rule `files.binary.read`: the content is not text: it holds a NUL byte or is not UTF-8
-    3 portcullis: read .env: denied by rule `secrets.names[0]`: the name is one that secrets have
+    3 portcullis: read .env: denied by rule `secrets.names[0]`: files with this name usually hold secrets
     3 portcullis: read ../x: denied by rule `workspace.outside`: the path contains `..`
     3 portcullis: read /etc/passwd: denied by rule `workspace.outside`: the path is outside the workspace
     1 portcullis: read a\nb: not found

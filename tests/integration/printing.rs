@@ -132,7 +132,7 @@ fn json_for_a_terminal_escapes_what_hides_or_steers() {
 fn a_pager_shows_what_is_printed_on_a_terminal() {
     let world = world();
     world.fs(&["read", ".env"]).denied("secrets.names[0]");
-    let pager = r#"PORTCULLIS_PAGER="sed s/^/paged:/" exec "$0" "$@""#;
+    let pager = r#"TERM=xterm PORTCULLIS_PAGER="sed s/^/paged:/" exec "$0" "$@""#;
     let query = ["audit", "query", "--decision", "deny"];
     let paged = by_a_shell(&world, "", pager, &query);
     let shown = paged.text();

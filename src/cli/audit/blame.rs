@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
     let mut lines = vec![found.path.to_string()];
     if versions.is_empty() {
-        lines.push("  no record tells of a change".to_owned());
+        lines.push("  no recorded change".to_owned());
     }
     for version in versions {
         lines.extend(describe(version));

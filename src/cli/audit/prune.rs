@@ -18,7 +18,7 @@ use crate::{
     review::forget_index,
 };
 
-/// Remove old records, in whole segments; what is later still verifies
+/// Delete old segments of the log; the rest still verifies
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit prune --before 90d\n  \

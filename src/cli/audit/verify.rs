@@ -220,7 +220,7 @@ fn signed(report: &Report) -> Vec<String> {
     };
     let name = key.split('+').next().unwrap_or(key);
     let mut line = format!(
-        "signed: {} by {}, the largest of {}",
+        "signed: {} by {}, the largest covers {}",
         counted(signed.checkpoints, "checkpoint"),
         Escaped(name),
         counted(signed.records, "record")
@@ -232,7 +232,10 @@ fn signed(report: &Report) -> Vec<String> {
     if !signed.given {
         let key = Escaped(key);
         lines
-            .push(format!("key: {key}, of the log's own directory (--key takes one from outside)"));
+            .push(format!(
+                "key: {key}, found beside the log: who can change the log can change it, so give a copy with \
+                 --key"
+            ));
     }
     lines
 }

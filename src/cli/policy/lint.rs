@@ -28,7 +28,7 @@ use crate::{
 
 use super::files::policies;
 
-/// Look for what a policy's author can hardly have meant
+/// Find likely mistakes in a policy
 ///
 /// Finds rules that others cover or deny, patterns that match nothing in the
 /// workspace, rules without tests, writable files that something else executes

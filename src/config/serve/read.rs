@@ -305,7 +305,7 @@ fn agents(raw: Vec<RawAgent>, workspaces: &[Workspace], document: &mut Document)
                     "make a new one with `portcullis token new`: this one may have been read here",
                 ),
                 false => (
-                    "no hash of a token",
+                    "not a token hash",
                     "`portcullis token new --agent NAME` prints one: `sha256:` and 64 hex digits",
                 ),
             };

@@ -56,7 +56,7 @@ fn recover_says_what_it_will_do_and_needs_consent() {
     let done = world.run(&["audit", "recover"]);
     assert_eq!(done.code, 1);
     insta::assert_snapshot!(done.stderr, @r"
-portcullis: nothing was changed: nobody is there to agree
+portcullis: nothing was changed: there is no terminal to ask on
   help: give --yes to do it without asking
 ");
     assert_eq!(std::fs::read_to_string(&segment).unwrap(), damaged);

@@ -68,7 +68,7 @@ impl Policy {
             Some(place) => Verdict::Deny(Finding {
                 rule: RuleName::Secret(place.index),
                 place: Some((place.layer, place.line)),
-                reason: Some("the name is one that secrets have".into()),
+                reason: Some("files with this name usually hold secrets".into()),
             }),
             None => Verdict::Pass,
         }
