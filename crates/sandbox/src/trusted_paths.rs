@@ -374,9 +374,12 @@ impl Checked<'_> {
             if *role == Trusted::Program || !entry.has_other_names()? {
                 continue;
             }
-            let mut writable = self.agents.iter().filter(|(access, _)| access.is_writable());
-            let beside = writable.find(|(_, agent)| agent.place.shares_device(&entry.place));
-            if let Some((_, place)) = beside {
+            let agents = self.agents.iter().filter(|(access, _)| access.is_writable());
+            // A place that was not made yet has no other name of the file.
+            let shared =
+                self.trusted.iter().filter(|(role, it)| role.is_of_agents() && it.exists());
+            let mut places = agents.map(|(_, it)| it).chain(shared.map(|(_, it)| it));
+            if let Some(place) = places.find(|it| it.place.shares_device(&entry.place)) {
                 return Err(TrustError::HardLink {
                     role: entry.role.to_string(),
                     path: entry.path.to_owned(),

@@ -120,6 +120,26 @@ fn nothing_trusted_lies_in_scratch_or_homes_or_is_named_through_them() {
     good.check().unwrap();
 }
 
+/// Only the paths of this start's agents were looked at: an agent has the other name in its scratch
+/// directory, or another agent in its home.
+#[test]
+fn no_trusted_file_has_another_name_in_scratch_or_homes() {
+    for (role, name) in [(Trusted::Scratch, "scratch"), (Trusted::Homes, "homes")] {
+        let base = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(base.path()).unwrap();
+        std::fs::write(base.join("policy.toml"), "").unwrap();
+        std::fs::hard_link(base.join("policy.toml"), base.join("other")).unwrap();
+        let shared = trusted(role, base.join(name));
+        let policy = trusted(Trusted::Policy, base.join("policy.toml"));
+        let paths = TrustedPaths { trusted: vec![shared, policy], agents: Vec::new() };
+        // No agent has been there.
+        paths.check().unwrap();
+        mkdir(base.join(name), Mode::RWXU).unwrap();
+        let got = paths.check();
+        assert!(matches!(got, Err(TrustError::HardLink { .. })), "{got:?}");
+    }
+}
+
 #[test]
 fn links_are_followed_and_must_lie_elsewhere() {
     let tmp = tempfile::tempdir().unwrap();
