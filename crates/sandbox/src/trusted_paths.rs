@@ -31,6 +31,8 @@ pub enum Trusted {
     Configuration,
     /// A directory to which the log is copied.
     Copies,
+    /// A file of a token that lets this process copy the log.
+    CopyToken,
     /// A file of a public key.
     PublicKey,
     /// The signer's program.
@@ -97,6 +99,7 @@ impl fmt::Display for Trusted {
             Self::Signature => "signature of the policy",
             Self::Configuration => "configuration",
             Self::Copies => "directory for copies of the log",
+            Self::CopyToken => "token for copies of the log",
             Self::PublicKey => "signer's public key",
             Self::Signer => "signer's program",
             Self::SignerKey => "signer's file",
