@@ -234,6 +234,8 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
         assert!(line("write    file.txt (2 versions)"), "{who:?} {ended:?}");
         assert!(line("mkdir    made"), "{who:?} {ended:?}");
         assert!(line("denied   remove fixed.txt, 2 times: rule fixed"), "{who:?} {ended:?}");
+        // Each counts, though one line has both.
+        assert!(ended.stderr.contains(", 2 denials, "), "{who:?} {ended:?}");
         // The way back works as it is printed.
         let undo =
             ended.stderr.lines().find_map(|line| line.trim().strip_prefix("undo: portcullis "));
