@@ -155,6 +155,12 @@ fn a_configuration_is_checked_before_anything_starts() {
     let wrong = check("requireSignatures = true\n");
     assert!(wrong.code == 1 && wrong.text().contains("requireSignature"), "{wrong:?}");
     assert_eq!(check("[serve]\nlisten = 7\n").code, 1);
+    // It was `ok` where every start with that credential fails.
+    let credential = "[[credentials]]\nid = \"k\"\nhost = \"h.example\"\nheader = \"x-key\"\n\
+        env = \"K\"\nbaseUrl = \"U\"\nmethods = [\"GET\"]\npaths = [\"/*\"]\n";
+    assert_eq!(check(&format!("{credential}from = \"env:PORTCULLIS_UNSET\"\n")).ok().code, 0);
+    let missing = check(&format!("{credential}from = \"file:missing.key\"\n"));
+    assert!(missing.code == 1 && missing.text().contains("the credential `k`"), "{missing:?}");
     assert_eq!(world.run(&["config", "check", "/nonexistent"]).code, 1);
     assert!(!world.state().exists());
 }
