@@ -93,7 +93,7 @@ pub(in crate::cli) fn warn(cell: &Cell, facts: &mut BTreeMap<String, Value>) {
     let found = among(workspaces.iter().cloned().chain(granted));
     for path in &found {
         errln!(
-            "portcullis: warning: `{}`, which the agent may change, holds an agent's own \
+            "portcullis: warning: `{}`, which the agent may change, has the place of an agent's own \
              configuration: a hook that the agent puts there runs outside the sandbox, the next \
              time that you start it without Portcullis",
             path.display()
