@@ -35,6 +35,17 @@ pub struct Signed {
     pub unknown: usize,
 }
 
+impl Signed {
+    /// Refuses invalid signatures of witnesses, too: for keys each of which the caller trusts.
+    ///
+    /// # Errors
+    ///
+    /// If there is one.
+    pub fn without_wrong(self) -> Result<Self, NoteError> {
+        if self.wrong.is_empty() { Ok(self) } else { Err(NoteError::Signature) }
+    }
+}
+
 impl Note {
     /// Parses a note.
     ///

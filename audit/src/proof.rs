@@ -79,7 +79,9 @@ impl Proof {
         let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
         let first = lines.next()?;
         if let Some(old) = first.strip_prefix("old ") {
-            return Some(Claim::Consistency { old: number(old)? });
+            // From an empty log anything grows (RFC 6962, section 2.1.2: `0 < m`).
+            let old = number(old)?;
+            return (old > 0).then_some(Claim::Consistency { old });
         }
         if first != HEADER {
             return None;

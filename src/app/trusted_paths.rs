@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     config::{
-        Operator, PolicyTexts, audit::Audit, credentials::KeySource, operator,
+        Operator, PolicyTexts,
+        audit::{Audit, Target},
+        credentials::KeySource,
+        operator,
         signature::signature_path,
     },
     gateway::Workspace,
@@ -110,6 +113,8 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     found.extend(files.map(|path| (Trusted::Configuration, path.clone())));
     let copies = audit.ship.iter().map(|target| PathBuf::from(&target.to));
     found.extend(copies.filter(|path| path.is_absolute()).map(|path| (Trusted::Copies, path)));
+    let tokens = audit.ship.iter().flat_map(Target::token_files);
+    found.extend(tokens.map(|path| (Trusted::CopyToken, path)));
     found.extend(audit.key_file.iter().map(|path| (Trusted::PublicKey, path.clone())));
     for credential in &operator.credentials {
         if let KeySource::File(path) = &credential.from {

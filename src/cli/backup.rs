@@ -17,7 +17,8 @@ use crate::app::failure::Failure;
 /// List, show, compare and restore backups, and undo what was done
 ///
 /// A BACKUP is an id, the beginning of one, or a path, which stands for the
-/// newest backup of that path.
+/// newest backup of that path; a path that may be the beginning of an id
+/// begins with `./`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis backup list src\n  \

@@ -4,9 +4,15 @@ use std::{path::PathBuf, process::ExitCode};
 
 use serde_json::json;
 
+use super::agent::credentials::read_key;
 use crate::{
     app::failure::Failure,
-    config::{Operator, audit::Audit, serve::Service},
+    config::{
+        Operator,
+        audit::Audit,
+        credentials::{Credential, KeySource},
+        serve::Service,
+    },
     model::Escaped,
 };
 
@@ -27,7 +33,9 @@ enum Command {
 
 /// Read a configuration as a start does, and say what is wrong with it
 ///
-/// Starts nothing. Policies that it names are not loaded: `portcullis policy check` does that.
+/// Starts nothing. The files of keys of `[[credentials]]` are read, variables are not. Policies that
+/// it names are not loaded: `portcullis policy check` does that. A start refuses a configuration that
+/// an agent could change, too: `portcullis doctor` says so of a workspace.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis config check\n  \
@@ -49,6 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Command::Check(args) = &args.command;
     let operator = Operator::load(args.file.as_deref()).map_err(Failure::new)?;
     Audit::load(args.file.as_deref()).map_err(Failure::new)?;
+    for Credential { id, from, .. } in &operator.credentials {
+        if let (KeySource::File(_), Err(why)) = (from, read_key(from)) {
+            let from = Escaped(&from.to_string()).to_string();
+            return Err(Failure::new(format_args!("the credential `{id}` ({from}): {why}")));
+        }
+    }
     let serves = match &operator.path {
         Some(path) if operator.has_service => {
             Service::load(path).map_err(Failure::new)?;

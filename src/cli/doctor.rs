@@ -135,7 +135,7 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         .and_then(|loaded| credentials::judge(&operator.credentials, &loaded.policy));
     checks.extend(judged);
     checks.extend(test.into_iter().flat_map(|found| {
-        [Some(found.mount), Some(found.proxy), found.limits, Some(found.check)]
+        [found.refused, Some(found.mount), Some(found.proxy), found.limits, Some(found.check)]
             .into_iter()
             .flatten()
     }));

@@ -1,6 +1,8 @@
 //! `portcullis status`: the state of a workspace at a glance.
 
-use std::{collections::BTreeMap, os::fd::AsFd as _, path::PathBuf, process::ExitCode};
+mod starts;
+
+use std::{os::fd::AsFd as _, path::PathBuf, process::ExitCode};
 
 use cap_std::fs::Dir;
 use indicatif::HumanBytes;
@@ -8,6 +10,7 @@ use portcullis_audit::Kind;
 use rustix::fs::fstatvfs;
 use serde_json::{Value, json};
 
+use self::starts::{Facts, Starts};
 use super::render::{counted, time};
 use crate::{
     app::{
@@ -17,6 +20,7 @@ use crate::{
         options::Common,
         state_directory, state_owner,
     },
+    gateway::AuditLog,
     model::{Escaped, OperationKind},
     policy::Effect,
     review::{Field, Filter, Group, Log, Stats, last_session},
@@ -27,8 +31,8 @@ const NAMES: usize = 12;
 
 /// Show policy, enforcement, waiting approvals, the last session, log and space of a workspace
 ///
-/// Policy and enforcement are those of the last start in the log. Changes nothing but
-/// the index of the log.
+/// Policy and enforcement are those of the gateways that run, or of the last start in
+/// the log. Changes nothing but the index of the log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis status\n  \
@@ -46,8 +50,7 @@ pub(crate) struct Args {
 struct LogSummary {
     records: u64,
     bytes: u64,
-    /// The facts of the newest start.
-    start: BTreeMap<String, Value>,
+    starts: Starts,
     session: Option<LastSession>,
 }
 
@@ -72,8 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(unused(args, &path));
     };
     let owner = state_owner::of(&state, &path)?;
-    let recorded = recorded(&path)?;
-    let (gateways, waiting) = waiting(&state)?;
+    // Where the log cannot be locked, such as on a read-only file system, nobody knows.
+    let running = AuditLog::running(&state).ok();
+    let gateways = running.as_ref().map(Vec::len);
+    let recorded = recorded(&path, running.as_deref().unwrap_or_default())?;
+    let waiting = waiting(&state)?;
     let backups = state_directory::vault(&path)?
         .map(|store| store.size())
         .transpose()
@@ -81,7 +87,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .unwrap_or(0);
     let facts = fstatvfs(state.as_fd()).or_fail("cannot measure the free space")?;
     let free = facts.f_bavail.saturating_mul(facts.f_frsize);
-    let fact = |name: &str| recorded.start.get(name).cloned().unwrap_or(Value::Null);
     if args.json {
         let session = recorded.session.as_ref().map(|session| {
             json!({
@@ -92,17 +97,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         });
         outjson!(json!({
             "workspace": owner, "state": path,
-            "policy": {
-                "name": fact("policyName"), "version": fact("policyVersion"), "mode": fact("mode"),
-            },
-            "enforcement": fact("enforcement"), "gateways": gateways, "waiting": waiting,
+            "policy": policy(&recorded.starts.last),
+            "enforcement": fact(&recorded.starts.last, "enforcement"), "gateways": gateways,
+            "running": recorded.starts.running.iter().map(|facts| json!({
+                "policy": policy(facts), "enforcement": fact(facts, "enforcement"),
+            })).collect::<Vec<_>>(),
+            "waiting": waiting,
             "session": session,
             "log": { "records": recorded.records, "bytes": recorded.bytes },
             "backups": backups, "free": free,
         }));
         return Ok(ExitCode::SUCCESS);
     }
-    let text = |name: &str| match fact(name) {
+    let text = |facts: &Facts, name: &str| match fact(facts, name) {
         Value::String(text) => Escaped(&text).to_string(),
         Value::Null => "not recorded".to_owned(),
         other => other.to_string(),
@@ -111,10 +118,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         line("workspace", Escaped(&owner.display().to_string()).to_string());
     }
     line("state", Escaped(&path.display().to_string()).to_string());
-    let (name, version, mode) = (text("policyName"), text("policyVersion"), text("mode"));
-    line("policy", format!("{name}, version {version}, {mode}"));
-    line("enforcement", text("enforcement"));
-    line("gateways", format!("{gateways} running"));
+    let starts = match recorded.starts.running.as_slice() {
+        [] => std::slice::from_ref(&recorded.starts.last),
+        running => running,
+    };
+    for facts in starts {
+        let fact = |name| text(facts, name);
+        let (name, version, mode) = (fact("policyName"), fact("policyVersion"), fact("mode"));
+        line("policy", format!("{name}, version {version}, {mode}"));
+        line("enforcement", fact("enforcement"));
+    }
+    line(
+        "gateways",
+        gateways.map_or_else(
+            || "not known: the log cannot be locked".to_owned(),
+            |gateways| format!("{gateways} running"),
+        ),
+    );
     line(
         "approvals",
         match waiting {
@@ -148,6 +168,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn fact(facts: &Facts, name: &str) -> Value {
+    facts.get(name).cloned().unwrap_or(Value::Null)
+}
+
+fn policy(facts: &Facts) -> Value {
+    json!({
+        "name": fact(facts, "policyName"), "version": fact(facts, "policyVersion"),
+        "mode": fact(facts, "mode"),
+    })
+}
+
 fn line(name: &str, text: String) {
     outln!("{name:NAMES$}{text}");
 }
@@ -165,18 +196,16 @@ fn unused(args: &Args, path: &std::path::Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn recorded(state: &std::path::Path) -> Result<LogSummary, Failure> {
+fn recorded(state: &std::path::Path, running: &[String]) -> Result<LogSummary, Failure> {
     let directory: PathBuf = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
     let log = Log::open(&directory).map_err(failed)?.with_index(state.join("index"));
-    let starts = Filter { kinds: vec![Kind::Start.as_str().to_owned()], ..Filter::default() };
-    let start = log.newest(&starts, |record| record.facts.clone()).map_err(failed)?;
     let session = last_session(&log, |_| true).map_err(failed)?;
     let session = session.map(|id| summary(&log, id)).transpose().map_err(failed)?;
     Ok(LogSummary {
         records: log.records().map_err(failed)?,
         bytes: log.bytes(),
-        start: start.unwrap_or_default(),
+        starts: starts::read(&log, running).map_err(failed)?,
         session,
     })
 }
@@ -209,16 +238,15 @@ fn summary(log: &Log, id: String) -> std::io::Result<LastSession> {
     })
 }
 
-/// Counts the gateways that listen for approvals, and the requests that wait in them.
-fn waiting(state: &Dir) -> Result<(usize, usize), Failure> {
-    let (mut gateways, mut waiting) = (0, 0);
+/// Counts the requests that wait in the gateways that listen for approvals.
+fn waiting(state: &Dir) -> Result<usize, Failure> {
+    let mut waiting = 0;
     approval_socket::send(state.as_fd(), &Request::List, |reply| {
-        gateways += 1;
         if let Reply::Waiting(items) = reply {
             waiting += items.len();
         }
         true
     })
     .or_fail("cannot ask the gateways")?;
-    Ok((gateways, waiting))
+    Ok(waiting)
 }

@@ -143,10 +143,34 @@ pub struct Target {
     pub options: BTreeMap<String, String>,
 }
 
+/// Options of `s3://` that name files of tokens, without the `aws_` that they may begin with.
+const TOKEN_FILES: [&str; 2] = ["web_identity_token_file", "container_authorization_token_file"];
+
 impl Target {
     /// Returns the address without credentials.
     pub fn shown(&self) -> String {
         shown(&self.to)
+    }
+
+    /// Returns the files of tokens that are read to send to `s3://`: those of `options`, and of the
+    /// variables `AWS_…` of the environment.
+    pub fn token_files(&self) -> Vec<PathBuf> {
+        if !self.to.starts_with("s3://") {
+            return Vec::new();
+        }
+        let names_file = |name: &str| TOKEN_FILES.contains(&name);
+        let options = self
+            .options
+            .iter()
+            .filter(|(name, _)| names_file(name.strip_prefix("aws_").unwrap_or(name)));
+        // The client takes the name after `AWS_` in any case.
+        let variables = std::env::vars_os().filter(|(name, _)| {
+            let name = name.to_str().and_then(|name| name.strip_prefix("AWS_"));
+            name.is_some_and(|name| names_file(&name.to_ascii_lowercase()))
+        });
+        let options = options.map(|(_, path)| PathBuf::from(path));
+        let files = options.chain(variables.map(|(_, path)| PathBuf::from(path)));
+        files.filter(|path| !path.as_os_str().is_empty()).collect()
     }
 }
 

@@ -224,7 +224,7 @@ fn ids_paths_and_their_mistakes() {
     let id = newest(&world, "a.txt");
     assert_eq!(backup(&world, &["show", &id]).ok().text(), "1");
     assert_eq!(backup(&world, &["show", "a.txt"]).ok().text(), "1");
-    assert_eq!(backup(&world, &["show", "2026"]).ok().text(), "a file with an odd name");
+    assert_eq!(backup(&world, &["show", "./2026"]).ok().text(), "a file with an odd name");
     let ambiguous = backup(&world, &["show", id.get(..8).unwrap()]);
     assert!(ambiguous.stderr.contains("more than one backup"), "{ambiguous:?}");
     let unknown = backup(&world, &["restore", "nowhere.txt"]);
@@ -241,6 +241,27 @@ fn ids_paths_and_their_mistakes() {
         let hostile = world.run(&["backup", command, "evil\u{1b}]0;x\u{7}"]);
         assert!(hostile.code != 0 && !hostile.stderr.contains(['\u{1b}', '\u{7}']), "{hostile:?}");
     }
+}
+
+/// The file was taken, and `restore --to` put the agent's text in the place of the original.
+#[test]
+fn an_agents_file_named_like_the_beginning_of_an_id_was_taken_for_that_backup() {
+    let world = World::new();
+    world.file("a.txt", "good");
+    world.write("a.txt", "bad").ok();
+    let id = newest(&world, "a.txt");
+    for length in [1, 8, 15, 22, 30] {
+        let name = id.get(..length).unwrap();
+        world.file(name, "evil");
+        world.write(name, "x").ok();
+        for command in ["show", "diff", "restore"] {
+            let refused = backup(&world, &[command, name]);
+            assert_eq!(refused.code, 1, "{refused:?}");
+            assert!(refused.stderr.contains("may be the beginning of an id"), "{refused:?}");
+        }
+        assert_eq!(backup(&world, &["show", &format!("./{name}")]).ok().text(), "evil");
+    }
+    assert_eq!(backup(&world, &["show", &id]).ok().text(), "good");
 }
 
 #[test]

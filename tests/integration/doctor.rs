@@ -53,6 +53,18 @@ fn here_everything_works_and_nothing_is_left_behind() {
     world.run(&RUN).ok();
 }
 
+/// It said that all was well, and `run` and `exec` refused it.
+#[test]
+fn a_grant_that_every_start_refuses_is_found() {
+    let mut world = World::new();
+    let grant = world.base().join("home/.claude");
+    std::fs::create_dir_all(&grant).unwrap();
+    world.set_policy(&format!("schema = 1\nname = \"p\"\n[agent]\nwrite = [{grant:?}]\n"));
+    let found = says(&world.run(&["doctor", "--json"]), "grants", "failed");
+    assert!(found["help"].as_str().unwrap().contains("--accept-agent-config"), "{found}");
+    assert_eq!(world.run(&RUN).code, 1);
+}
+
 #[test]
 fn people_get_what_it_means_and_what_to_do() {
     let world = World::new();

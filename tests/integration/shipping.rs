@@ -256,3 +256,32 @@ fn a_new_key_and_its_checkpoint_reach_the_copy() {
     }
     records(&world, &copy);
 }
+
+/// The agent read the token, or could write one.
+#[test]
+fn a_token_for_copies_in_the_workspace_was_no_trusted_path() {
+    let world = World::new();
+    let config = world.base().join("portcullis.toml");
+    let token = world.file("token", "secret");
+    let names = ["aws_web_identity_token_file", "container_authorization_token_file"];
+    for option in names {
+        let ship =
+            format!("[[audit.ship]]\nto = \"s3://b/p\"\noptions = {{ {option} = {token:?} }}\n");
+        fs::write(&config, ship).unwrap();
+        let refused = run(&world, world.base(), &["fs", "read", "token"]);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains("token for copies of the log"), "{refused:?}");
+    }
+    for to in ["s3://b/p".to_owned(), world.base().join("copies").display().to_string()] {
+        fs::write(&config, format!("[[audit.ship]]\nto = {to:?}\n")).unwrap();
+        let mut command = world.command(&["fs", "read", "token"]);
+        command.env("PORTCULLIS_CONFIG", &config).env("AWS_Web_Identity_Token_File", &token);
+        let answer = done(command.output().unwrap());
+        let is_named = answer.stderr.contains("token for copies of the log");
+        assert_eq!(
+            (is_named, answer.code == 1),
+            (to.starts_with("s3"), to.starts_with("s3")),
+            "{answer:?}"
+        );
+    }
+}

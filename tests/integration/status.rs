@@ -1,5 +1,10 @@
 //! The commands of every day: `status`, `undo`, `log`, and times in words.
 
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::Stdio,
+};
+
 use serde_json::{Value, json};
 
 use crate::common::World;
@@ -22,6 +27,37 @@ fn status_tells_policy_session_log_and_space() {
     for word in ["policy", "enforcement", "none waiting", "1 denial", "not verified", "free"] {
         assert!(text.text().contains(word), "{word} {text:?}");
     }
+}
+
+/// It counted the sockets for approvals, which a policy without `ask` rules does not have, and told
+/// the policy of the last start, whatever ran.
+#[test]
+fn a_gateway_that_runs_was_not_counted_and_its_policy_not_told() {
+    let open = "schema = 1\nname = \"open\"\nmode = \"observe\"\n[allowedPaths]\nread = [\"**\"]\n";
+    let world = World::with_policy(open);
+    world.file("a", "1");
+    let mut gateway =
+        world.command(&["mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let parameters = json!({"protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"}});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters});
+    let mut input = gateway.stdin.take().unwrap();
+    writeln!(input, "{request}").unwrap();
+    let mut output = BufReader::new(gateway.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    world.run(&["fs", "read", "a", "--policy", "coding-agent"]).ok();
+    let status = world.run(&["status", "--json"]).ok().json();
+    assert_eq!(status["gateways"], 1, "{status}");
+    assert_eq!(status["running"][0]["policy"]["name"], "open", "{status}");
+    assert_eq!(status["running"][0]["policy"]["mode"], "observe", "{status}");
+    assert_eq!(status["policy"]["name"], "coding-agent", "{status}");
+    let text = world.run(&["status"]).ok();
+    assert!(text.text().contains("open, version 1, observe"), "{text:?}");
+    assert!(!text.text().contains("coding-agent"), "{text:?}");
+    drop(input);
+    gateway.wait().unwrap();
+    let status = world.run(&["status", "--json"]).ok().json();
+    assert_eq!((&status["gateways"], &status["running"]), (&json!(0), &json!([])), "{status}");
 }
 
 #[test]
@@ -119,6 +155,12 @@ fn a_configuration_is_checked_before_anything_starts() {
     let wrong = check("requireSignatures = true\n");
     assert!(wrong.code == 1 && wrong.text().contains("requireSignature"), "{wrong:?}");
     assert_eq!(check("[serve]\nlisten = 7\n").code, 1);
+    // It was `ok` where every start with that credential fails.
+    let credential = "[[credentials]]\nid = \"k\"\nhost = \"h.example\"\nheader = \"x-key\"\n\
+        env = \"K\"\nbaseUrl = \"U\"\nmethods = [\"GET\"]\npaths = [\"/*\"]\n";
+    assert_eq!(check(&format!("{credential}from = \"env:PORTCULLIS_UNSET\"\n")).ok().code, 0);
+    let missing = check(&format!("{credential}from = \"file:missing.key\"\n"));
+    assert!(missing.code == 1 && missing.text().contains("the credential `k`"), "{missing:?}");
     assert_eq!(world.run(&["config", "check", "/nonexistent"]).code, 1);
     assert!(!world.state().exists());
 }

@@ -525,3 +525,19 @@ fn a_damaged_log_is_said_with_its_own_exit_code() {
     assert!(refused.stderr.contains("is no record"), "{refused:?}");
     assert_eq!(world.read("a"), "149");
 }
+
+/// They read as more records, and as other files.
+#[test]
+fn names_in_previews_passed_for_more_than_names() {
+    let world = World::with_policy(POLICY);
+    world.write("README.md  (record 1)", "x").ok();
+    world.write("m.rs  by root", "x").ok();
+    let shown = backup(&world, &["restore", "--at", "1h", "--dry-run"]).ok();
+    assert!(shown.text().contains("remove   \"README.md  (record 1)\"  (record 1)"), "{shown:?}");
+    let blame = world.run(&["audit", "blame", "m.rs  by root"]).ok();
+    assert!(blame.text().contains("write \"m.rs  by root\"  by cli"), "{blame:?}");
+    world.file("a", "x");
+    world.fs(&["mv", "a", "b -> c"]).ok();
+    let shown = backup(&world, &["undo", "--dry-run"]).ok();
+    assert!(shown.text().contains("rename   \"b -> c\" -> a  ("), "{shown:?}");
+}

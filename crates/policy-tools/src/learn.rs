@@ -21,7 +21,9 @@ use super::{
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     outline::{OutlineFile, PathPattern, Statement, StatementKind},
-    policy::{Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, questions},
+    policy::{
+        Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, is_extension, questions,
+    },
 };
 
 /// Number of different names in one directory from which a glob is proposed.
@@ -115,6 +117,11 @@ pub fn learn(
         let refused = asked.iter().find_map(|(access, path)| {
             guard.refuses(&request.agent, request.operation, *access, path)
         });
+        // No pattern can name a path that is too long, for example.
+        let unnamed =
+            |(_, path): &(Access, &WorkspacePath)| PathPattern::allowing(&literal(path)).is_err();
+        let refused =
+            refused.or_else(|| asked.iter().any(unnamed).then(|| request.rule.to_owned()));
         if let Some(rule) = refused {
             *learned.kept.entry(rule).or_default() += 1;
             return;
@@ -144,6 +151,7 @@ pub fn learn(
                 wanted.agents.insert(request.agent.to_string());
             };
             let extension = path.file_name().and_then(|name| name.rsplit_once('.'));
+            let extension = extension.filter(|(_, extension)| is_extension(extension));
             if let (true, Some((_, extension))) =
                 (decision.rule().starts_with("extensions.allow"), extension)
             {

@@ -8,8 +8,13 @@ pub(super) fn escaped(name: &str) -> String {
     if PathPattern::allowing(&text).is_ok() {
         return text;
     }
-    // Some characters have a meaning only in their position, such as `!` at the start.
-    in_classes(name, |c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_'))
+    // Some characters have a meaning only in their position, such as `!` at the start; a dot has one
+    // in `...`.
+    let text = in_classes(name, |c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_'));
+    if PathPattern::allowing(&text).is_ok() {
+        return text;
+    }
+    in_classes(name, |c| !c.is_alphanumeric() && c != '/')
 }
 
 /// Puts some characters of `name` into classes of their own.
@@ -40,6 +45,12 @@ mod tests {
             "a\u{ff0e}b",
             "\u{201c}a\u{201d}",
             "a\u{2026}",
+            "...",
+            "a/.../b",
+            "a.yml b.yml",
+            "app/(auth)",
+            "dir:x",
+            "x:",
         ] {
             let pattern = PathPattern::allowing(&escaped(name)).unwrap();
             assert!(pattern.matches(&WorkspacePath::parse(name).unwrap()), "{name}");

@@ -79,6 +79,7 @@ pub use sights::Sights;
 pub use size::parse as parse_size;
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};
+pub use statements::is_extension;
 
 /// The parts of policies, for tools that compare and explain them and for transports that show
 /// which paths can be used. They can only be read: [`compile`](crate::compile()) alone makes a

@@ -24,6 +24,7 @@ pub use rules::Agents;
 pub(super) use rules::BUILT_IN;
 pub(super) use rules::{Rule, Test, TestSubject};
 pub(super) use secrets::ContentSecrets;
+pub use sections::is_extension;
 
 use super::{
     check,

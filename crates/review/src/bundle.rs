@@ -11,7 +11,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Claim, Hash, MAX_LINE, Note, NoteError, Proof, PublicKey, RecordView, parse_keys,
+    Checkpoint, Claim, Hash, MAX_LINE, Note, NoteError, Proof, PublicKey, RecordView, Signed,
+    parse_keys,
 };
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -182,7 +183,7 @@ impl Proven {
     ) -> Result<(), BundleError> {
         let bundled = parse_keys(&String::from_utf8_lossy(keys))
             .map_err(|error| BundleError::member(BUNDLED_KEYS, error.to_string()))?;
-        let signed = self.note.verify(&bundled);
+        let signed = self.note.verify(&bundled).and_then(Signed::without_wrong);
         if !signed.is_ok_and(|signed| signed.by == self.by) {
             let words = "does not name the key that signed the proof";
             return Err(BundleError::member(BUNDLED_KEYS, words));
@@ -190,7 +191,7 @@ impl Proven {
         let wrong = |words: String| BundleError::member(BUNDLED_CHECKPOINT, words);
         let of = |error: NoteError| wrong(error.to_string());
         let note = Note::parse(checkpoint).map_err(of)?;
-        let _signed = note.verify(trusted).map_err(of)?;
+        let _signed = note.verify(trusted).and_then(Signed::without_wrong).map_err(of)?;
         if Checkpoint::of(&note).map_err(of)? != self.checkpoint {
             return Err(wrong("is not the one of the proof".to_owned()));
         }
@@ -244,7 +245,8 @@ pub fn prove(
     let wrong = |words: String| BundleError::member(PROOF, words);
     let does_not = |error: &dyn std::fmt::Display| wrong(format!("does not hold: {error}"));
     let proof = Proof::parse(proof).map_err(|error| does_not(&error))?;
-    let signed = proof.note.verify(keys).map_err(|error| does_not(&error))?;
+    let signed = proof.note.verify(keys).and_then(Signed::without_wrong);
+    let signed = signed.map_err(|error| does_not(&error))?;
     let checkpoint = proof.checkpoint().map_err(|error| does_not(&error))?;
     if checkpoint.origin != signed.by.name() {
         return Err(wrong("holds a checkpoint of another log".to_owned()));

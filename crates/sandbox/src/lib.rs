@@ -94,6 +94,7 @@ pub use process::{
 };
 pub use program::{PROGRAM_COMMAND, Program, run_program};
 pub use reach::{Apart, Outside, TooFar};
+pub use resolve::canonicalize_missing;
 pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;
 pub use sockets::{Sockets, UnconnectedSocket};

@@ -61,6 +61,14 @@ pub(super) fn resolve_missing(path: &Path) -> io::Result<Resolved> {
     walk(path, may_be, |_| Ok(()))
 }
 
+/// Returns the canonical path of an absolute path of which only the beginning need exist.
+///
+/// # Errors
+/// If a name on the way cannot be looked up.
+pub fn canonicalize_missing(path: &Path) -> io::Result<PathBuf> {
+    resolve_missing(path).map(|found| found.target)
+}
+
 fn walk(
     path: &Path,
     may_be: impl Fn(rustix::io::Errno) -> bool,

@@ -31,6 +31,8 @@ pub enum Trusted {
     Configuration,
     /// A directory to which the log is copied.
     Copies,
+    /// A file of a token that lets this process copy the log.
+    CopyToken,
     /// A file of a public key.
     PublicKey,
     /// The signer's program.
@@ -97,6 +99,7 @@ impl fmt::Display for Trusted {
             Self::Signature => "signature of the policy",
             Self::Configuration => "configuration",
             Self::Copies => "directory for copies of the log",
+            Self::CopyToken => "token for copies of the log",
             Self::PublicKey => "signer's public key",
             Self::Signer => "signer's program",
             Self::SignerKey => "signer's file",
@@ -241,8 +244,12 @@ impl TrustedPaths {
             checked.overlaps()?;
             checked.hard_links()?;
             checked.nesting()?;
-            checked.names(&checked.trusted)?;
-            checked.names(&checked.agents)
+            checked.names(&checked.trusted, |_| Trusted::is_of_agents)?;
+            // The name of an agent's own home lies among the homes, which the operator made.
+            checked.names(&checked.agents, |access| match access {
+                Access::Home => |_| false,
+                _ => Trusted::is_of_agents,
+            })
         })
     }
 
@@ -254,7 +261,7 @@ impl TrustedPaths {
         self.look_up(|checked| {
             checked.overlaps()?;
             checked.hard_links()?;
-            checked.names(&checked.trusted)
+            checked.names(&checked.trusted, |_| Trusted::is_of_agents)
         })
     }
 
@@ -336,14 +343,11 @@ impl Checked<'_> {
     /// that are no secret may be read.
     fn overlaps(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
-            // The agents may change their homes.
-            let mut above = self.trusted_at.above(&entry.place);
-            let homes = above.find_map(|number| match self.trusted.get(number) {
-                Some((Trusted::Homes, homes)) if *role != Trusted::Homes => Some(homes),
-                _ => None,
-            });
-            if let Some(homes) = homes {
-                return Err(homes.overlap(entry, role.advice()));
+            // The agents may change their homes and scratch directories.
+            let above = self.trusted_at.above(&entry.place);
+            let mut above = above.filter_map(|number| self.trusted.get(number));
+            if let Some((_, place)) = above.find(|(above, _)| above.is_of_agents()) {
+                return Err(place.overlap(entry, role.advice()));
             }
             let around = self.agents_at.around(&entry.place);
             for (access, agent) in around.filter_map(|number| self.agent(number)) {
@@ -373,9 +377,12 @@ impl Checked<'_> {
             if *role == Trusted::Program || !entry.has_other_names()? {
                 continue;
             }
-            let mut writable = self.agents.iter().filter(|(access, _)| access.is_writable());
-            let beside = writable.find(|(_, agent)| agent.place.shares_device(&entry.place));
-            if let Some((_, place)) = beside {
+            let agents = self.agents.iter().filter(|(access, _)| access.is_writable());
+            // A place that was not made yet has no other name of the file.
+            let shared =
+                self.trusted.iter().filter(|(role, it)| role.is_of_agents() && it.exists());
+            let mut places = agents.map(|(_, it)| it).chain(shared.map(|(_, it)| it));
+            if let Some(place) = places.find(|it| it.place.shares_device(&entry.place)) {
                 return Err(TrustError::HardLink {
                     role: entry.role.to_string(),
                     path: entry.path.to_owned(),
@@ -413,9 +420,12 @@ impl Checked<'_> {
     }
 
     /// Checks that no agent can make a name on the way to any of them lead elsewhere.
-    fn names<Role>(&self, entries: &[(Role, &Entry<'_>)]) -> Result<(), TrustError> {
-        // An agent's own home lies among the homes, which are not the agent's.
-        entries.iter().try_for_each(|(_, entry)| self.way(entry, |_| false))
+    fn names<Role: Copy>(
+        &self,
+        entries: &[(Role, &Entry<'_>)],
+        shared: impl Fn(Role) -> fn(Trusted) -> bool,
+    ) -> Result<(), TrustError> {
+        entries.iter().try_for_each(|(role, entry)| self.way(entry, shared(*role)))
     }
 
     /// Checks the names on the way to one of them, where agents change the paths that they get and

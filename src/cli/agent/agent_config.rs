@@ -9,18 +9,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use etcetera::BaseStrategy as _;
 use serde_json::Value;
 
-use crate::{app::failure::Failure, operator_files, sandbox::Cell};
+use crate::{
+    app::failure::Failure,
+    sandbox::{Cell, canonicalize_missing},
+};
 
 /// Locations of agents' configuration, relative to the user's home.
-const PLACES: [&str; 18] = [
+const PLACES: [&str; 19] = [
     ".aider.conf.yml",
     ".amp",
     ".claude",
     ".claude.json",
     ".cline",
     ".codex",
+    ".config/amp",
     ".config/goose",
     ".config/opencode",
     ".config/zed",
@@ -37,9 +42,23 @@ const PLACES: [&str; 18] = [
 /// The name of agents' working trees beneath such a location, which are no configuration.
 const WORKING_TREES: &str = "worktrees";
 
+/// The directory among them that `$XDG_CONFIG_HOME` replaces.
+const CONFIG: &str = ".config";
+
 /// Environment variables that name such a location elsewhere.
-const VARIABLES: [&str; 6] =
-    ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "KIMI_HOME", "QWEN_HOME", "VIBE_HOME"];
+const VARIABLES: [&str; 11] = [
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "COPILOT_HOME",
+    "CURSOR_CONFIG_DIR",
+    "FAST_AGENT_HOME",
+    "GEMINI_CLI_HOME",
+    "KIMI_HOME",
+    "OPENCODE_CONFIG",
+    "OPENCODE_CONFIG_DIR",
+    "QWEN_HOME",
+    "VIBE_HOME",
+];
 
 /// Refuses a writable path that is, lies in, or contains the configuration of an agent, unless
 /// it is among the `accepted`.
@@ -74,7 +93,7 @@ pub(in crate::cli) fn warn(cell: &Cell, facts: &mut BTreeMap<String, Value>) {
     let found = among(workspaces.iter().cloned().chain(granted));
     for path in &found {
         errln!(
-            "portcullis: warning: `{}`, which the agent may change, holds an agent's own \
+            "portcullis: warning: `{}`, which the agent may change, has the place of an agent's own \
              configuration: a hook that the agent puts there runs outside the sandbox, the next \
              time that you start it without Portcullis",
             path.display()
@@ -97,15 +116,28 @@ pub(in crate::cli) fn warn(cell: &Cell, facts: &mut BTreeMap<String, Value>) {
 }
 
 fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
-    let home = std::env::home_dir().unwrap_or_default();
-    let named = VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let places: Vec<_> = PLACES.iter().map(|place| home.join(place)).chain(named).collect();
+    let places = places();
     changeable.filter(|path| concerns(path, &places)).collect()
 }
 
-/// Returns the path without links, if it exists; otherwise unchanged.
+/// Returns the locations of this user's agents; none need exist yet.
+fn places() -> Vec<PathBuf> {
+    let mut found: Vec<_> =
+        VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
+    if let Ok(user) = etcetera::base_strategy::Xdg::new() {
+        let config = user.config_dir();
+        found.extend(PLACES.iter().map(|place| user.home_dir().join(place)));
+        let in_config =
+            PLACES.iter().filter_map(|place| Path::new(place).strip_prefix(CONFIG).ok());
+        found.extend(in_config.map(|place| config.join(place)));
+    }
+    found.iter().filter(|place| !place.as_os_str().is_empty()).map(|place| real(place)).collect()
+}
+
+/// Returns the path without links, also where it does not exist yet.
 fn real(path: &Path) -> PathBuf {
-    operator_files::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    canonicalize_missing(&path).unwrap_or(path)
 }
 
 fn concerns(path: &Path, places: &[PathBuf]) -> bool {
@@ -114,16 +146,14 @@ fn concerns(path: &Path, places: &[PathBuf]) -> bool {
         |place: &Path| real.strip_prefix(place).is_ok_and(|rest| !rest.starts_with(WORKING_TREES));
     // A copy of such a directory, or another user's, has the same name.
     let by_name = |path: &Path| PLACES.iter().any(|place| path.ends_with(place)) && lies_in(path);
-    let by_place = |place: &PathBuf| {
-        operator_files::canonicalize(place)
-            .is_ok_and(|place| place.starts_with(&real) || lies_in(&place))
-    };
+    let by_place = |place: &PathBuf| place.starts_with(&real) || lies_in(place);
     real.ancestors().any(by_name) || places.iter().any(by_place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator_files;
 
     #[test]
     fn a_grant_that_is_in_or_holds_a_configuration_is_found() {

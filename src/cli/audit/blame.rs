@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
-    let mut lines = vec![found.path.to_string()];
+    let mut lines = vec![found.path.quoted().to_string()];
     if versions.is_empty() {
         lines.push("  no recorded change".to_owned());
     }
@@ -98,14 +98,14 @@ fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
 fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
     let time = time(&change.t);
     let what = match &change.to {
-        Some(to) => format!("{} {} to {to}", change.operation, change.path),
-        None => format!("{} {}", change.operation, change.path),
+        Some(to) => format!("{} {} to {}", change.operation, change.path.quoted(), to.quoted()),
+        None => format!("{} {}", change.operation, change.path.quoted()),
     };
     let mut lines =
         vec![format!("  record {}  {time}  {what}  by {}", change.seq, Escaped(&change.agent))];
     let mut more = |name: &str, value: String| lines.push(format!("    {name:<8} {value}"));
     if let Some(name) = name {
-        more("name", format!("the file was `{name}` then"));
+        more("name", format!("the file was {} then", name.quoted()));
     }
     more("session", Escaped(&change.session).to_string());
     if let Some(rule) = &change.rule {

@@ -2,7 +2,7 @@
 
 use std::{io::Read as _, path::Path, path::PathBuf, process::ExitCode};
 
-use portcullis_audit::{AuditRecord, Claim, Hash, MAX_PROOF, NoteError, Proof};
+use portcullis_audit::{AuditRecord, Claim, Hash, MAX_PROOF, NoteError, Proof, Signed};
 use serde_json::json;
 
 use super::heads;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let keys = heads::keys(&args.key)?;
     let witnesses = heads::keys(&args.witness)?;
     let all: Vec<_> = keys.iter().chain(&witnesses).cloned().collect();
-    let signed = proof.note.verify(&all).map_err(|error| {
+    let signed = proof.note.verify(&all).and_then(Signed::without_wrong).map_err(|error| {
         let failure = failed(Failure::new(format_args!("{wrong}: {error}")));
         match error {
             NoteError::Unsigned => failure.help(heads::OTHER_KEY),

@@ -7,7 +7,7 @@ use std::{
 
 use portcullis_audit::{
     Checkpoint, Directory, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt,
-    Verifier, distinct, parse_keys,
+    Signed, Verifier, distinct, parse_keys,
 };
 
 use super::location::Where;
@@ -91,7 +91,7 @@ pub(super) fn checkpoint(
         trusted
     };
     let wrong = |failure: Failure| failure.exit(Exit::Audit);
-    let signed = note.verify(keys).map_err(|error| {
+    let signed = note.verify(keys).and_then(Signed::without_wrong).map_err(|error| {
         let failure = wrong(Failure::new(format_args!("{doing}: {error}")));
         match error {
             NoteError::Unsigned => failure.help(OTHER_KEY),

@@ -30,22 +30,26 @@ pub(super) fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Backup, Er
     let root = gate.gateway().workspace().root();
     let path = path_argument::parse(root, text).ok();
     look(gate.gateway().backups(), text, path.as_ref())
-        .map_err(|error| refuse(Refusal::Parameters(error.to_string())))
+        .map_err(|problem| refuse(Refusal::Parameters(problem)))
 }
 
-/// Looks up a backup; a path with backups has precedence over the beginning of an id.
-fn look(
-    vault: &BackupStore,
-    text: &str,
-    path: Option<&WorkspacePath>,
-) -> Result<Backup, BackupError> {
+/// Looks up a backup by its id, the beginning of one, or a path. An agent chooses the names of files,
+/// so one that may be the beginning of an id is no path.
+fn look(vault: &BackupStore, text: &str, path: Option<&WorkspacePath>) -> Result<Backup, String> {
+    let words = |error: BackupError| error.to_string();
     if text.parse::<BackupId>().is_err()
         && let Some(path) = path
-        && let Some(newest) = vault.entries_of(path)?.entries.pop()
+        && let Some(newest) = vault.entries_of(path).map_err(words)?.entries.pop()
     {
-        return Ok(newest);
+        return match BackupId::may_begin(text) {
+            false => Ok(newest),
+            true => Err(format!(
+                "`{text}` may be the beginning of an id, and is a path that has backups; write the \
+                 whole id, or `./{text}` for the path"
+            )),
+        };
     }
-    vault.find(text)
+    vault.find(text).map_err(words)
 }
 
 /// Returns the time of a backup: RFC 3339 in UTC, to the second.

@@ -14,7 +14,7 @@ use crate::{
         agent_sandbox::{Ground, HOME_OUT_OF_REACH, plain_cell},
         failure::Failure,
     },
-    cli::agent::{credentials::Credentials, egress::Egress},
+    cli::agent::{agent_config, credentials::Credentials, egress::Egress},
     operator_files,
     policy::Policy,
     sandbox::{
@@ -34,6 +34,8 @@ const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin
 /// The checks that result from the test.
 pub(super) struct Found {
     pub(super) check: Check,
+    /// A grant of the policy that a start refuses before it makes a sandbox.
+    pub(super) refused: Option<Check>,
     /// The possibility of a mount.
     pub(super) mount: Check,
     /// The limits on the sandbox's programs; `None` if there was no sandbox.
@@ -48,6 +50,7 @@ pub(super) struct Found {
 /// down again. `partial` says that the operator accepts less than a full one.
 pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Found, Failure> {
     let mut cell = cell(ground, home)?;
+    let refused = agent_config::refuse(&cell, &[]).err().map(judge_grant);
     cell.hatch = true;
     // Wide ones, where the policy has none, to see what would enforce some.
     cell.limits.memory.get_or_insert(MANY);
@@ -61,7 +64,7 @@ pub(super) fn test(ground: &Ground<'_>, home: &Path, partial: bool) -> Result<Fo
     let mount = judge_mount(built);
     traces.remove();
     let limits = launched.as_ref().ok().map(|(report, _)| judge_limits(&report.limits));
-    let found = |check, full| Found { check, mount, proxy, limits, full };
+    let found = |check, full| Found { check, refused, mount, proxy, limits, full };
     Ok(match launched {
         Ok((report, mcp)) => {
             let full = report.enforcement == Enforcement::Full;
@@ -94,6 +97,16 @@ fn cell(ground: &Ground<'_>, home: &Path) -> Result<Cell, Failure> {
     let mut cell = plain_cell(ground, program, home.to_owned(), Enforcement::Partial);
     cell.read.extend(grant);
     Ok(cell)
+}
+
+/// Tells of a grant that a start refuses.
+fn judge_grant(refused: Failure) -> Check {
+    let means = "`run`, `exec` and `shell` refuse such a grant of the policy";
+    let check = Check::new("grants", Status::Failed, refused.message(), means);
+    match refused.advice() {
+        Some(advice) => check.help(advice),
+        None => check,
+    }
 }
 
 /// Checks that a sandbox could have a mount. No process serves it, so it ends with the sandbox.

@@ -137,9 +137,10 @@ fn line(event: &Event) -> String {
     let slash = if event.kind == EntryKind::Directory { "/" } else { "" };
     match &event.what {
         EventKind::Renamed { from } => {
-            format!("{:7} {from}{slash} -> {}{slash}", event.what.as_str(), event.path)
+            let (from, to) = (from.quoted(), event.path.quoted());
+            format!("{:7} {from}{slash} -> {to}{slash}", event.what.as_str())
         }
-        what => format!("{:7} {}{slash}", what.as_str(), event.path),
+        what => format!("{:7} {}{slash}", what.as_str(), event.path.quoted()),
     }
 }
 

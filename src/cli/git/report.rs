@@ -6,7 +6,7 @@ use super::{processes::NAMESPACE, sessions::Begun};
 use crate::{
     cli::rows::{cut, stdout_width, wrapped},
     git::{ObjectId, Outcome, Replayed},
-    model::Escaped,
+    model::{Escaped, Quoted},
 };
 
 /// The digits of a commit that are shown, and the column of a subject.
@@ -112,7 +112,7 @@ impl Report {
                     let from = format!("(the agent's {})", short(&one.from));
                     line("refused", &one.subject, &from);
                     for (path, why) in why {
-                        let path = path.iter().map(|path| format!("{}: ", Escaped(path)));
+                        let path = path.iter().map(|path| format!("{}: ", Quoted(path)));
                         let text = path.collect::<String>() + &Escaped(why).to_string();
                         outln!("{}", wrapped(&text, 2, COLUMN, columns));
                     }

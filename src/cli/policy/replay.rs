@@ -11,7 +11,7 @@ use crate::{
         audit_log::{say_unverified, unreadable},
         failure::Failure,
     },
-    model::Escaped,
+    model::{Escaped, Quoted},
     policy::Policy,
     policy_tools::{Changed, Replay, replay},
 };
@@ -101,7 +101,7 @@ fn report(policy: &Policy, found: &Replay) -> String {
 }
 
 fn change_line(change: &Changed) -> String {
-    let to = change.to.as_ref().map(|to| format!(" -> {}", Escaped(to))).unwrap_or_default();
+    let to = change.to.as_ref().map(|to| format!(" -> {}", Quoted(to))).unwrap_or_default();
     let place = change
         .place
         .as_ref()
@@ -111,7 +111,7 @@ fn change_line(change: &Changed) -> String {
         "{:>6}x {:<7} {}{to}  agent {}  {} by `{}` -> {} by `{}`{place}  record {}",
         change.records,
         change.operation,
-        Escaped(&change.path),
+        Quoted(&change.path),
         change.agent,
         Escaped(&change.was),
         Escaped(&change.was_rule),

@@ -59,7 +59,8 @@ pub(super) struct SignArgs {
 
 /// Verify the signature of a policy, with all that it extends, in FILE.sig
 ///
-/// Says what a start does where the configuration requires signatures. The policy must load, too.
+/// By the same rule as a start where the configuration requires signatures. The policy must load,
+/// too. A start with a state directory in which a newer version was in force refuses it all the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy verify mine.toml --key ed25519:pSIfZQ…\n  \

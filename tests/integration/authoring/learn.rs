@@ -189,6 +189,28 @@ fn a_proposal_against_a_test_says_so() {
     assert!(done.stderr.contains("a test expects a denial"), "{}", done.stderr);
 }
 
+/// One request made `policy learn` fail, as long as its record was there.
+#[test]
+fn a_name_that_no_list_can_have_made_every_proposal_fail() {
+    let mut world = World::new();
+    let text = "schema = 1\n[allowedPaths]\nread = [\"docs/**\"]\nwrite = []\n\
+        [extensions]\nallow = { read = [\"md\"] }\n";
+    policy_file(&world, "p.toml", text);
+    world.use_policy("p.toml");
+    let long = ["d"; 700].join("/");
+    for path in ["...", "a/.../b", "x (1).txt y", "a.yml b.yml", long.as_str(), "plain.txt"] {
+        world.write(path, "x").denied("allowedPaths.write");
+    }
+    for path in ["docs/a.x y", "docs/a.{x}", "docs/a.", "docs/a.rst"] {
+        assert_eq!(world.fs(&["read", path]).code, 3, "{path}");
+    }
+    let done = learn(&world, &[]).ok();
+    for proposed in ["[.][.][.]", "plain.txt", "rst"] {
+        assert!(done.text().contains(proposed), "{proposed}: {done:?}");
+    }
+    assert!(done.stderr.contains("with the proposal, `allowedPaths.write` denies 1"), "{done:?}");
+}
+
 /// Names from an agent appear in a policy as text, never as more policy.
 #[test]
 fn hostile_names_stay_names() {

@@ -131,6 +131,39 @@ fn a_wrong_signature_of_a_witness_is_no_damage_of_the_log() {
     assert!(!verify().text().contains("missing-witness"), "{:?}", verify());
 }
 
+/// `verify.py` refused them: a wrong cosignature by a key that was given, and growth from nothing.
+#[test]
+fn a_proof_with_a_wrong_cosignature_or_from_an_empty_log_was_accepted() {
+    let world = world();
+    let (key, kept) = (key(&world), world.base().join("kept"));
+    let proof = world.run(&["audit", "prove", "1"]).ok().text().to_owned();
+    let (head, note) = proof.split_once("\n\n").unwrap();
+    let (right, witness) = cosigned(note);
+    let other = cosigned(&note.replacen('\n', "\n1", 1)).0;
+    let wrong = right[..right.len() - 20].to_owned() + &other[other.len() - 20..];
+    let file = world.base().join("proof");
+    let both = |more: &[&str]| {
+        let args = [&[text(&file), "--key", &key], more].concat();
+        let ours = world.run(&[&["audit", "check-proof"], &args[..]].concat());
+        (ours, second(&[&["proof"], &args[..]].concat()))
+    };
+    let vkey = world.base().join("witness.vkey");
+    std::fs::write(&vkey, format!("{witness}\n")).unwrap();
+    for (note, code) in [(&right, 0), (&wrong, 5)] {
+        std::fs::write(&file, format!("{head}\n\n{note}")).unwrap();
+        let (ours, theirs) = both(&["--key", text(&vkey)]);
+        assert_eq!((ours.code, theirs.code), (code, code), "{ours:?} {theirs:?}");
+    }
+    let (ours, _) = both(&["--witness", text(&vkey)]);
+    assert!(ours.code == 5 && ours.stderr.contains("a signature is wrong"), "{ours:?}");
+
+    std::fs::write(&file, format!("old 0\n\n{note}")).unwrap();
+    std::fs::write(&kept, note).unwrap();
+    let (ours, theirs) = both(&["--old", text(&kept)]);
+    assert_eq!((ours.code, theirs.code), (5, 5), "{ours:?} {theirs:?}");
+    assert!(ours.stderr.contains("the text is no proof"), "{ours:?}");
+}
+
 /// The proof of a record, given as one of growth, was accepted.
 #[test]
 fn a_proof_of_a_record_is_none_of_growth_nor_the_other_way_round() {

@@ -166,6 +166,9 @@ fn programs_read_and_write_through_the_gate() {
         assert_eq!(records[0]["facts"]["mount"], true);
         assert_eq!(said(&records[1], "op"), "sandbox");
         assert_eq!(records[1]["facts"]["enforcement"], "full");
+        // `status` looked at the `start` record alone.
+        let status = end(place.command(&["status"]).spawn().unwrap());
+        assert!(status.stdout.contains("enforcement full"), "{status:?}");
         let namespaces = records[1]["facts"]["namespaces"].as_array().unwrap();
         assert!(namespaces.contains(&"user".into()), "{namespaces:?}");
         let read = records.iter().find(|record| said(record, "op") == "read").unwrap();

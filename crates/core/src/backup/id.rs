@@ -37,6 +37,11 @@ impl BackupId {
         self.micros
     }
 
+    /// True if an id can begin with `text`.
+    pub fn may_begin(text: &str) -> bool {
+        text.len() <= FORM.len() && text.bytes().zip(FORM.bytes()).all(fits)
+    }
+
     /// Returns the time of the backup; see [`BackupId::micros`].
     pub fn time(self) -> Timestamp {
         Timestamp::from_microsecond(self.micros).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -63,7 +68,7 @@ impl FromStr for BackupId {
 
     fn from_str(text: &str) -> Result<Self, BackupIdError> {
         // Each time has one text: no signs, no capitals, no missing zeros.
-        if text.len() != FORM.len() || !text.bytes().zip(FORM.bytes()).all(fits) {
+        if text.len() != FORM.len() || !Self::may_begin(text) {
             return Err(BackupIdError);
         }
         let (day, rest) = text.split_once('T').ok_or(BackupIdError)?;

@@ -119,10 +119,12 @@ pub(super) fn unopened(gates: &Folder, name: &str, errno: Errno) -> Error {
     gates.opening("open a gate's lock", name)(errno)
 }
 
-/// Returns the dead gateways, and the number of live ones. Requires the log's lock.
-pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, usize), Error> {
-    let mut dead = Vec::new();
-    let mut alive = 0;
+/// Returns the dead gateways, and the names of live ones. Requires the log's lock.
+pub(super) fn census(
+    gates: &Folder,
+    own: Option<&Life>,
+) -> Result<(Vec<Dead>, Vec<String>), Error> {
+    let (mut dead, mut alive) = (Vec::new(), Vec::new());
     for name in gates.names().map_err(Error::io("read the gates' locks"))? {
         let Some(boot) = name.strip_suffix(SUFFIX) else { continue };
         if own.is_some_and(|own| own.name == name) {
@@ -135,7 +137,7 @@ pub(super) fn census(gates: &Folder, own: Option<&Life>) -> Result<(Vec<Dead>, u
             Err(errno) => return Err(unopened(gates, &name, errno)),
         };
         if !disk::try_lock(&file)? {
-            alive += 1;
+            alive.push(boot.to_owned());
             continue;
         }
         let text = text_of(&file)?;

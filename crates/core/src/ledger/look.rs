@@ -6,11 +6,34 @@ use cap_std::fs::Dir;
 use portcullis_audit::PublicKey;
 
 use super::{
-    AuditLog, Error, Signer, Signing, disk::Folder, log::Log, looked::Looked, maker::Maker,
-    noted::Noted, signing,
+    AuditLog, Error, Signer, Signing,
+    disk::{FileLock, Folder},
+    life,
+    log::Log,
+    looked::Looked,
+    maker::Maker,
+    noted::Noted,
+    signing,
 };
 
 impl AuditLog {
+    /// Returns the gateways that run with the state directory `state`, by the `boot` of their
+    /// records.
+    ///
+    /// # Errors
+    ///
+    /// When the log cannot be locked.
+    pub fn running(state: &Dir) -> Result<Vec<String>, Error> {
+        if state.symlink_metadata(super::log::LOCK).is_err() {
+            return Ok(Vec::new());
+        }
+        let log = Log::attach(state, String::new())?;
+        let lock = log.lock();
+        // A gateway that begins has a file and no lock yet.
+        let _held = FileLock::wait(&lock, super::log::LOCK)?;
+        Ok(life::census(&Folder::open(state, "gates")?, None)?.1)
+    }
+
     /// Checks the log in the state directory `state` as a start does, with checkpoints signed by
     /// `signer`, or the log's own key. `None` if there is no log yet. The caller holds the log's
     /// lock.

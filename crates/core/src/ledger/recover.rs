@@ -85,8 +85,8 @@ impl AuditLog {
 fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
     let audit = &*log.audit;
     let (_, alive) = life::census(&Folder::open(state, "gates")?, None)?;
-    if alive > 0 {
-        return Err(Error::InUse(alive));
+    if !alive.is_empty() {
+        return Err(Error::InUse(alive.len()));
     }
     let noted = Noted::read(&log.keys()?)?;
     let keys = keys::lost(log)?;

@@ -66,7 +66,23 @@ fn is_range(lexemes: &[Lexeme]) -> bool {
 }
 
 /// Prefixes by which other languages name the kind of a pattern.
-const KINDS: [&str; 6] = ["ant:", "glob:", "path:", "re:", "regex:", "regexp:"];
+const KINDS: [&str; 15] = [
+    "ant:",
+    "dir:",
+    "exact:",
+    "file:",
+    "folder:",
+    "glob:",
+    "literal:",
+    "name:",
+    "path:",
+    "prefix:",
+    "re:",
+    "regex:",
+    "regexp:",
+    "suffix:",
+    "wildcard:",
+];
 
 /// Refuses forms of other languages in one reading of a pattern.
 pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
@@ -81,12 +97,12 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
         {
             return Err(PatternError::Quotes);
         }
-        (Some(Lexeme::Char('(')), Some(Lexeme::Char(')')))
-            if !lexemes.iter().any(|lexeme| matches!(lexeme, Lexeme::Slash)) =>
-        {
-            return Err(PatternError::Group);
-        }
         _ => {}
+    }
+    // `app/(auth)/x` is a path.
+    let last = lexemes.rsplit(|lexeme| matches!(lexeme, Lexeme::Slash)).next();
+    if let Some([Lexeme::Char('('), .., Lexeme::Char(')')]) = last {
+        return Err(PatternError::Group);
     }
     if matches!(lexemes.last(), Some(Lexeme::Char('$'))) {
         return Err(PatternError::Regex);
@@ -150,6 +166,9 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     {
         return Err(PatternError::BlankBesideStar);
     }
+    if is_list(component) {
+        return Err(PatternError::BlankBesideStar);
+    }
     if is_expression(component) {
         return Err(PatternError::Regex);
     }
@@ -173,11 +192,30 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
         }
         _ => {}
     }
-    if more && is_text && text.ends_with(':') {
+    if (more || text.chars().count() > 1) && is_text && text.ends_with(':') {
         return Err(PatternError::Address);
     }
     let text: String = component.iter().map(|lexeme| lexeme.bare().unwrap_or('/')).collect();
     percent(&text)
+}
+
+/// True if a blank follows an extension, as in `prod.yml config/dev.yml`.
+fn is_list(component: &[Lexeme]) -> bool {
+    let mut letters = None;
+    component.iter().any(|lexeme| {
+        let Lexeme::Char(c) = lexeme else {
+            letters = None;
+            return false;
+        };
+        let is_end = c.is_whitespace() && letters.is_some_and(|letters| letters > 0);
+        letters = match letters {
+            _ if *c == '.' => Some(0),
+            Some(0) if c.is_alphabetic() => Some(1),
+            Some(letters) if letters > 0 && c.is_alphanumeric() => Some(letters + 1),
+            _ => None,
+        };
+        is_end
+    })
 }
 
 /// True if `.*` stands for any text in it, as in `.*secret.*`, `(.*)` and `.*[.]pem`.
@@ -341,11 +379,13 @@ mod tests {
             (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a", "a[0-9]{1,3}"], E::Regex),
             (&["**/key-[0-9a-f]+.txt", "[a-z]+", "[a-z0-9_]+.key"], E::Regex),
             (&[".*secret.*", "**/.*secret.*", "private/(.*)", "(.*)/x", "**/.*[.]pem"], E::Regex),
-            (&["regex:a", "glob:a/**", "re:x"], E::Address),
+            (&["regex:a", "glob:a/**", "re:x", "dir:a/b", "prefix:a"], E::Address),
             (&["a,b", "*.a,*.b", "a;b"], E::List),
             (&["#a", "#a/b", "private # keep out", "a/b #c"], E::Comment),
             (&["*.js *.ts", "src/*.js src/*.ts", "a* b", "** a", "x/* b/*"], E::BlankBesideStar),
-            (&["(secret)", "*.(js)", "a/*.(js)"], E::Group),
+            (&["c/a.yml c/b.yml", "c/.env c/.env.local", "a.tar.gz b"], E::BlankBesideStar),
+            (&["c/{a.yml b.yml,x}", ".env *"], E::BlankBesideStar),
+            (&["(secret)", "*.(js)", "a/*.(js)", "**/(secret)", "a/(b c)"], E::Group),
             (
                 &["\u{201c}a\u{201d}", "\u{2018}a/b\u{2019}", "\u{201e}a\u{201c}", "\u{ab}a\u{bb}"],
                 E::Quotes,
@@ -368,7 +408,7 @@ mod tests {
                 E::Variable,
             ),
             (&["a%20b", "%2e%2e/a", "*%2F*"], E::Encoded),
-            (&["file:///x", "https://a/b", "file:/x"], E::Address),
+            (&["file:///x", "https://a/b", "file:/x", "a/private:", "private:"], E::Address),
             (&["src/**/a, docs/b", "a, b"], E::List),
             (&["'a'", "\"src/**\""], E::Quotes),
             (&["src\u{2215}a", "a\u{ff0f}b", "\u{ff0a}.rs"], E::LookAlike),
@@ -420,6 +460,10 @@ mod tests {
             "x (copy).txt",
             "Screen?Shot a.*",
             "app/(auth)/x",
+            "Dr. No.txt",
+            "v1.0 notes.md",
+            "a/x (1)",
+            "a.yml[ ]b.yml",
             "don\u{2019}t",
             "a+b",
             "*.c++",

@@ -25,6 +25,12 @@ use crate::{
     spelling::fold,
 };
 
+/// True if `[extensions]` can list the extension.
+pub fn is_extension(text: &str) -> bool {
+    let good = |c: char| !c.is_control() && !c.is_whitespace() && !"./\\*?[]{}()|!,;~".contains(c);
+    !text.is_empty() && text.len() <= 64 && text.chars().all(good)
+}
+
 impl Reader<'_, '_> {
     pub(super) fn policy_name(&mut self, root: &DeTable<'_>) -> Option<String> {
         self.plain_text(root.get("name")?, 100).filter(|name| !name.is_empty())
@@ -270,19 +276,14 @@ impl Reader<'_, '_> {
 
     fn extension(&mut self, value: &Value<'_>) -> Option<String> {
         let text = value.get_ref().as_str()?;
-        let good =
-            |c: char| !c.is_control() && !c.is_whitespace() && !"./\\*?[]{}()|!,;~".contains(c);
-        if !text.is_empty() && text.len() <= 64 && text.chars().all(good) {
+        if is_extension(text) {
             return Some(text.to_owned());
         }
         let problem = Problem::new(format!("bad extension \"{}\"", shortened(text)))
             .label("expected one extension without dots or wildcards, such as \"pem\"");
         let bare = text.trim_start_matches(['*', '.']);
-        let problem = if !bare.is_empty() && bare.chars().all(good) {
-            problem.help(format!("write \"{bare}\""))
-        } else {
-            problem
-        };
+        let problem =
+            if is_extension(bare) { problem.help(format!("write \"{bare}\"")) } else { problem };
         self.report(value.span(), problem);
         None
     }

@@ -49,6 +49,10 @@ impl<'a> Entry<'a> {
         }
     }
 
+    pub(super) fn exists(&self) -> bool {
+        stat(&self.target).is_ok()
+    }
+
     /// True if the file has several names, and this user may write it. A file
     /// of a package belongs to another user.
     pub(super) fn has_other_names(&self) -> Result<bool, TrustError> {

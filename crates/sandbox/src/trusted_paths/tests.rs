@@ -97,6 +97,49 @@ fn whatever_lies_in_what_an_agent_gets_is_refused() {
     }
 }
 
+/// Only the homes were refused: an agent rewrote the signer's program in its scratch directory.
+#[test]
+fn nothing_trusted_lies_in_scratch_or_homes_or_is_named_through_them() {
+    let base = tempfile::tempdir().unwrap();
+    let base = std::fs::canonicalize(base.path()).unwrap();
+    let good = with(&good(&base), Trusted::Scratch, base.join("scratch"));
+    good.check().unwrap();
+    for name in ["scratch", "scratch/inner", "homes", "elsewhere"] {
+        mkdir(base.join(name), Mode::RWXU).unwrap();
+    }
+    for role in [Trusted::Policy, Trusted::Signer, Trusted::Program, Trusted::Configuration] {
+        overlaps(&with(&good, role, base.join("scratch/inner/file")));
+        overlaps(&with(&good, role, base.join("homes/file")));
+    }
+    for place in ["scratch/inner", "homes"] {
+        let link = base.join(place).join("link");
+        symlink(base.join("elsewhere"), &link).unwrap();
+        is_redirectable(&with(&good, Trusted::Policy, link.join("file")));
+        is_redirectable(&and(&good, Access::Read, link));
+    }
+    good.check().unwrap();
+}
+
+/// Only the paths of this start's agents were looked at: an agent has the other name in its scratch
+/// directory, or another agent in its home.
+#[test]
+fn no_trusted_file_has_another_name_in_scratch_or_homes() {
+    for (role, name) in [(Trusted::Scratch, "scratch"), (Trusted::Homes, "homes")] {
+        let base = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(base.path()).unwrap();
+        std::fs::write(base.join("policy.toml"), "").unwrap();
+        std::fs::hard_link(base.join("policy.toml"), base.join("other")).unwrap();
+        let shared = trusted(role, base.join(name));
+        let policy = trusted(Trusted::Policy, base.join("policy.toml"));
+        let paths = TrustedPaths { trusted: vec![shared, policy], agents: Vec::new() };
+        // No agent has been there.
+        paths.check().unwrap();
+        mkdir(base.join(name), Mode::RWXU).unwrap();
+        let got = paths.check();
+        assert!(matches!(got, Err(TrustError::HardLink { .. })), "{got:?}");
+    }
+}
+
 #[test]
 fn links_are_followed_and_must_lie_elsewhere() {
     let tmp = tempfile::tempdir().unwrap();

@@ -253,7 +253,10 @@ impl Summary {
             n => format!("{n} {more}"),
         };
         let changes = count(self.changes.len() + self.more_changes, "change", "changes");
-        let denials = count(self.denials.len() + self.more_denials, "denial", "denials");
+        let more = self.denials.iter().map(|denial| usize::try_from(denial.times));
+        let denied = more
+            .fold(self.more_denials, |sum, times| sum.saturating_add(times.unwrap_or(usize::MAX)));
+        let denials = count(denied, "denial", "denials");
         let reads = count(self.reads, "version of a file read", "versions of files read");
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {reads}");

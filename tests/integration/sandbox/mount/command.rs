@@ -78,6 +78,28 @@ fn an_agents_own_configuration_was_granted_to_a_command_that_named_it_once() {
     assert_eq!(place.facts()["agentConfig"], serde_json::json!([link]));
 }
 
+/// Such a grant was refused only where the configuration existed already, and of `~/.config` only
+/// the default place was known.
+#[test]
+fn an_agents_configuration_that_was_not_made_yet_was_granted() {
+    let place = Place::new(users()[0]);
+    let (dev, config) = (place.at("home/dev"), place.at("home/config"));
+    std::fs::create_dir_all(&dev).unwrap();
+    std::fs::create_dir_all(place.at("home/config/opencode")).unwrap();
+    std::os::unix::fs::symlink(&dev, place.at("link")).unwrap();
+    let opencode = format!("{config}/opencode");
+    for (variable, value, granted) in [
+        ("CLAUDE_CONFIG_DIR", format!("{dev}/claude"), &dev),
+        ("CODEX_HOME", format!("{}/codex", place.at("link")), &dev),
+        ("XDG_CONFIG_HOME", config, &opencode),
+    ] {
+        let mut command = place.limited(&["exec", "--agent-write", granted, "--", "true"]);
+        let ended = end(command.env(variable, value).spawn().unwrap());
+        assert_eq!(ended.code, 1, "{variable} {ended:?}");
+        assert!(ended.stderr.contains("--accept-agent-config"), "{variable} {ended:?}");
+    }
+}
+
 #[test]
 fn a_directory_as_a_stream_is_refused() {
     let place = Place::new(users()[0]);
@@ -212,6 +234,8 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
         assert!(line("write    file.txt (2 versions)"), "{who:?} {ended:?}");
         assert!(line("mkdir    made"), "{who:?} {ended:?}");
         assert!(line("denied   remove fixed.txt, 2 times: rule fixed"), "{who:?} {ended:?}");
+        // Each counts, though one line has both.
+        assert!(ended.stderr.contains(", 2 denials, "), "{who:?} {ended:?}");
         // The way back works as it is printed.
         let undo =
             ended.stderr.lines().find_map(|line| line.trim().strip_prefix("undo: portcullis "));
