@@ -160,7 +160,7 @@ fn status(page: &mut Page, report: &Report) {
         page.raw(format_args!(
             "<p class=\"good\">The log is intact: {} in {} are one chain.</p>\n",
             counted(chain.records, "record"),
-            counted(chain.segments as u64, "segment")
+            counted(chain.segments, "segment")
         ));
     } else {
         page.raw(format_args!(
