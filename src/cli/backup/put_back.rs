@@ -219,9 +219,9 @@ fn show(preview: &Preview) {
             continue;
         }
         let subject = match &step.action {
-            Action::Rename { from } => format!("{from} -> {}", step.path),
-            Action::Exchange { with } => format!("{with} <-> {}", step.path),
-            _ => step.path.to_string(),
+            Action::Rename { from } => format!("{} -> {}", from.quoted(), step.path.quoted()),
+            Action::Exchange { with } => format!("{} <-> {}", with.quoted(), step.path.quoted()),
+            _ => step.path.quoted().to_string(),
         };
         let (mark, why) = match status {
             Status::Conflict(why) => ("conflict", why.as_str()),

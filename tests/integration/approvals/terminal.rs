@@ -107,7 +107,7 @@ fn a_path_looked_like_another_question() {
     ] {
         let done = on_a_terminal(&world, answer, args);
         let shown = done.text();
-        let question = format!("approve {asked}: rename `src/");
+        let question = format!("approve {asked}: rename \"src/");
         assert!(shown.lines().any(|line| line.starts_with(&question)), "{shown}");
         for line in shown.lines() {
             // Without the answer, as the terminal shows it.
