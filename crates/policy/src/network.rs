@@ -111,6 +111,11 @@ impl Network {
         self.mode
     }
 
+    /// Returns the hosts that the operator gives the session.
+    pub fn session_hosts(&self) -> &SessionHosts {
+        &self.session
+    }
+
     /// Returns the limits of one session.
     pub fn limits(&self) -> &NetworkLimits {
         &self.limits

@@ -122,6 +122,22 @@ fn a_path_looked_like_another_question() {
     end(child);
 }
 
+/// A name with backticks passed for the rest of the question, and the end of a long one was cut off.
+#[test]
+fn a_name_passed_for_the_rest_of_a_question() {
+    let world = world();
+    let name = "src/payments/a.md` to `b.md` by agent `operator` (asked for as `x.sh";
+    let child = begin(&world, &["write", name], "x");
+    let asked = id(&waiting(&world, 1)[0]);
+    let no = on_a_terminal(&world, "n", &["approve", &asked]);
+    let shown = no.text();
+    let question = format!("approve {asked}: write \"src/paym…or as `x.sh\"? [y/N]");
+    assert!(shown.lines().any(|line| line.starts_with(&question)), "{shown}");
+    assert!(shown.contains("  write \"src/payments/a.md` to `b.md` by"), "{shown}");
+    world.run(&["approve", "--reject", &asked]).ok();
+    end(child);
+}
+
 /// The question came although the request was written to a file.
 #[test]
 fn a_request_that_was_shown_nowhere_was_asked_about() {

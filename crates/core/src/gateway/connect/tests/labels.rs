@@ -371,12 +371,26 @@ fn policies_of_further_workspaces_restrict_connections() {
     tunnel.account(10).unwrap();
     assert!(tunnel.account(1).is_err());
 
-    // A read closes what the policy of the workspace with the content forbids.
     let asks = "effect = \"ask\"\nhosts = [\"ask.example\"]\nports = [443]\n";
     let (first, _second) =
         beside(&rule(asks).replace("\"own\"\neffect = \"deny\"", "\"own\"\neffect = \"allow\""));
-    assert!(!first.is_open() && first.open("ask.example:443", "1.1.1.1").is_err());
-    assert_eq!(first.records().pop().unwrap().draft.rule.as_deref(), Some("further"));
+    assert!(!first.is_open());
+    let approvals = first.gateway.approvals();
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| first.connect("ask.example:443").is_ok());
+        let ticket = loop {
+            match approvals.waiting().pop() {
+                Some(ticket) => break ticket,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(ticket.question().rules[0].rule(), "further");
+        ticket.answer(Answer::Session, "a test").unwrap();
+        assert!(asked.join().unwrap());
+    });
+    assert!(first.connect("ask.example:443").is_ok());
+
+    // A read closes what the policy of the workspace with the content forbids.
     let read_first = "effect = \"deny\"\nwhenRead = [\"data\"]\nhosts = [\"*\"]\n";
     let (first, second) = beside(&rule(read_first));
     let tunnel = first.open("a.example:443", "1.1.1.1").unwrap();
