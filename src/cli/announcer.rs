@@ -13,7 +13,7 @@ use crate::{
     acp::EditorUser,
     app::approval_socket::Item,
     gateway::{Approver, Question, Ticket},
-    model::Escaped,
+    model::{Escaped, Named},
 };
 
 /// The blanks before a row that continues a line.
@@ -70,15 +70,15 @@ pub(crate) fn announce(question: &Question, state: &Path) {
 }
 
 pub(crate) fn headline(item: &Item) -> String {
-    let to = item.to.as_ref().map(|to| format!(" to `{}`", Escaped(to))).unwrap_or_default();
+    let to = item.to.as_ref().map(|to| format!(" to {}", Named(to))).unwrap_or_default();
     let asked = match item.asked_path == item.path {
         true => String::new(),
-        false => format!(" (asked for as `{}`)", Escaped(&item.asked_path)),
+        false => format!(" (asked for as {})", Named(&item.asked_path)),
     };
     format!(
-        "{} `{}`{to}{asked} by agent `{}`",
+        "{} {}{to}{asked} by agent {}",
         Escaped(&item.operation),
-        Escaped(&item.path),
-        Escaped(&item.agent)
+        Named(&item.path),
+        Named(&item.agent)
     )
 }

@@ -21,7 +21,7 @@ use serde_json::json;
 use super::{
     announcer::headline,
     consent::{self, Answer},
-    rows::{cut, stderr_width, stdout_width, wrapped},
+    rows::{named, stderr_width, stdout_width, wrapped},
 };
 use crate::{
     app::approval_socket::{self, Choice, Item, Reply, Request},
@@ -39,7 +39,7 @@ const POLL: Duration = Duration::from_millis(300);
 /// The width of a question where that of the terminal is unknown.
 const WIDTH: usize = 80;
 /// The least width of a path in a question.
-const LEAST_PATH: usize = 8;
+const LEAST_PATH: usize = 10;
 
 /// See and answer the requests that wait for a person
 ///
@@ -272,13 +272,14 @@ fn question(item: &Item, choice: Choice) -> String {
     let (id, operation) = (Escaped(&item.id), Escaped(&item.operation));
     let asks = |paths: &str| format!("approve {id}: {operation} {paths}{scope}?");
     let paths: Vec<_> = iter::once(&item.path).chain(&item.to).collect();
-    let shown = |room: usize| {
-        let cut = |path: &&String| format!("`{}`", cut(&Escaped(path).to_string(), room));
-        paths.iter().map(cut).collect::<Vec<_>>().join(" to ")
+    let list = |show: &dyn Fn(&str) -> String| {
+        paths.iter().map(|path| show(path)).collect::<Vec<_>>().join(" to ")
     };
     let width = stderr_width().unwrap_or(WIDTH).saturating_sub(" [y/s/n/l] ".len());
-    let room = width.saturating_sub(asks(&shown(0)).chars().count()) / paths.len();
-    wrapped(&asks(&shown(room.max(LEAST_PATH))), 0, 4, Some(width))
+    let words = asks(&list(&|_| String::new()));
+    let room = width.saturating_sub(words.chars().count()) / paths.len();
+    let shown = list(&|path| named(path, room.max(LEAST_PATH)));
+    wrapped(&asks(&shown), 0, 4, Some(width))
 }
 
 /// Prints a pending approval. Only its first line begins at the left edge, so that no text of

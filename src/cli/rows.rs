@@ -5,7 +5,10 @@ use std::io;
 
 use rustix::termios::tcgetwinsize;
 
-use crate::{app::output, model::Escaped};
+use crate::{
+    app::output,
+    model::{Escaped, Named},
+};
 
 /// The character in place of the part that is cut off.
 const CUT: char = '\u{2026}';
@@ -60,6 +63,24 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     fits.chain([CUT]).collect()
 }
 
+/// Displays a name in a sentence ([`Named`]), in at most `width` columns: its middle is cut out, so
+/// that its end remains.
+pub(super) fn named(name: &str, width: usize) -> String {
+    let whole = Named(name).to_string();
+    if columns(&whole) <= width {
+        return whole;
+    }
+    let all: Vec<char> = name.chars().collect();
+    let cut = |kept: usize| {
+        let (head, tail) = (kept / 2, all.len() - kept.div_ceil(2));
+        let cut: String =
+            all.iter().take(head).chain([&CUT]).chain(all.iter().skip(tail)).collect();
+        Named(&cut).to_string()
+    };
+    let fits = |shown: &String| columns(shown) <= width;
+    (0..all.len().min(width)).rev().map(cut).find(fits).unwrap_or_else(|| CUT.to_string())
+}
+
 /// Returns an upper bound: the width of other characters depends on the terminal.
 fn columns_of(character: char) -> usize {
     if character.is_ascii() { 1 } else { 2 }
@@ -103,6 +124,11 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_is_marked() {
+        assert_eq!(named("a/b.sh", 8), "`a/b.sh`");
+        assert_eq!(named("a/readme.sh", 10), "`a/…e.sh`");
+        assert_eq!(named("a` to `b.sh", 10), r#""a`…b.sh""#);
+        assert_eq!(named(&"\"".repeat(9), 10), "\"\\\"…\\\"\\\"\"");
+        assert_eq!(named("abcd", 0), "…");
         assert_eq!(cut("abcd", 4), "abcd");
         assert_eq!(cut("abcde", 4), "ab\u{2026}");
         assert_eq!(cut("\u{6f22}\u{5b57}", 3), "\u{2026}");

@@ -44,6 +44,27 @@ fn backup(world: &World, args: &[&str]) -> Done {
     world.run(&[&["backup"], args].concat())
 }
 
+/// A name with blanks passed for parts of the line, such as the records of another file.
+#[test]
+fn a_name_passed_for_parts_of_what_would_be_undone() {
+    let world = World::with_policy(POLICY);
+    world.write("draft.txt  (record 3)", "x").ok();
+    world.fs(&["mv", "draft.txt  (record 3)", "old -> y"]).ok();
+    world.fs(&["rm", "old -> y"]).ok();
+    let listed = backup(&world, &["list"]).ok();
+    assert!(listed.text().contains("  \"old -> y\"  "), "{listed:?}");
+    let shown = backup(&world, &["undo", "--since", "1"]);
+    assert!(shown.text().contains("  \"draft.txt  (record 3)\"  ("), "{shown:?}");
+    for line in
+        shown.text().lines().filter(|line| line.contains("draft") || line.contains("old ->"))
+    {
+        assert!(
+            line.contains("\"draft.txt  (record 3)\"") || line.contains("\"old -> y\""),
+            "{line}"
+        );
+    }
+}
+
 /// An agent's session on a gateway in this process.
 struct Agent {
     gateway: Gateway,

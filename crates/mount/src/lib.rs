@@ -49,4 +49,4 @@ pub use counts::Numbers;
 pub use mount::Mount;
 pub use options::Options;
 pub use portcullis_fuse::{Session, SessionError, Stopper};
-pub use scratch::{Scratch, ScratchNumbers};
+pub use scratch::{SLOTS, Scratch, ScratchNumbers};

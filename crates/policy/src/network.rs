@@ -111,6 +111,11 @@ impl Network {
         self.mode
     }
 
+    /// Returns the hosts that the operator gives the session.
+    pub fn session_hosts(&self) -> &SessionHosts {
+        &self.session
+    }
+
     /// Returns the limits of one session.
     pub fn limits(&self) -> &NetworkLimits {
         &self.limits
@@ -138,6 +143,20 @@ impl Network {
             .iter()
             .filter(|rules| rules.iter().any(NetworkRule::grants))
             .map(|rules| rules.iter().filter(|rule| rule.grants()))
+    }
+}
+
+impl NetworkLimits {
+    /// Returns the smaller of both, limit by limit.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let smaller = |ours: &Option<Limit>, theirs: &Option<Limit>| {
+            ours.iter().chain(theirs).min_by_key(|limit| limit.most).cloned()
+        };
+        Self {
+            bytes_out: smaller(&self.bytes_out, &other.bytes_out),
+            connections: smaller(&self.connections, &other.connections),
+        }
     }
 }
 
@@ -257,6 +276,52 @@ impl Policy {
                 would_deny: false,
             },
         }
+    }
+
+    /// Decides on a connection that another policy allows: that of the first workspace of a
+    /// sandbox, of which this policy has a further one. `None` if this policy does not restrict the
+    /// connection. It bounds hosts only if it has rules that allow or ask.
+    pub fn restrict_connect(
+        &self,
+        agent: &AgentName,
+        connect: &Connect,
+        read: &LabelIds,
+    ) -> Option<Decision> {
+        if self.network.bounding_files() > 0 {
+            return Some(self.evaluate_connect(agent, connect, read));
+        }
+        let about =
+            |rule: &NetworkRule| rule.is_about(agent, connect) && rule.holds_host(&connect.host);
+        self.restriction(about, read)
+    }
+
+    /// Decides on an address of the host as [`restrict_connect`](Self::restrict_connect) does on its
+    /// name.
+    pub fn restrict_address(
+        &self,
+        agent: &AgentName,
+        connect: &Connect,
+        address: IpAddr,
+        is_own: bool,
+        read: &LabelIds,
+    ) -> Option<Decision> {
+        if self.network.bounding_files() > 0 {
+            return Some(self.evaluate_address(agent, connect, address, is_own, read));
+        }
+        let about =
+            |rule: &NetworkRule| rule.is_about(agent, connect) && rule.holds_address(address);
+        self.restriction(about, read)
+    }
+
+    fn restriction(
+        &self,
+        about: impl Fn(&NetworkRule) -> bool,
+        read: &LabelIds,
+    ) -> Option<Decision> {
+        let holds = |rule: &&NetworkRule| rule.holds_after(read) && about(rule);
+        let denial = self.first(Effect::Deny, &holds);
+        let rule = denial.or_else(|| self.first(Effect::Ask, &holds))?;
+        Some(self.decision(rule, read))
     }
 
     /// Decides by the rules that are about a connection.

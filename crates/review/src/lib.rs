@@ -42,7 +42,7 @@ pub use kept::{MOST_POLICY, is_foreign, open_kept, open_kept_in, read_kept};
 pub use log::{Begins, Log};
 pub use origin::recorded_workspace;
 pub use scan::{Order, Scanned};
-pub use session::{Event, Patch, Patches, Session, SessionError, last_session, sessions};
+pub use session::{Event, Other, Patch, Patches, Session, SessionError, last_session, sessions};
 pub use stats::{Group, Stats};
 pub use story::{Activity, Note, Paths, Story, StoryPart};
 pub use visible::visible_json;

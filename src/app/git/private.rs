@@ -12,11 +12,10 @@ use crate::{
         scratch,
     },
     git::Format,
+    mount::SLOTS,
     operator_files,
 };
 
-/// The maximum of repositories: one for each session at the same time.
-const MAX_REPOSITORIES: usize = 8;
 /// The maximum of scratch directories that are searched for them.
 const MAX_ENTRIES: usize = 65_536;
 /// The refs for the commits with which sessions began.
@@ -31,10 +30,12 @@ pub(crate) fn starts(session: &str) -> String {
     format!("{STARTS}/{session}")
 }
 
-/// Finds the private repositories in `place`, which a `start` record names.
+/// Finds the private repositories in `place`, which a `start` record names: at most one for each
+/// session at the same time.
 ///
 /// # Errors
-/// When `place` is not beneath the directory of all scratch directories, or cannot be read.
+/// When `place` is not beneath the directory of all scratch directories, cannot be read, or has more
+/// in it than sessions make: not all would be looked at.
 pub(crate) fn find(
     place: &Path,
     git: &Git,
@@ -55,7 +56,14 @@ pub(crate) fn find(
     for slot in operator_files::read_dir(&place).or_fail(DOING)? {
         let slot = slot.or_fail(DOING)?.path();
         let Ok(entries) = operator_files::read_dir(&slot) else { continue };
-        for entry in entries.take(MAX_ENTRIES) {
+        for (number, entry) in entries.enumerate() {
+            if number == MAX_ENTRIES {
+                return Err(Failure::new(format_args!(
+                    "`{}` has more than {MAX_ENTRIES} entries, so not all were searched for the \
+                     agent's git repository",
+                    slot.display()
+                )));
+            }
             let entry = entry.or_fail(DOING)?.path();
             let is_root = operator_files::read_to_string(entry.join("path"));
             let repository = entry.join("d");
@@ -65,8 +73,15 @@ pub(crate) fn find(
             }
         }
     }
+    if found.len() > SLOTS {
+        return Err(Failure::new(format_args!(
+            "`{}` has {} git repositories of the agent, and sessions make at most {SLOTS}",
+            place.display(),
+            found.len()
+        )));
+    }
     found.sort();
-    let found = found.into_iter().take(MAX_REPOSITORIES).enumerate();
+    let found = found.into_iter().enumerate();
     found.map(|(at, path)| opened(&path, &format!("theirs-{at}"), git, workshop)).collect()
 }
 
@@ -84,6 +99,16 @@ fn opened(path: &Path, name: &str, git: &Git, workshop: &Workshop) -> Result<Rep
     let directory = workshop.git_directory(name, Format::Sha1, &links)?;
     let (git, objects) = (git.clone(), path.join("objects"));
     Ok(Repository { git, directory, objects, read: vec![path.to_owned()] })
+}
+
+/// True if `session` began in the repository, or git does not say.
+///
+/// # Errors
+/// When git cannot be started.
+pub(crate) fn may_be_of(repository: &Repository, session: &str) -> Result<bool, Failure> {
+    let starts = starts(session);
+    let running = repository.start(&["for-each-ref", "--count=1", "--format=x", &starts], &[])?;
+    Ok(running.finish(|_| Ok(()), MAX_COUNT).is_none_or(|output| !output.is_empty()))
 }
 
 /// Counts the commits of `session` in all repositories of its `place`, within `limit`. `None` if

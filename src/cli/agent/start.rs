@@ -330,8 +330,10 @@ pub(in crate::cli) fn start_egress(
 
 /// Says which hosts a preset lets the agent reach, and which of them the policy does not.
 fn note_hosts(workspaces: &Workspaces, agent: &AgentName) {
-    let withheld = workspaces.main.policy.withheld_hosts(agent).map(NetworkRule::id);
-    let withheld: BTreeSet<_> = withheld.collect();
+    let hosts = workspaces.main.policy.network().session_hosts();
+    let policies = workspaces.all().map(|opened| &opened.policy);
+    let withheld = policies.flat_map(|policy| policy.withheld_hosts(hosts, agent));
+    let withheld: BTreeSet<_> = withheld.map(NetworkRule::id).collect();
     let (withheld, given): (Vec<_>, Vec<_>) =
         workspaces.hosts.shown().partition(|(rule, _)| withheld.contains(rule));
     let list = |hosts: Vec<(&str, String)>| {

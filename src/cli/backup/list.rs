@@ -119,7 +119,7 @@ fn table(entries: &[Backup]) -> String {
         [
             time(entry),
             entry.id.to_string(),
-            format!("{}{slash}", entry.path),
+            format!("{}{slash}", entry.path.quoted()),
             entry.operation.to_string(),
             entry.bytes.to_string(),
             entry.stored.to_string(),

@@ -100,9 +100,12 @@ impl Processes {
         let git = Git::find(root)?;
         let workshop = Workshop::make(&opened.state_path)?;
         let ours = Ours::start(root, begun, &git, &workshop, writes)?;
-        let found = private::find(&begun.place, &git, &workshop)?;
-        let theirs = found.iter().map(|repository| Theirs::start(repository, begun));
-        let theirs = theirs.collect::<Result<_, _>>()?;
+        let mut theirs = Vec::new();
+        for repository in private::find(&begun.place, &git, &workshop)? {
+            if private::may_be_of(&repository, &begun.session)? {
+                theirs.push(Theirs::start(&repository, begun)?);
+            }
+        }
         Ok(Self { theirs, ours, known: sessions::imported(opened)?, workshop })
     }
 }

@@ -107,6 +107,41 @@ fn a_tunnel_from_before_a_read_is_closed_before_it_is_disclosed() {
     assert_eq!(why["decision"]["reason"], "content labelled `customers` was read");
 }
 
+/// Only the first workspace's policy decided on connections: a file of a further one was read, and
+/// sent to a host that the policy with its label closes.
+#[test]
+fn policies_of_further_workspaces_restrict_the_sandbox() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "[mount]\n");
+    let (lib, lib_policy) = (net.world.base().join("lib"), net.world.base().join("lib.toml"));
+    std::fs::create_dir_all(lib.join("data")).unwrap();
+    std::fs::write(lib.join("data/a.csv"), "alice\n").unwrap();
+    std::fs::write(&lib_policy, policy(server.port, "deny", 1)).unwrap();
+    let it = Labelled { net, server };
+    it.order(&json!({
+        "hosts": ["site.example"], "path": lib.join("data/a.csv"),
+    }));
+    let added = format!("{}={}", lib.display(), lib_policy.display());
+    let port = it.server.port.to_string();
+    let command = ["/usr/bin/python3", "client.py", "labels", &port];
+    let output = it.net.command(&["--add-dir", &added], &command).output().unwrap();
+    let found = reported(output);
+    assert_eq!(found["content"], "alice\n");
+    assert_eq!(found["ended"], json!({"site.example": true}));
+    assert_eq!(found["then"], json!({"site.example": 403}));
+    assert!(!it.was_stolen());
+    let connects = it.net.connects();
+    let denied = |rule: &str| {
+        let is = |record: &&Value| record["decision"] == "deny" && record["rule"] == rule;
+        connects.iter().rfind(is).unwrap().clone()
+    };
+    let closed = denied("closed");
+    assert_eq!(closed["policy"], lib_policy.to_str().unwrap(), "{closed}");
+    let reason = closed["reason"].as_str().unwrap();
+    assert!(reason.starts_with("content labelled `customers` was read (policy `"), "{closed}");
+    assert_eq!(closed["facts"]["whenRead"]["customers"]["path"], "data/a.csv", "{closed}");
+}
+
 #[test]
 fn tunnels_that_race_with_a_read_carry_nothing_of_it() {
     let it = Labelled::new("deny");

@@ -73,6 +73,19 @@ fn its_numbers_are_those_of_the_log() {
     );
 }
 
+/// The first paragraph has the verdict, and a name in it passed for another one.
+#[test]
+fn a_name_passed_for_a_sentence_of_the_verdict() {
+    let world = World::new();
+    let name = "x by agent root (0 times). This log was verified. Ignore .env";
+    world.run(&["fs", "read", &format!("{name}/id_rsa")]).denied("secrets.names[6]");
+    let (done, page) = self::report(&world, "r.html", &[]);
+    done.ok();
+    let quoted =
+        format!("of <code>&quot;{name}/id_rsa&quot;</code> by agent <code>cli</code> (1 time,");
+    assert!(page.contains(&quoted), "{page}");
+}
+
 #[test]
 fn a_period_holds_only_its_records() {
     let world = World::new();

@@ -49,7 +49,7 @@ pub struct Binding {
     pub moved: Option<String>,
     /// Attributes that are set, as the record has them.
     pub attributes: Option<Value>,
-    /// SHA-256 of the policy in force.
+    /// SHA-256 of the policy in force; of a connection, of the policies of all workspaces, joined.
     pub policy_sha256: String,
     /// The ids of the rules that ask.
     pub rules: Vec<String>,
@@ -347,7 +347,10 @@ impl Approvals {
     pub(super) fn grant(&self, session: &str, binding: &Binding, seq: u64) {
         let mut granted = lock(&self.granted);
         let grants = granted.entry(session.to_owned()).or_default();
-        grants.retain(|grant| grant.policy_sha256 == binding.policy_sha256);
+        // Other operations may be bound to other policies.
+        grants.retain(|grant| {
+            grant.operation != binding.operation || grant.policy_sha256 == binding.policy_sha256
+        });
         // A further request is asked about again.
         if grants.len() < MOST_GRANTS {
             grants.push(SessionApproval {

@@ -37,12 +37,6 @@ const RULE: &str = "network.whenRead";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Gateway {
-    /// From now on what is shown by way of this gate and of `other` counts as shown to the same
-    /// sandbox.
-    pub fn share_labels(&mut self, other: &Self) {
-        self.carriers = Arc::clone(&other.carriers);
-    }
-
     /// The carrier of the labels of what a session is shown. All sessions of a sandbox are one
     /// program's; agents that share a gate have nothing in common.
     pub(super) fn carrier(&self, session: &Session) -> Arc<Carrier> {

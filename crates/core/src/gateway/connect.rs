@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use super::{
     Gateway,
     approvals::{Binding, Told},
+    circumstances::Circumstances,
     client::Client,
     connection_end::{ConnectionEnd, EndReason},
     connections::Slot,
     error::{Error, Failure, Stopped},
-    labels::Reads,
     limits::Meter,
     open_tunnel::OpenTunnel,
     pending_approval::{Approved, Asking},
@@ -82,9 +82,7 @@ pub(super) struct ConnectionRequest {
 
 /// A decision that allows a connection.
 pub(super) struct Settled {
-    pub(super) policy: Arc<Policy>,
-    /// The labels that had been read when it was made.
-    pub(super) reads: Arc<Reads>,
+    pub(super) circumstances: Arc<Circumstances>,
     /// The rules whose effect was `ask`.
     pub(super) rules: Vec<Decision>,
     draft: Draft,
@@ -205,33 +203,33 @@ impl ConnectionRequest {
         Ok((settled, Some(yes)))
     }
 
-    /// Returns the circumstances of a decision: the policy in force, and the labels that were read.
-    pub(super) fn circumstances(&self) -> (Arc<Policy>, Arc<Reads>) {
-        (self.gateway.policy(), self.gateway.carrier(&self.session).reads())
+    /// Returns the circumstances of a decision now.
+    pub(super) fn circumstances(&self) -> Circumstances {
+        self.gateway.circumstances(&self.session)
     }
 
-    /// Decides by the policy in force, on the host and, if it is known, on its address.
+    /// Decides by the policies in force, on the host and, if it is known, on its address.
     fn decide(
         &self,
         address: Option<IpAddr>,
         approved: Option<&Approved>,
     ) -> Result<Settled, Box<Stopped>> {
-        let (policy, reads) = self.circumstances();
-        let mut draft = self.draft(&policy, address);
+        let now = Arc::new(self.circumstances());
+        let mut draft = self.draft(&now.policy, address);
         let reservations = Reservations::default();
-        let decision = self.evaluate(&policy, address, &reads, &reservations);
+        let decision = self.evaluate(&now, address, &reservations);
         if decision.is_deny() {
-            self.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&decision));
+            self.note_reads(&mut draft, &now, std::slice::from_ref(&decision));
             return Err(Stopped::because(draft, decision.into()));
         }
         record::decide(&mut draft, &decision);
         reservations.observe(&mut draft);
         let rules = reservations.asks();
         if rules.is_empty() {
-            return Ok(Settled { policy, reads, rules, draft });
+            return Ok(Settled { circumstances: now, rules, draft });
         }
-        self.note_reads(&mut draft, &policy, &reads, &rules);
-        let binding = self.binding(&policy, &rules, self.asked_about(&policy, address, &reads));
+        self.note_reads(&mut draft, &now, &rules);
+        let binding = self.binding(&now, &rules, address);
         let seq = match approved {
             Some(approved) if approved.binding == binding => Some(approved.seq),
             _ => self.gateway.approvals.granted(&self.session.id, &binding),
@@ -244,59 +242,56 @@ impl ConnectionRequest {
         };
         draft.decision = Some("allow".to_owned());
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
-        Ok(Settled { policy, reads, rules, draft })
+        Ok(Settled { circumstances: now, rules, draft })
     }
 
     /// Adds to the record the reads by which the rules apply.
-    fn note_reads(&self, draft: &mut Draft, policy: &Policy, reads: &Reads, rules: &[Decision]) {
-        let rules = rules.iter().filter_map(|decision| policy.network_rule(decision));
+    fn note_reads(&self, draft: &mut Draft, now: &Circumstances, rules: &[Decision]) {
+        let rules = rules.iter().filter_map(|decision| now.network_rule(decision));
         let labels: LabelIds = rules.flat_map(|rule| &rule.when_read).cloned().collect();
-        if let Some(shown) = reads.shown(&labels, self.gateway.boot()) {
+        if let Some(shown) = now.reads.shown(&labels, self.gateway.boot()) {
             draft.facts.get_or_insert_default().insert(WHEN_READ.to_owned(), shown);
         }
     }
 
     pub(super) fn evaluate(
         &self,
-        policy: &Policy,
+        now: &Circumstances,
         address: Option<IpAddr>,
-        reads: &Reads,
         reservations: &Reservations,
     ) -> Decision {
         let (host, credential) = (&self.connect.host, self.credential.as_deref());
-        if let Some(denial) = self.gateway.credential_hosts.denial(policy, host, credential) {
+        if let Some(denial) = self.gateway.credential_hosts.denial(&now.policy, host, credential) {
             return denial;
         }
-        let agent = &self.session.agent;
-        let name = policy.evaluate_connect(agent, &self.connect, reads.ids());
-        reservations.hear(&name);
+        let name = now.evaluate_connect(&self.session.agent, &self.connect, reservations);
         let Some(address) = address else { return name };
-        let address = self.evaluate_address(policy, address, reads);
-        reservations.hear(&address);
-        name.and(address)
+        name.and(self.evaluate_address(now, address, reservations))
     }
 
-    fn evaluate_address(&self, policy: &Policy, address: IpAddr, reads: &Reads) -> Decision {
+    fn evaluate_address(
+        &self,
+        now: &Circumstances,
+        address: IpAddr,
+        reservations: &Reservations,
+    ) -> Decision {
         let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
         let is_own = own.contains(&address);
         drop(own);
-        let (agent, read) = (&self.session.agent, reads.ids());
-        policy.evaluate_address(agent, &self.connect, address, is_own, read)
+        let address = (address, is_own);
+        now.evaluate_address(&self.session.agent, &self.connect, address, reservations)
     }
 
     /// Returns the address if a rule asks about it by itself, under whatever name. An approval of a
     /// name does not cover it, because the owner of the name decides where it leads.
-    fn asked_about(
-        &self,
-        policy: &Policy,
-        address: Option<IpAddr>,
-        reads: &Reads,
-    ) -> Option<IpAddr> {
+    fn asked_about(&self, now: &Circumstances, address: Option<IpAddr>) -> Option<IpAddr> {
         let address = address.filter(|address| self.connect.host != Host::Address(*address))?;
-        self.evaluate_address(policy, address, reads).is_ask().then_some(address)
+        let decision = self.evaluate_address(now, address, &Reservations::default());
+        decision.is_ask().then_some(address)
     }
 
-    fn binding(&self, policy: &Policy, rules: &[Decision], address: Option<IpAddr>) -> Binding {
+    fn binding(&self, now: &Circumstances, rules: &[Decision], address: Option<IpAddr>) -> Binding {
+        let address = self.asked_about(now, address);
         let address = address.map(|address| format!(" at {address}")).unwrap_or_default();
         Binding {
             operation: OperationKind::Connect,
@@ -307,7 +302,7 @@ impl ConnectionRequest {
             after: None,
             moved: None,
             attributes: None,
-            policy_sha256: policy.sha256().to_owned(),
+            policy_sha256: now.policy_hashes(),
             rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         }
     }
@@ -343,17 +338,17 @@ impl ConnectionAttempt {
         meter.map_or(Ok(()), Meter::open).map_err(|decision| denied(decision, meter))?;
         let (settled, _) = request.settle(Some(address), self.approved.as_ref(), client, meter)?;
         let host = &request.connect.host;
-        let limits = settled.policy.network().limits();
+        let limits = settled.circumstances.limits();
         let slot = gateway
             .connections
-            .open(&session.id, host, limits)
+            .open(&session.id, host, &limits)
             .map_err(|decision| denied(decision, meter))?;
         let tunnel = Arc::new(OpenTunnel::new(request, address, &settled));
         let registration = gateway.carrier(session).tunnels.register(Arc::clone(&tunnel) as _);
         // A read since the decision did not see that the connection is open.
-        if let Some((denial, policy, reads)) = tunnel.denial().and_then(|_| tunnel.ended_by()) {
-            let mut draft = request.draft(&policy, Some(address));
-            request.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&denial));
+        if let Some((denial, now)) = tunnel.denial().and_then(|_| tunnel.ended_by()) {
+            let mut draft = request.draft(&now.policy, Some(address));
+            request.note_reads(&mut draft, &now, std::slice::from_ref(&denial));
             return Err(gateway.fail(draft, denial.denying().into(), meter));
         }
         let grant = gateway.ledger.admit(settled.draft, &Seal::new())?;
@@ -400,11 +395,10 @@ impl OpenConnection {
     /// no more records: the connection has to be closed. The record of its end has the reason.
     pub fn account(&self, bytes: u64) -> Result<(), Error> {
         self.request.gateway.ledger.check()?;
-        let policy = match self.tunnel.denial() {
-            Some(denial) => return Err(Error::denied(&denial)),
-            None => self.tunnel.policy(),
-        };
-        if let Err(denial) = self.slot.send(bytes, policy.network().limits()) {
+        if let Some(denial) = self.tunnel.denial() {
+            return Err(Error::denied(&denial));
+        }
+        if let Err(denial) = self.slot.send(bytes, &self.tunnel.circumstances().limits()) {
             let error = Error::denied(&denial);
             self.tunnel.deny(denial);
             return Err(error);
@@ -449,9 +443,9 @@ impl OpenConnection {
             reason: end.detail.map(|detail| detail.chars().take(MAX_DETAIL).collect()),
             ..Draft::default()
         };
-        if let Some((denial, policy, reads)) = self.tunnel.ended_by() {
+        if let Some((denial, now)) = self.tunnel.ended_by() {
             record::decide(&mut draft, &denial);
-            request.note_reads(&mut draft, &policy, &reads, std::slice::from_ref(&denial));
+            request.note_reads(&mut draft, &now, std::slice::from_ref(&denial));
             draft.decision = Some("deny".to_owned());
             draft.result = Some(EndReason::Denied.as_str().to_owned());
         } else if end.reason == EndReason::Refused {

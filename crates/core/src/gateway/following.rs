@@ -35,17 +35,21 @@ impl<'a> Following<'a> {
         Self { policy, agent, operation, accesses, is_asked: false }
     }
 
-    /// Resolves `target` as the target of a link at `link`.
+    /// Resolves `target` as the target of a link at `link`. Nobody is asked about a target, so a
+    /// name under a rule that asks is not followed: it is as one that is hidden.
     ///
     /// # Errors
     /// As [`Following::resolve`].
     pub(super) fn target(
-        mut self,
+        self,
         workspace: WorkspaceView<'_>,
         link: &WorkspacePath,
         target: &str,
     ) -> Result<Resolved, workspace::Error> {
-        workspace.resolve_target(link, target, &mut |met| self.follows(met))
+        workspace.resolve_target(link, target, &mut |met| match met {
+            Met::Name(name) | Met::Left(name) => self.is_open(name),
+            Met::Link(link) => self.tells_of(link),
+        })
     }
 }
 

@@ -14,6 +14,7 @@ mod authorizer;
 mod batch;
 mod carrying;
 mod changes;
+mod circumstances;
 mod client;
 mod commands;
 mod connect;
@@ -89,6 +90,7 @@ use crate::{
     view::WorkspaceView,
     workspace::Workspace,
 };
+use circumstances::FurtherPolicies;
 use connections::Connections;
 use credential_hosts::CredentialHosts;
 use heralds::Heralds;
@@ -104,7 +106,9 @@ use turns::Turns;
 #[derive(Debug)]
 pub struct Gateway {
     workspace: Workspace,
-    policy: RwLock<Arc<Policy>>,
+    policy: Arc<RwLock<Arc<Policy>>>,
+    /// The policies of the sandbox's further workspaces, which restrict its connections.
+    further: FurtherPolicies,
     approvals: Arc<Approvals>,
     open_questions: OpenQuestions,
     ledger: AuditLog,
@@ -151,11 +155,12 @@ impl Gateway {
         let vault = BackupStore::open(state, *policy.backups()).map_err(RecoveryError::Backups)?;
         let vault = Arc::new(vault.of_gate(ledger.boot()));
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
-        let policy = RwLock::new(policy);
+        let policy = Arc::new(RwLock::new(policy));
         let name_locks = NameLocks::new(ledger.lock_file("names")?);
         let gateway = Self {
             workspace,
             policy,
+            further: FurtherPolicies::default(),
             approvals,
             open_questions: OpenQuestions::default(),
             ledger,

@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{
+    circumstances::Circumstances,
     connect::{ConnectionRequest, Settled},
-    labels::Reads,
     reservations::Reservations,
     tunnels::Tunnel,
 };
-use crate::policy::{Decision, Policy};
+use crate::policy::Decision;
 
 /// The function that closes a connection, set by the part that carries its bytes.
 type Close = Box<dyn Fn() + Send + Sync>;
@@ -30,8 +30,7 @@ pub(super) struct OpenTunnel {
 
 /// The circumstances of the last decision on a connection, and the denial that ends it.
 struct Decided {
-    policy: Arc<Policy>,
-    reads: Arc<Reads>,
+    circumstances: Arc<Circumstances>,
     denial: Option<Decision>,
 }
 
@@ -47,12 +46,12 @@ impl OpenTunnel {
         address: IpAddr,
         settled: &Settled,
     ) -> Self {
-        let (policy, reads) = (Arc::clone(&settled.policy), Arc::clone(&settled.reads));
+        let circumstances = Arc::clone(&settled.circumstances);
         Self {
             request: Arc::clone(request),
             address,
             agreed: settled.rules.iter().map(|rule| rule.rule().to_owned()).collect(),
-            decided: Mutex::new(Decided { policy, reads, denial: None }),
+            decided: Mutex::new(Decided { circumstances, denial: None }),
             closing: Mutex::default(),
         }
     }
@@ -63,13 +62,13 @@ impl OpenTunnel {
         if decided.denial.is_some() {
             return decided.denial.clone();
         }
-        let (policy, reads) = self.request.circumstances();
-        let is_same_policy = Arc::ptr_eq(&policy, &decided.policy);
-        if is_same_policy && Arc::ptr_eq(&reads, &decided.reads) {
+        let circumstances = self.request.circumstances();
+        if circumstances.is_same(&decided.circumstances) {
             return None;
         }
+        let is_same_policy = circumstances.has_policies_of(&decided.circumstances);
         let reservations = Reservations::default();
-        let decision = self.request.evaluate(&policy, Some(self.address), &reads, &reservations);
+        let decision = self.request.evaluate(&circumstances, Some(self.address), &reservations);
         // An approval holds for the policy by which it was asked for.
         let is_open = |rule: &Decision| {
             !is_same_policy || !self.agreed.iter().any(|agreed| agreed == rule.rule())
@@ -78,7 +77,7 @@ impl OpenTunnel {
             true => Some(decision),
             false => reservations.asks().into_iter().find(is_open),
         };
-        *decided = Decided { policy, reads, denial: denial.clone() };
+        *decided = Decided { circumstances: Arc::new(circumstances), denial: denial.clone() };
         denial
     }
 
@@ -87,15 +86,15 @@ impl OpenTunnel {
         lock(&self.decided).denial.get_or_insert(denial);
     }
 
-    /// Returns the policy of the last decision.
-    pub(super) fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&lock(&self.decided).policy)
+    /// Returns the circumstances of the last decision.
+    pub(super) fn circumstances(&self) -> Arc<Circumstances> {
+        Arc::clone(&lock(&self.decided).circumstances)
     }
 
-    /// Returns the denial with the policy and the reads that it is based on.
-    pub(super) fn ended_by(&self) -> Option<(Decision, Arc<Policy>, Arc<Reads>)> {
-        let Decided { policy, reads, denial } = &*lock(&self.decided);
-        Some((denial.clone()?, Arc::clone(policy), Arc::clone(reads)))
+    /// Returns the denial with the circumstances that it is based on.
+    pub(super) fn ended_by(&self) -> Option<(Decision, Arc<Circumstances>)> {
+        let Decided { circumstances, denial } = &*lock(&self.decided);
+        Some((denial.clone()?, Arc::clone(circumstances)))
     }
 
     /// Sets the function that closes the connection, and calls it at once if the connection has to

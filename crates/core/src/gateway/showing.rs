@@ -15,7 +15,7 @@ use super::{
 use crate::{
     backup::{self, BackupStore, Saved},
     model::{
-        Access, Escaped, Operation, OperationKind, WorkspacePath,
+        Access, Escaped, Named, Operation, OperationKind, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
@@ -137,7 +137,7 @@ impl Description<'_> {
         let (old, new) = (before.unwrap_or_default(), content.unwrap_or_default());
         let named = match self.operation {
             Operation::Write(Write { mode: Some(mode), .. }) => {
-                format!("write `{path}`, {}", ShownMode(*mode))
+                format!("write {}, {}", path.named(), ShownMode(*mode))
             }
             _ => self.named(path),
         };
@@ -150,7 +150,7 @@ impl Description<'_> {
             // There is no effect to show.
             true => {
                 let (kind, path) = (self.operation.kind(), self.operation.path());
-                Shown::open(format!("{kind} `{path}`, which fails as things are"))
+                Shown::open(format!("{kind} {}, which fails as things are", path.named()))
             }
             false => self.discloses(),
         }
@@ -195,35 +195,36 @@ impl Description<'_> {
     /// Describes the request in a few words, with `path` as its path.
     fn named(&self, path: &WorkspacePath) -> String {
         use Operation as O;
+        let name = path.named();
         match self.operation {
             O::Write(Write { mode: Some(mode), .. }) => {
-                format!("write `{path}`, with {} if it is new", ShownMode(*mode))
+                format!("write {name}, with {} if it is new", ShownMode(*mode))
             }
             O::Write(_) | O::Append(_) | O::Edit(_) => {
-                format!("{} `{path}`", self.operation.kind())
+                format!("{} {name}", self.operation.kind())
             }
-            O::Rename(Rename { to, .. }) => format!("renames `{path}` to `{to}`"),
+            O::Rename(Rename { to, .. }) => format!("renames {name} to {}", to.named()),
             O::Mkdir(Mkdir { mode: Some(mode), .. }) => {
-                format!("makes the directory `{path}`, mode {mode:04o}")
+                format!("makes the directory {name}, mode {mode:04o}")
             }
-            O::Mkdir(_) => format!("makes the directory `{path}`"),
+            O::Mkdir(_) => format!("makes the directory {name}"),
             O::SetAttributes(SetAttributes { mode, modified, .. }) => {
                 let mode = mode.map(|mode| format!(" {}", ShownMode(mode)));
                 let time = modified.map(|(seconds, _)| format!(" time {seconds}"));
                 let set = [mode, time].into_iter().flatten().collect::<String>();
-                format!("sets of `{path}`:{set}")
+                format!("sets of {name}:{set}")
             }
             O::Symlink(Symlink { target, .. }) => {
-                format!("makes `{path}` a symbolic link to `{}`", Escaped(target))
+                format!("makes {name} a symbolic link to {}", Named(target))
             }
             O::Restore(Restore { backup, .. }) => {
-                format!("puts the backup {} at `{path}`", Escaped(backup))
+                format!("puts the backup {} at {name}", Escaped(backup))
             }
             O::Remove(Remove { recursive: true, .. }) => {
-                format!("removes `{path}` with everything in it")
+                format!("removes {name} with everything in it")
             }
-            O::Remove(_) => format!("removes `{path}`"),
-            _ => format!("discloses `{path}`"),
+            O::Remove(_) => format!("removes {name}"),
+            _ => format!("discloses {name}"),
         }
     }
 
@@ -267,7 +268,7 @@ impl Description<'_> {
             }
             (ObjectKind::Symlink, _) => {
                 let target = from.link_target().unwrap_or_default();
-                Shown { text: format!("a link to `{}`", Escaped(&target)), is_open: false }
+                Shown { text: format!("a link to {}", Named(&target)), is_open: false }
             }
             (_, old) => match (old, sealed.content()) {
                 (Some(old), Some(new)) => {
@@ -282,7 +283,8 @@ impl Description<'_> {
                 _ => Shown::open(TOO_LARGE.to_owned()),
             },
         };
-        Shown { text: format!("renames `{old_name}` to `{new_name}`{replaced}\n{text}"), is_open }
+        let (old_name, new_name) = (old_name.named(), new_name.named());
+        Shown { text: format!("renames {old_name} to {new_name}{replaced}\n{text}"), is_open }
     }
 
     /// Describes the removal of a directory by its backup.
@@ -379,7 +381,11 @@ fn diff(path: &WorkspacePath, old: &[u8], new: &[u8], removed: bool) -> String {
         return format!("binary content: {} bytes become {}", old.len(), new.len());
     };
     if old == new {
-        return if removed { format!("removes the empty file `{path}`") } else { String::new() };
+        return if removed {
+            format!("removes the empty file {}", path.named())
+        } else {
+            String::new()
+        };
     }
     let (from, to) = match (old.is_empty(), removed) {
         (true, _) => ("/dev/null".to_owned(), format!("b/{path}")),
@@ -420,7 +426,7 @@ mod tests {
     fn a_name_makes_no_line_of_a_diff() {
         let hostile = path("a\n+forged \u{1b}[31m");
         let shown = "a\\n+forged \\u{1b}[31m";
-        assert_eq!(diff(&hostile, b"", b"", true), format!("removes the empty file `{shown}`"));
+        assert_eq!(diff(&hostile, b"", b"", true), format!("removes the empty file \"{shown}\""));
         let gone = diff(&hostile, b"x\n", b"", true);
         assert!(gone.starts_with(&format!("--- a/{shown}\n+++ /dev/null\n@@ ")), "{gone}");
     }

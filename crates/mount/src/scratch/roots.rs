@@ -24,7 +24,7 @@ use super::{
 
 /// The maximum of mounts of one workspace, agent and policy that have scratch directories at the
 /// same time. Each may fill its own up to `maxSize`.
-const SLOTS: u32 = 16;
+pub const SLOTS: usize = 16;
 /// The name of the file with the usage at the end of a session, for the next one.
 const USAGE: &str = "usage";
 /// The name of the file with the session, until its counters are recorded.

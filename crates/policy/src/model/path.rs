@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{Escaped, Quoted, has_hidden_characters};
+use super::text::{Escaped, Named, Quoted, has_hidden_characters};
 
 /// A path relative to the workspace root: UTF-8, no `..`, no NUL, bounded.
 ///
@@ -123,6 +123,11 @@ impl WorkspacePath {
     /// Returns the path as it is shown among other text of a line.
     pub fn quoted(&self) -> Quoted<'_> {
         Quoted(if self.is_root() { "." } else { &self.0 })
+    }
+
+    /// Returns the path as it is shown in a sentence.
+    pub fn named(&self) -> Named<'_> {
+        Named(self.quoted().0)
     }
 
     /// True if this is the workspace root.

@@ -30,9 +30,14 @@ impl Policy {
         self.give_hosts(old.network.session.clone());
     }
 
-    /// Returns the session's hosts that the policy does not let `agent` reach, or not all of them.
-    pub fn withheld_hosts(&self, agent: &AgentName) -> impl Iterator<Item = &NetworkRule> {
-        self.network.session.rules.iter().filter(|given| {
+    /// Returns those of a session's hosts that the policy does not let `agent` reach, or not all of
+    /// them.
+    pub fn withheld_hosts<'h>(
+        &self,
+        hosts: &'h SessionHosts,
+        agent: &AgentName,
+    ) -> impl Iterator<Item = &'h NetworkRule> {
+        hosts.rules.iter().filter(|given| {
             let ports = given.ports.iter().flatten();
             !ports
                 .clone()

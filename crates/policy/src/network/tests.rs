@@ -275,7 +275,11 @@ fn a_session_gives_hosts_where_its_policy_is_silent() {
         policy
     };
     let withheld = |policy: &Policy| {
-        policy.withheld_hosts(&agent).map(|rule| rule.id.clone()).collect::<Vec<_>>().join(" ")
+        policy
+            .withheld_hosts(policy.network().session_hosts(), &agent)
+            .map(|rule| rule.id.clone())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let given = said(Effect::Allow, "preset:it:model.example");
     let default = said(Effect::Deny, "default");

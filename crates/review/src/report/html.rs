@@ -6,6 +6,7 @@ use super::{
     gaps::gaps,
     markup::{Page, hash, lines, maybe, moment, path, text},
 };
+use crate::model::Quoted;
 
 const STYLE: &str = include_str!("style.css");
 /// The place of the list of contents. No text of a log can contain it, for `<` is escaped.
@@ -117,6 +118,11 @@ fn in_words(report: &Report) -> String {
     } else {
         "<p class=\"bad\">The log is damaged: see “Gaps and damage”. ".to_owned()
     };
+    // A name must not pass for the sentence around it.
+    let name = |value: Option<&String>| match value {
+        Some(value) => format!("<code>{}</code>", text(&Quoted(value).to_string())),
+        None => maybe(None),
+    };
     let allowed: u64 = report.agents.iter().map(|agent| agent.allowed).sum();
     let all = allowed + report.denied.total;
     words += &match report.denied.listed.first() {
@@ -124,11 +130,11 @@ fn in_words(report: &Report) -> String {
         Some(most) => format!(
             "Denied: {} of {all} requests, most often {} of {} by agent {} ({}, rule {}). ",
             report.denied.total,
-            maybe(most.op.as_ref()),
-            maybe(most.path.as_ref()),
-            maybe(most.agent.as_ref()),
+            name(most.op.as_ref()),
+            name(most.path.as_ref()),
+            name(most.agent.as_ref()),
             counted(most.times, "time"),
-            maybe(most.rule.as_ref()),
+            name(most.rule.as_ref()),
         ),
     };
     words += &format!("Changed: {}. ", counted(report.files.total, "file"));

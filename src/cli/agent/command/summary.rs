@@ -85,6 +85,7 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
 }
 
 /// The summary of a session in a workspace.
+#[derive(Default)]
 struct Summary {
     session: String,
     workspace: PathBuf,
@@ -97,8 +98,8 @@ struct Summary {
     /// True if a change was made.
     has_made: bool,
     denials: Vec<Denial>,
-    /// The index in `denials` by operation, path and rule.
-    known: HashMap<(String, String, Option<String>), usize>,
+    /// The index in `denials` by operation, path and rule, or the reason where there is no rule.
+    known: HashMap<(String, String, Result<String, Option<String>>), usize>,
     /// The number of denials that are not listed.
     more_denials: usize,
     reads: usize,
@@ -138,15 +139,8 @@ impl Summary {
             state: opened.state_path.clone(),
             code,
             timed_out,
-            changes: Vec::new(),
-            more_changes: 0,
-            has_made: false,
-            denials: Vec::new(),
-            known: HashMap::new(),
-            more_denials: 0,
-            reads: 0,
             is_damaged: found.scanned.damaged > 0,
-            import: None,
+            ..Self::default()
         };
         for event in found.events {
             summary.take(event);
@@ -178,7 +172,8 @@ impl Summary {
         let is_unanswered = operation == "connect" && other.result.as_deref() == Some("cancelled");
         if other.decision.as_deref() == Some("deny") || is_unanswered {
             let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
-            let key = (operation, path, other.rule);
+            let why = other.rule.clone().ok_or_else(|| other.reason.clone());
+            let key = (operation, path, why);
             let at = self.known.get(&key).copied();
             if let Some(denial) = at.and_then(|at| self.denials.get_mut(at)) {
                 denial.times += 1;
@@ -191,7 +186,7 @@ impl Summary {
             }
             self.known.insert(key.clone(), self.denials.len());
             let record = other.answer.unwrap_or(other.seq);
-            let ((operation, path, rule), reason) = (key, other.reason);
+            let ((operation, path, _), rule, reason) = (key, other.rule, other.reason);
             self.denials.push(Denial { record, operation, path, rule, reason, question, times: 1 });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;
@@ -247,17 +242,16 @@ impl Summary {
     /// Formats it as text for people, with `place` before the counts.
     fn text(&self, place: &str) -> String {
         let mut text = String::new();
-        let count = |n: usize, one: &str, more: &str| match n {
+        let count = |n: u64, one: &str, more: &str| match n {
             0 => format!("no {more}"),
             1 => format!("1 {one}"),
             n => format!("{n} {more}"),
         };
-        let changes = count(self.changes.len() + self.more_changes, "change", "changes");
-        let more = self.denials.iter().map(|denial| usize::try_from(denial.times));
-        let denied = more
-            .fold(self.more_denials, |sum, times| sum.saturating_add(times.unwrap_or(usize::MAX)));
-        let denials = count(denied, "denial", "denials");
-        let reads = count(self.reads, "version of a file read", "versions of files read");
+        let changes = count((self.changes.len() + self.more_changes) as u64, "change", "changes");
+        let times = self.denials.iter().map(|denial| denial.times);
+        let denials = times.fold(self.more_denials as u64, u64::saturating_add);
+        let denials = count(denials, "denial", "denials");
+        let reads = count(self.reads as u64, "version of a file read", "versions of files read");
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {reads}");
         self.list(&mut text, self.runs().into_iter().map(Line::Changes), self.more_changes);
@@ -379,5 +373,40 @@ impl fmt::Display for Line<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::Other;
+
+    /// The reason of the first one stood for all denials without a rule at one host, and the first
+    /// line counted groups.
+    #[test]
+    fn denials_without_a_rule_are_grouped_by_their_reason() {
+        let mut summary = Summary::default();
+        let denials = [(None, "no method"), (None, "no path"), (None, "no path"), (Some("r"), "x")];
+        for (rule, reason) in denials.into_iter().chain([(Some("r"), "y")]) {
+            summary.take(Event::Other(Box::new(Other {
+                op: Some("connect".to_owned()),
+                path: Some("a.example:443".to_owned()),
+                decision: Some("deny".to_owned()),
+                rule: rule.map(str::to_owned),
+                reason: Some(reason.to_owned()),
+                ..Other::default()
+            })));
+        }
+        let text = summary.text("");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "portcullis: no changes, 5 denials, no versions of files read",
+                "  denied   connect a.example:443: \"no method\"",
+                "  denied   connect a.example:443, 2 times: \"no path\"",
+                "  denied   connect a.example:443, 2 times: rule r",
+            ]
+        );
     }
 }

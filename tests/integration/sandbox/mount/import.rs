@@ -97,6 +97,38 @@ fn git_directories_of_a_killed_import_were_left_in_the_state_directory() {
     assert!(!held.exists());
 }
 
+/// Only eight of them were looked at, and the commits of other sessions were said to be gone.
+#[test]
+fn commits_are_found_in_as_many_repositories_as_sessions_make() {
+    let place = committed(users()[0]);
+    let session = place.commit_as("x");
+    let slots = slots(&place);
+    std::fs::rename(slots.join("slot-0"), slots.join("slot-9")).unwrap();
+    place.commit_as("y");
+    for slot in (1..16).filter(|slot| *slot != 9) {
+        copy(&slots.join("slot-0"), &slots.join(format!("slot-{slot}")));
+    }
+    let import = || place.end_import(&["--dry-run", "--json", "--session", &session]);
+    let ended = import();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    copy(&slots.join("slot-0"), &slots.join("slot-16"));
+    let ended = import();
+    assert_ne!(ended.code, 0);
+    assert!(ended.stderr.contains("has 17 git repositories of the agent"), "{ended:?}");
+}
+
+/// The directory with the slots of the one agent and policy.
+fn slots(place: &Place) -> std::path::PathBuf {
+    let base = place.base().join("home/.local/share/portcullis/scratch");
+    let slot = walk(&base).into_iter().find(|path| path.ends_with("slot-0")).unwrap();
+    slot.parent().unwrap().to_owned()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
 #[test]
 fn commits_come_back_with_secrets_in_place_and_hidden_files() {
     for who in users() {

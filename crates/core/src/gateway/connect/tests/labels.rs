@@ -312,3 +312,91 @@ fn workspaces_of_a_sandbox_share_labels() {
     let shown = json!({"data": {"record": record, "path": "data/a.csv", "boot": boot}});
     assert_eq!(fact(&first.records().pop().unwrap(), "whenRead"), shown);
 }
+
+/// Denials, questions, limits and labels of a further workspace's policy did nothing.
+#[test]
+fn policies_of_further_workspaces_restrict_connections() {
+    let beside = |text: &str| {
+        let (first, mut second) = (House::with_files(FILES), House::with_files(text));
+        let gateway = Arc::get_mut(&mut second.gateway).unwrap();
+        gateway.share_labels(&first.gateway);
+        (first, second)
+    };
+    let rule = |text: &str| {
+        format!("{FILES}[[network.rules]]\nid = \"further\"\n{text}")
+            .replace("id = \"site\"\neffect = \"allow\"", "id = \"own\"\neffect = \"deny\"")
+            .replace("\"a.example\", \"model.example\", \"ask.example\"", "\"model.example\"")
+    };
+    let outcome = |house: &House, host: &str| {
+        let rule = house.open(host, "1.1.1.1").err().map(|_| house.records().pop().unwrap());
+        rule.map(|record| (record.draft.rule.unwrap(), record.draft.reason.unwrap_or_default()))
+    };
+    let of = |rule: &str, reason: &str| {
+        let by = "policy `test` of a further workspace";
+        let reason = if reason.is_empty() { by.to_owned() } else { format!("{reason} ({by})") };
+        Some((rule.to_owned(), reason))
+    };
+
+    // A policy that only denies leaves other hosts open.
+    let (first, _second) = beside(&rule("effect = \"deny\"\nhosts = [\"9.9.9.0/24\"]\n"));
+    assert!(first.is_open());
+    assert_eq!(outcome(&first, "model.example:443"), of("own", ""));
+    let tunnel = first.connect("a.example:443").unwrap();
+    assert!(tunnel.open("9.9.9.9".parse().unwrap(), Client::default()).is_err());
+
+    // One that allows some hosts has to allow each.
+    let allows = "effect = \"allow\"\nhosts = [\"a.example\", \"other.example\"]\nports = [443]\n";
+    let (first, second) = beside(&rule(allows));
+    assert!(first.is_open());
+    let nothing = "no rule of `[network]` allows this host and port";
+    assert_eq!(outcome(&first, "ask.example:443"), of("default", nothing));
+    let only_here = outcome(&first, "other.example:443").unwrap();
+    assert_eq!(only_here, ("default".to_owned(), nothing.to_owned()));
+    // A reload counts for the open connections, too.
+    let tunnel = first.open("a.example:443", "1.1.1.1").unwrap();
+    tunnel.account(1).unwrap();
+    let closed = policy(2, &rule("effect = \"deny\"\nhosts = [\"*\"]\n"));
+    second.gateway.reload(&session(), closed, "test").unwrap();
+    assert!(tunnel.account(1).is_err());
+
+    let limited = format!("{}[network.limits]\nbytesOut = \"10B\"\n", rule(allows));
+    let (first, _second) = beside(&limited);
+    let tunnel = first.open("a.example:443", "1.1.1.1").unwrap();
+    tunnel.account(10).unwrap();
+    assert!(tunnel.account(1).is_err());
+
+    let asks = "effect = \"ask\"\nhosts = [\"ask.example\"]\nports = [443]\n";
+    let (first, _second) =
+        beside(&rule(asks).replace("\"own\"\neffect = \"deny\"", "\"own\"\neffect = \"allow\""));
+    assert!(!first.is_open());
+    let approvals = first.gateway.approvals();
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| first.connect("ask.example:443").is_ok());
+        let ticket = loop {
+            match approvals.waiting().pop() {
+                Some(ticket) => break ticket,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(ticket.question().rules[0].rule(), "further");
+        ticket.answer(Answer::Session, "a test").unwrap();
+        assert!(asked.join().unwrap());
+    });
+    assert!(first.connect("ask.example:443").is_ok());
+
+    // A read closes what the policy of the workspace with the content forbids.
+    let read_first = "effect = \"deny\"\nwhenRead = [\"data\"]\nhosts = [\"*\"]\n";
+    let (first, second) = beside(&rule(read_first));
+    let tunnel = first.open("a.example:443", "1.1.1.1").unwrap();
+    let (told, hear) = mpsc::channel();
+    tunnel.closed_by(move || told.send(()).unwrap());
+    let reading = thread::spawn(move || second.handle(&read("data/a.csv")).map(|_| second));
+    hear.recv_timeout(Duration::from_secs(4)).unwrap();
+    drop(tunnel);
+    let second = reading.join().unwrap().unwrap();
+    let reason = "content labelled `data` was read";
+    assert_eq!(outcome(&first, "a.example:443"), of("further", reason));
+    let record = second.of("label")[0].seq;
+    let shown = fact(&first.records().pop().unwrap(), "whenRead");
+    assert_eq!(shown["data"]["record"], json!(record));
+}

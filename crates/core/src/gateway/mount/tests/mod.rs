@@ -23,7 +23,7 @@ use crate::{
     ledger::AuditLog,
     model::{
         Door,
-        request::{List, Mkdir, SetAttributes, Stat as StatRequest, Symlink, Write},
+        request::{List, Mkdir, Rename, SetAttributes, Stat as StatRequest, Symlink, Write},
     },
     ops::{Committed, Unfollowed},
     policy::{PolicySource, SecretKey, compile},
@@ -307,6 +307,40 @@ fn a_link_does_not_tell_what_a_hidden_name_is() {
         let missing = read("missing");
         for name in ["file", "dir", "two", "file/x", "dir/x"] {
             assert_eq!(read(name), missing, "{name} {policy}");
+        }
+    }
+}
+
+/// A link to a name that a person must be asked about told where that name leads, and nobody was
+/// asked: making, reading and renaming it failed where it leads out or is a loop.
+#[test]
+fn a_link_does_not_tell_where_an_asked_name_leads() {
+    for rule in ["paths = [\"asked/**\"]", "paths = [\"asked/f\"]\noperations = [\"list\"]"] {
+        let house =
+            House::new(&format!("{OPEN}[[rules]]\nid = \"person\"\neffect = \"ask\"\n{rule}\n"));
+        house.file("asked/x", "x");
+        house.file("d/x", "x");
+        symlink("loop", house.at("d/loop")).unwrap();
+        let view = session(Door::Mount);
+        let tells = |target: &str| {
+            let made = house.ask(Door::Mount, &link("made", target)).map(|_| ());
+            let _ = fs::remove_file(house.at("made"));
+            symlink(target, house.at("old")).unwrap();
+            let read = house.gateway.mount_view(&view).read_link(&path("old"));
+            let rename = Rename { from: path("old"), to: path("new"), replace: false };
+            let renamed = house.ask(Door::Mount, &rename).map(|_| ());
+            for name in ["old", "new"] {
+                let _ = fs::remove_file(house.at(name));
+            }
+            (made, read.map(|target| target.is_some()), renamed)
+        };
+        for target in ["asked/f", "asked/f/loop"] {
+            assert_eq!(tells(target), (Ok(()), Ok(true), Ok(())), "{rule} {target}");
+            for leads in ["/etc/passwd", "f", "../d", "../d/x", "x"] {
+                symlink(leads, house.at("asked/f")).unwrap();
+                assert_eq!(tells(target), (Ok(()), Ok(true), Ok(())), "{rule} {target} {leads}");
+                fs::remove_file(house.at("asked/f")).unwrap();
+            }
         }
     }
 }
