@@ -17,6 +17,7 @@ pub(crate) mod launch;
 pub(crate) mod logging;
 pub(crate) mod moment;
 pub(crate) mod mount;
+pub(crate) mod notifier;
 pub(crate) mod opened;
 pub(crate) mod options;
 pub(crate) mod path_argument;

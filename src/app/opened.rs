@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
+    notifier::Notifier,
     options::Common,
     policy_loading::{load_trusted, warn_of_observing},
     policy_rollback,
@@ -47,6 +48,8 @@ pub(crate) struct Opened {
     pub(crate) claim: Claim,
     /// The broker, which signs checkpoints.
     pub(super) signer: Option<RemoteSigner>,
+    /// The notifier of waiting approvals.
+    pub(super) notifier: Option<Notifier>,
 }
 
 /// The locations of workspace and state directory.
@@ -142,6 +145,7 @@ impl Opened {
             claim,
             signer: None,
         })
+            notifier: None,
     }
 
     /// Takes the channel to the broker from `files`, if the configuration has a command that signs
@@ -159,6 +163,20 @@ impl Opened {
     }
 
     /// Warns of observe mode, and of an adopted state directory.
+    /// Takes the channel to the notifier from `files`, if one is started.
+    pub(crate) fn notify_through(
+        &mut self,
+        is_started: bool,
+        files: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<(), Failure> {
+        if is_started {
+            let channel = files.next();
+            let channel = channel.ok_or_else(|| Failure::new("no notifier came with the order"))?;
+            self.notifier = Some(channel.into());
+        }
+        Ok(())
+    }
+
     pub(crate) fn warn(&self) {
         warn_of_observing(&self.policy);
         self.claim.warn(&self.state_path, self.workspace.root());

@@ -33,7 +33,7 @@ use std::{ffi::OsStr, process::ExitCode};
 use rustix::fs::Mode;
 
 use crate::{
-    app::{failure::Failure, output},
+    app::{failure::Failure, notifier, output},
     sandbox::outlive_size_limit,
 };
 
@@ -107,7 +107,8 @@ pub fn main() -> ExitCode {
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)
-        .or_else(doctor::run_if_probe);
+        .or_else(doctor::run_if_probe)
+        .or_else(notifier::run_if_notifier);
     if let Some(code) = hidden {
         return code;
     }

@@ -15,6 +15,7 @@ use std::{
 use portcullis_audit::Hash;
 use serde_json::Value;
 
+use super::waiting_observer::Observer;
 use crate::{
     model::{OperationKind, Session},
     policy::Decision,
@@ -291,6 +292,7 @@ struct SessionApproval {
 }
 
 impl Approvals {
+    pub(super) observer: Observer,
     /// Returns the requests that wait, the oldest first.
     pub fn waiting(&self) -> Vec<Arc<Ticket>> {
         let mut all: Vec<_> = lock(&self.waiting).values().cloned().collect();
@@ -356,6 +358,7 @@ impl Approvals {
                 to: binding.to.clone(),
                 policy_sha256: binding.policy_sha256.clone(),
                 rules: binding.rules.clone(),
+        self.report();
                 seq,
             });
         }

@@ -126,6 +126,7 @@ impl Gateway {
             return Err(Stopped::because(draft, error.into()));
         }
         approver.ask(&ticket);
+        self.approvals.report();
         Ok((ticket, draft))
     }
 
