@@ -127,6 +127,7 @@ impl Opened {
             .map_err(Failure::new)?;
         let (state_path, state) = state_directory::open(&state_path)?;
         let claim = state_owner::check(&state, &state_path, workspace.root(), locations.adopt)?;
+        state_directory::mark(&state).or_fail("cannot write the state directory's format")?;
         if operator.require_signature {
             policy_rollback::check(&state, &policy)?;
         }
@@ -144,8 +145,8 @@ impl Opened {
             state,
             claim,
             signer: None,
-        })
             notifier: None,
+        })
     }
 
     /// Takes the channel to the broker from `files`, if the configuration has a command that signs
@@ -162,7 +163,6 @@ impl Opened {
         Ok(())
     }
 
-    /// Warns of observe mode, and of an adopted state directory.
     /// Takes the channel to the notifier from `files`, if one is started.
     pub(crate) fn notify_through(
         &mut self,
@@ -177,6 +177,7 @@ impl Opened {
         Ok(())
     }
 
+    /// Warns of observe mode, and of an adopted state directory.
     pub(crate) fn warn(&self) {
         warn_of_observing(&self.policy);
         self.claim.warn(&self.state_path, self.workspace.root());

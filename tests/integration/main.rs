@@ -91,3 +91,4 @@ mod undo;
 mod usage;
 mod vault;
 mod watch;
+mod versions;

@@ -5,10 +5,15 @@ use serde_json::Value;
 
 use crate::gateway::{Answer, AnswerError, Question};
 
+/// The version of the messages. The reply [`Reply::Refused`] stays the same in all versions.
+pub(super) const VERSION: u64 = 1;
+
 /// A line to the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Message {
+    /// [`VERSION`].
+    pub(super) version: u64,
     /// The secret of the nonce file, which proves that the sender can read the state
     /// directory.
     pub(super) nonce: String,
@@ -124,11 +129,6 @@ pub(crate) struct ItemRule {
     pub reason: Option<String>,
 }
 
-impl From<&Question> for Item {
-    fn from(question: &Question) -> Self {
-        let binding = &question.binding;
-        let rules = question.rules.iter().map(|rule| ItemRule {
-            id: rule.rule().to_owned(),
 impl Item {
     /// Returns true for the same request of the same session, asked about once more.
     pub(crate) fn is_equal_request(&self, other: &Self) -> bool {
@@ -137,6 +137,11 @@ impl Item {
     }
 }
 
+impl From<&Question> for Item {
+    fn from(question: &Question) -> Self {
+        let binding = &question.binding;
+        let rules = question.rules.iter().map(|rule| ItemRule {
+            id: rule.rule().to_owned(),
             place: rule.place().map(ToString::to_string),
             reason: rule.reason().map(str::to_owned),
         });
