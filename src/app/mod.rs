@@ -29,6 +29,7 @@ pub(crate) mod policy_transfer;
 pub(crate) mod preset_hosts;
 pub(crate) mod presets;
 pub(crate) mod process;
+pub(crate) mod running_gateways;
 pub(crate) mod scratch;
 pub(crate) mod secret_key;
 pub(crate) mod session;

@@ -79,6 +79,7 @@ mod search;
 mod secrets;
 mod serve;
 mod shipping;
+mod setup;
 mod signed;
 mod signer;
 mod start_order;
