@@ -5,10 +5,12 @@
 //! no regular files, without blocking on them, and files that are larger than a
 //! policy may be.
 
+pub mod approvals;
 pub mod audit;
 mod beside;
 pub mod credentials;
 mod file;
+mod keys;
 pub mod operator;
 mod piped;
 mod policy_texts;

@@ -61,3 +61,16 @@ fn a_build_that_copies_to_directories_only_says_so() {
         assert!(stderr.contains("--features") && stderr.contains("full"), "{stderr}");
     }
 }
+
+#[test]
+fn a_build_without_webhooks_says_so() {
+    let place = place();
+    let config = place.path().join("config/portcullis");
+    fs::create_dir_all(&config).unwrap();
+    let text = "[approvals.notify]\nwebhook = \"https://ntfy.example/topic\"\n";
+    fs::write(config.join("portcullis.toml"), text).unwrap();
+    let (code, stderr) = run(place.path(), &["fs", "read", "a"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("sends no webhooks"), "{stderr}");
+    assert!(stderr.contains("--features webhooks"), "{stderr}");
+}

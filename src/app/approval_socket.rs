@@ -24,11 +24,12 @@ use rustix::{
     net::{SocketFlags, accept_with, sockopt},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::gateway::{Approvals, random_hex};
 use directory::Directory;
-use messages::Message;
 pub(crate) use messages::{Choice, Item, Reply, Request};
+use messages::{Message, VERSION};
 
 /// Timeout of either side for its line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,12 +110,21 @@ fn serve(client: OwnedFd, nonce: &str, approvals: &Approvals) -> io::Result<()> 
     let who = sockopt::socket_peercred(&client)?;
     let mut client = File::from(client);
     // Read in any case, or the client would not get the reply.
-    let message = read_line::<Message>(&client, MAX_REQUEST);
+    let message = read_line::<Value>(&client, MAX_REQUEST);
     if who.uid != rustix::process::geteuid() {
         tracing::warn!(uid = who.uid.as_raw(), "another user connected to the approval socket");
         let why = "only the user for whom the gate runs may answer".to_owned();
         return write_line(&mut client, &Reply::Refused(why));
     }
+    let version = message.as_ref().ok().and_then(|message| message.get("version")?.as_u64());
+    if let Some(other) = version.filter(|version| *version != VERSION) {
+        let why = format!(
+            "its messages have version {VERSION}, those of this `portcullis approve` version {other}; \
+             use the portcullis that started it"
+        );
+        return write_line(&mut client, &Reply::Refused(why));
+    }
+    let message = message.and_then(|message| Ok(serde_json::from_value::<Message>(message)?));
     let reply = match message {
         Err(_) => Reply::Refused("the request cannot be understood".to_owned()),
         // Hashes are compared, so that the duration discloses nothing.
@@ -163,8 +173,9 @@ pub(crate) fn send(
         let Some((socket, nonce)) = directory.connect(&name)? else { continue };
         limit_time(&socket)?;
         let mut socket = File::from(socket);
-        let reply = write_line(&mut socket, &Message { nonce, request: request.clone() })
-            .and_then(|()| read_line(&socket, MAX_REPLY));
+        let reply =
+            write_line(&mut socket, &Message { version: VERSION, nonce, request: request.clone() })
+                .and_then(|()| read_line(&socket, MAX_REPLY));
         match reply {
             Ok(reply) => {
                 if !go_on(reply) {

@@ -23,6 +23,7 @@ use super::{
     audit_log::{AUDIT_LOG, open_ledger, own_key},
     failure::{Context as _, Failure},
     housekeeping,
+    notifier::{self, Notifier},
     opened::Opened,
     policy_reload::Reloading,
     policy_rollback,
@@ -58,8 +59,15 @@ pub(crate) struct Profile {
 
 impl Opened {
     /// Confines this process to its workspace and its state directory, permanently.
-    pub(crate) fn confine(self, profile: Profile) -> Result<Confined, Failure> {
+    pub(crate) fn confine(mut self, profile: Profile) -> Result<Confined, Failure> {
         let approvals = self.open_approval_socket(&profile)?;
+        if approvals.is_some()
+            && let Some((child, channel)) = notifier::start(&self.operator)?
+        {
+            // It ends with this process.
+            child.leave();
+            self.notifier = Some(channel.into());
+        }
         let report = restrict(&[(&self, &profile)])?;
         Ok(Confined { opened: self, profile, approvals, report })
     }
@@ -153,8 +161,9 @@ impl Confined {
     pub(crate) fn recover(self) -> Result<Recovered, Failure> {
         let mut facts = self.opened.facts();
         facts.insert("gateLandlockAbi".to_owned(), json!(self.report.landlock_abi));
-        let Opened { workspace, policy, operator, audit, state_path, state, claim, signer, .. } =
+        let Opened { workspace, policy, operator, audit, state_path, state, claim, .. } =
             self.opened;
+        let (signer, notifier) = (self.opened.signer, self.opened.notifier);
         if operator.require_signature {
             policy_rollback::note(&state, &policy).or_fail("cannot note the policy's version")?;
         }
@@ -192,6 +201,7 @@ impl Confined {
         Ok(Recovered {
             gateway,
             approvals: self.approvals,
+            notifier,
             state,
             state_path,
             claim,
@@ -208,6 +218,7 @@ impl Confined {
 pub(crate) struct Recovered {
     gateway: Gateway,
     approvals: Option<ApprovalSocket>,
+    notifier: Option<Notifier>,
     state: Dir,
     state_path: PathBuf,
     claim: Claim,
@@ -241,6 +252,9 @@ impl Recovered {
             .or_fail("cannot note whose the state directory is")?;
         if let Some(approvals) = &approvals {
             approvals.listen(gateway.approvals()).or_fail("cannot listen for approvals")?;
+        }
+        if let Some(notifier) = self.notifier {
+            gateway.approvals().observe(Box::new(move |ids| notifier.report(ids)));
         }
         if self.long_lived {
             housekeeping::start(&gateway, &state, self.segment_age)?;

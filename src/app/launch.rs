@@ -14,8 +14,8 @@ use super::{
 };
 use crate::config::{LoadedPolicy, Operator, audit::Audit};
 
-/// The order. The policy's texts are attached first, then the channel to the signer, if there is
-/// one.
+/// The order. The policy's texts are attached first, then the channels to the signer and to the
+/// notifier, if there are any.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Launch {
     pub(crate) workspace: PathBuf,
@@ -29,6 +29,8 @@ pub(crate) struct Launch {
     /// The signer of the policy.
     pub(crate) signed_by: Option<String>,
     pub(crate) audit: Audit,
+    /// True if a notifier is started.
+    pub(crate) notifies: bool,
     /// The hosts of the session besides the policy's.
     pub(crate) hosts: PresetHosts,
     /// The log level.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
+    notifier::Notifier,
     options::Common,
     policy_loading::{load_trusted, warn_of_observing},
     policy_rollback,
@@ -47,6 +48,8 @@ pub(crate) struct Opened {
     pub(crate) claim: Claim,
     /// The broker, which signs checkpoints.
     pub(super) signer: Option<RemoteSigner>,
+    /// The notifier of waiting approvals.
+    pub(super) notifier: Option<Notifier>,
 }
 
 /// The locations of workspace and state directory.
@@ -124,6 +127,7 @@ impl Opened {
             .map_err(Failure::new)?;
         let (state_path, state) = state_directory::open(&state_path)?;
         let claim = state_owner::check(&state, &state_path, workspace.root(), locations.adopt)?;
+        state_directory::mark(&state).or_fail("cannot write the state directory's format")?;
         if operator.require_signature {
             policy_rollback::check(&state, &policy)?;
         }
@@ -141,6 +145,7 @@ impl Opened {
             state,
             claim,
             signer: None,
+            notifier: None,
         })
     }
 
@@ -154,6 +159,20 @@ impl Opened {
             let channel = files.next();
             let channel = channel.ok_or_else(|| Failure::new("no signer came with the order"))?;
             self.signer = Some(RemoteSigner::new(channel, public));
+        }
+        Ok(())
+    }
+
+    /// Takes the channel to the notifier from `files`, if one is started.
+    pub(crate) fn notify_through(
+        &mut self,
+        is_started: bool,
+        files: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<(), Failure> {
+        if is_started {
+            let channel = files.next();
+            let channel = channel.ok_or_else(|| Failure::new("no notifier came with the order"))?;
+            self.notifier = Some(channel.into());
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    mem,
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     process::{Command, ExitCode, Stdio},
 };
@@ -27,6 +28,11 @@ impl Child {
     /// Returns the status if it has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.0.try_wait().ok().flatten()
+    }
+
+    /// Leaves it running.
+    pub(crate) fn leave(self) {
+        mem::forget(self);
     }
 
     /// Kills it and waits for its end.
@@ -71,6 +77,19 @@ pub(crate) fn note_terminal(command: &str, partner: &str) {
 /// Starts this binary again as `command`.
 pub(crate) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
     start(&mut again(command))
+}
+
+/// Starts it in a process group of its own, which gets no signals of a terminal, with the operator's
+/// environment except the variables `without`.
+pub(crate) fn spawn_beside<'a>(
+    command: &str,
+    without: impl Iterator<Item = &'a str>,
+) -> Result<(Child, Channel), Failure> {
+    let mut command = again(command);
+    for name in without {
+        command.env_remove(name);
+    }
+    start(command.current_dir("/").process_group(0))
 }
 
 /// Starts it in a process group of its own, which gets no signals of a terminal, and without

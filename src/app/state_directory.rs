@@ -1,5 +1,7 @@
 //! The state directory: log, backups, and former policies.
 
+mod format;
+
 use std::{
     fs::{File, OpenOptions},
     io,
@@ -23,6 +25,8 @@ use crate::{
     gateway::{BackupStore, Workspace},
     operator_files,
 };
+
+pub(crate) use format::mark;
 
 /// Returns the default state directory of the workspace at `root`:
 /// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's canonical
@@ -89,7 +93,7 @@ pub(crate) fn place(path: &Path) -> Result<PathBuf, Failure> {
 /// Opens the directory; creates it with mode 0700 if it is missing.
 ///
 /// # Errors
-/// When it is a link, belongs to another user or is accessible to others.
+/// When it is a link, belongs to another user, is accessible to others, or has another format.
 pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
     let shown = path.display();
     std::fs::DirBuilder::new()
@@ -110,8 +114,11 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
         return Err(Failure::new(format_args!("the state directory `{shown}` lets others in"))
             .help(format_args!("chmod 700 {shown}")));
     }
-    let path = operator_files::canonicalize(path).or_fail("cannot resolve the state directory")?;
-    Ok((path, Dir::from_std_file(opened)))
+    let canonical =
+        operator_files::canonicalize(path).or_fail("cannot resolve the state directory")?;
+    let state = Dir::from_std_file(opened);
+    format::check(&state, path)?;
+    Ok((canonical, state))
 }
 
 // Not `O_PATH`, as a `Dir` opens it: its entries must be synced.
@@ -137,10 +144,14 @@ fn refusal(path: &Path, error: &io::Error) -> Failure {
 /// another user. `None` if it is missing.
 ///
 /// # Errors
-/// When it is a link or a file; the error of the system.
+/// When it is a link or a file, or has another format; the error of the system.
 pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
     match opened(path) {
-        Ok(opened) => Ok(Some(Dir::from_std_file(opened))),
+        Ok(opened) => {
+            let state = Dir::from_std_file(opened);
+            format::check(&state, path)?;
+            Ok(Some(state))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(refusal(path, &error)),
     }

@@ -11,7 +11,7 @@ use rustix::fs::{FileType, access, stat};
 
 use super::{
     failure::{Context as _, Failure},
-    state_directory, state_owner,
+    notifier, state_directory, state_owner,
 };
 use crate::{
     config::{
@@ -125,6 +125,8 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     let mut signer = audit.signer.iter();
     let program = signer.next().filter(|program| program.starts_with('/'));
     found.extend(program.map(|program| (Trusted::Signer, program.into())));
+    let notifier = notifier::program(&operator.notifications);
+    found.extend(notifier.map(|program| (Trusted::Notifier, program)));
     let keys = signer.flat_map(|argument| named_in(argument));
     found.extend(keys.map(|key| (Trusted::SignerKey, key)));
     listed(found)
@@ -187,12 +189,12 @@ fn places() -> Vec<(Trusted, PathBuf)> {
 /// Returns this program, and the path by which it was started.
 fn program() -> Result<Vec<(Trusted, PathBuf)>, Failure> {
     let own = own_program().or_fail("cannot find this program's own file")?;
-    let named = std::env::args_os().next().and_then(|name| started_as(&name));
+    let named = std::env::args_os().next().and_then(|name| found_on_path(&name));
     Ok([Some(own), named].into_iter().flatten().map(|path| (Trusted::Program, path)).collect())
 }
 
 /// Returns the path that a shell finds by this name.
-fn started_as(name: &OsStr) -> Option<PathBuf> {
+pub(super) fn found_on_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if name.as_encoded_bytes().contains(&b'/') {
         return Some(path.to_owned());

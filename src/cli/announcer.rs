@@ -58,8 +58,9 @@ pub(crate) fn announce(question: &Question, state: &Path) {
     let item = Item::from(question);
     let state = for_shell(state);
     let width = stderr_width();
-    let seconds = item.seconds_left;
-    let line = format!("portcullis: waiting up to {seconds} s for approval of {}", headline(&item));
+    let limit = item.seconds_left.map(|seconds| format!("up to {seconds} s "));
+    let limit = limit.unwrap_or_default();
+    let line = format!("portcullis: waiting {limit}for approval of {}", headline(&item));
     errln!("{}", wrapped(&line, 0, CONTINUED, width));
     for rule in &item.rules {
         let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

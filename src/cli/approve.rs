@@ -12,10 +12,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    fs::{Mode, OFlags, open},
-    io::Errno,
-};
 use serde_json::json;
 
 use super::{
@@ -28,6 +24,7 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
+        state_directory,
     },
     model::Escaped,
 };
@@ -46,7 +43,8 @@ const LEAST_PATH: usize = 10;
 /// A rule with `effect = "ask"` lets a request wait. Without an ID this shows
 /// what waits in the workspace, with what would change. With one it shows that
 /// request as the gate has it, and asks before it approves exactly that: what is
-/// printed beside a running command may come from the command.
+/// printed beside a running command may come from the command. Equal requests of one
+/// session are shown and answered as one, except with --yes or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis approve --list\n  \
@@ -93,33 +91,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match (&args.id, &args.reject) {
         (Some(id), _) if args.session => approve(args, &state, id, Choice::Session),
         (Some(id), _) => approve(args, &state, id, Choice::Once),
-        (None, Some(id)) => answer(args, &state, &full(&state, id)?, Choice::Reject),
+        (None, Some(id)) => reject(args, &state, id),
         (None, None) if args.watch => watch(args, &state),
         (None, None) => list(args, &state),
     }
 }
 
 fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Result<(), Failure> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match open(state, flags, Mode::empty()) {
-        Ok(state) => {
-            approval_socket::send(state.as_fd(), request, go_on).or_fail("cannot ask the gate")
-        }
-        Err(Errno::NOENT) => {
-            static NOTED: Once = Once::new();
-            // `--watch` looks again and again.
-            NOTED.call_once(|| {
-                errln!(
-                    "portcullis: note: no gate has ever run with the state directory `{}`; \
-                     --workspace or --state names another",
-                    state.display()
-                );
-            });
-            Ok(())
-        }
-        Err(error) => Err(error)
-            .or_fail(format_args!("cannot open the state directory `{}`", state.display())),
+    if let Some(directory) = state_directory::look(state)? {
+        let sent = approval_socket::send(directory.as_fd(), request, go_on);
+        return sent.or_fail("cannot ask the gate");
     }
+    static NOTED: Once = Once::new();
+    // `--watch` looks again and again.
+    NOTED.call_once(|| {
+        errln!(
+            "portcullis: note: no gate has ever run with the state directory `{}`; --workspace or \
+             --state names another",
+            state.display()
+        );
+    });
+    Ok(())
 }
 
 /// Approves a request, once the person at the terminal has seen it and agreed.
@@ -134,9 +126,40 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
         return Err(Failure::new("nothing was approved: with --json nobody is asked")
             .help("give --yes to approve the request without being shown it"));
     }
-    print(item);
+    let equal = equal(&waiting, item);
+    print(item, equal.len());
     consent::require(false, &question(item, choice))?;
-    answer(args, state, &item.id, choice)
+    answer_all(args, state, &equal, choice)
+}
+
+/// Rejects a request and, for a person, those equal to it.
+fn reject(args: &Args, state: &Path, id: &str) -> Result<ExitCode, Failure> {
+    let waiting = waiting(state)?;
+    if args.json || !waiting.iter().any(|item| item.id.starts_with(id)) {
+        return answer(args, state, &full(state, id)?, Choice::Reject);
+    }
+    answer_all(args, state, &equal(&waiting, one(&waiting, id)?), Choice::Reject)
+}
+
+/// Returns the requests that are equal to `item`, which is one of them.
+fn equal<'i>(waiting: &'i [Item], item: &Item) -> Vec<&'i Item> {
+    waiting.iter().filter(|other| other.is_equal_request(item)).collect()
+}
+
+/// Answers equal requests, and reports the first one.
+fn answer_all(
+    args: &Args,
+    state: &Path,
+    equal: &[&Item],
+    choice: Choice,
+) -> Result<ExitCode, Failure> {
+    let Some((first, others)) = equal.split_first() else { return Ok(ExitCode::SUCCESS) };
+    let answered = answer(args, state, &first.id, choice)?;
+    for other in others {
+        // One that its sender has withdrawn meanwhile needs no answer.
+        let _ = respond(state, &other.id, choice)?;
+    }
+    Ok(answered)
 }
 
 /// Finds the one request whose identifier begins with `id`.
@@ -172,12 +195,16 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
     errln!("portcullis: waiting for requests; Ctrl-C ends");
     let mut shown = HashSet::new();
     loop {
-        for item in waiting(state)? {
-            if !shown.insert(item.id.clone()) {
+        let mut fresh = waiting(state)?;
+        fresh.retain(|item| !shown.contains(&item.id));
+        for item in &fresh {
+            let equal = equal(&fresh, item);
+            let count = equal.iter().filter(|item| shown.insert(item.id.clone())).count();
+            if count == 0 {
                 continue;
             }
-            print(&item);
-            let Some(choice) = consent::choose(&question(&item, Choice::Once))? else {
+            print(item, count);
+            let Some(choice) = consent::choose(&question(item, Choice::Once))? else {
                 return Ok(ExitCode::SUCCESS);
             };
             let choice = match choice {
@@ -187,7 +214,7 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 Answer::Later => continue,
             };
             // Another person may have answered meanwhile, or time is over.
-            if let Err(failure) = answer(args, state, &item.id, choice) {
+            if let Err(failure) = answer_all(args, state, &equal, choice) {
                 failure.report(false);
             }
         }
@@ -219,13 +246,21 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
     } else if waiting.is_empty() {
         outln!("nothing waits for approval");
     } else {
-        waiting.iter().for_each(print);
+        for (number, item) in waiting.iter().enumerate() {
+            let equal = equal(&waiting, item);
+            // The first of equal requests stands for all.
+            let earlier = waiting.get(..number).unwrap_or_default();
+            if !earlier.iter().any(|other| other.is_equal_request(item)) {
+                print(item, equal.len());
+            }
+        }
         outln!("\n`portcullis approve ID` asks whether to approve one, `--reject ID` rejects it");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
+/// Sends an answer; returns the reply of the gateway that knows the request.
+fn respond(state: &Path, id: &str, choice: Choice) -> Result<Option<Reply>, Failure> {
     let mut answered = None;
     let request = Request::Answer { id: id.to_owned(), answer: choice };
     send(state, &request, |reply| {
@@ -235,7 +270,11 @@ fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCod
         }
         !known
     })?;
-    match answered {
+    Ok(answered)
+}
+
+fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
+    match respond(state, id, choice)? {
         Some(Reply::Taken(item)) => {
             let verb = if choice == Choice::Reject { "rejected" } else { "approved" };
             if args.json {
@@ -282,12 +321,14 @@ fn question(item: &Item, choice: Choice) -> String {
     wrapped(&asks(&shown), 0, 4, Some(width))
 }
 
-/// Prints a pending approval. Only its first line begins at the left edge, so that no text of
+/// Prints a pending approval, of which `count` are equal. Only its first line begins at the left edge, so that no text of
 /// the agent's looks like another one.
-fn print(item: &Item) {
+fn print(item: &Item, count: usize) {
     let width = stdout_width();
     let show = |text: &str| outln!("{}", wrapped(text, 2, 6, width));
-    outln!("{}  {} s left", Escaped(&item.id), item.seconds_left);
+    let left = item.seconds_left.map(|seconds| format!("  {seconds} s left")).unwrap_or_default();
+    let equal = if count > 1 { format!("  {count} equal requests") } else { String::new() };
+    outln!("{}{left}{equal}", Escaped(&item.id));
     show(&headline(item));
     for rule in &item.rules {
         let place = rule.place.as_ref().map(|at| format!(" ({at})")).unwrap_or_default();

@@ -6,13 +6,17 @@ use serde_json::json;
 
 use super::agent::credentials::read_key;
 use crate::{
-    app::failure::Failure,
+    app::{
+        failure::{Context as _, Failure},
+        notifier,
+    },
     config::{
         Operator,
         audit::Audit,
         credentials::{Credential, KeySource},
         serve::Service,
     },
+    gateway::random_hex,
     model::Escaped,
 };
 
@@ -39,11 +43,15 @@ enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis config check\n  \
-    portcullis config check /etc/portcullis/portcullis.toml --json")]
+    portcullis config check /etc/portcullis/portcullis.toml --json\n  \
+    portcullis config check --notify")]
 struct CheckArgs {
     /// The file [default: $XDG_CONFIG_HOME/portcullis/portcullis.toml]
     #[arg(value_name = "FILE", env = "PORTCULLIS_CONFIG")]
     file: Option<PathBuf>,
+    /// Send a notification as `[approvals.notify]` says, to try it
+    #[arg(long)]
+    notify: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,11 +78,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         _ => false,
     };
+    if args.notify {
+        let reference = random_hex::<4>().or_fail("cannot send a notification")?;
+        let sent = notifier::send_test(&operator.notifications, &reference);
+        if !sent.map_err(|why| Failure::new(format_args!("a notification was not sent: {why}")))? {
+            return Err(Failure::new("`[approvals.notify]` names nothing to notify"));
+        }
+        errln!("portcullis: sent a notification with the reference {reference}");
+    }
     let shown = operator.path.map(|path| path.display().to_string());
     if args.json {
         outjson!(json!({
             "ok": true, "file": shown, "requireSignature": operator.require_signature,
             "policyKeys": operator.policy_keys.len(), "serve": serves,
+            "notifications": !operator.notifications.is_empty(),
         }));
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,26 +1,17 @@
-//! `portcullis completions` and `portcullis man`: texts generated from the
-//! definition of the command line, so that they cannot differ from it.
-//!
-//! The stages of a sandbox, the gateway process and other internal processes are
-//! started with words that are not in the definition; they do not appear here.
+//! `portcullis completions` and `portcullis man`.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
 };
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
-use clap_mangen::{
-    Man,
-    roff::{Roff, roman},
-};
 
-use super::Cli;
+use super::generated;
 use crate::app::{
     failure::{Context as _, Failure},
-    fresh::{Destination, Fresh},
+    fresh::Destination,
     output,
 };
 
@@ -47,18 +38,17 @@ pub(crate) struct ManArgs {
 }
 
 /// Runs `completions`.
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "portcullis", &mut script);
-    Ok(print(&script))
+pub(crate) fn completions(
+    args: &CompletionsArgs,
+    command: clap::Command,
+) -> Result<ExitCode, Failure> {
+    Ok(print(&generated::script(args.shell, command)))
 }
 
 /// Runs `man`.
-pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
-    let mut root = Cli::command().disable_help_subcommand(true);
-    root.build();
+pub(crate) fn man(args: &ManArgs, command: clap::Command) -> Result<ExitCode, Failure> {
     let Some(directory) = &args.output else {
-        let page = page(&root).or_fail("cannot make the manual page")?;
+        let page = generated::root_page(command).or_fail("cannot make the manual page")?;
         // A terminal shows the page's markup; `man` shows the page.
         if io::stdout().is_terminal()
             && let Ok(code) = show(&page)
@@ -68,7 +58,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
         return Ok(print(&page));
     };
     Destination::open(directory)?.make_directory()?;
-    write_pages(&root, directory)?;
+    generated::write_pages(command, directory)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,50 +72,6 @@ fn show(page: &[u8]) -> io::Result<ExitCode> {
     Ok(if man.wait()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Writes the page of `command` and those of its subcommands.
-fn write_pages(command: &clap::Command, directory: &Path) -> Result<(), Failure> {
-    let path = directory.join(format!("{}.1", name(command)));
-    let page = page(command).or_fail("cannot make a manual page")?;
-    let fresh = Fresh::create(&path)?;
-    let written = fresh.file().write_all(&page).and_then(|()| fresh.keep());
-    written.or_fail(format_args!("cannot write `{}`", path.display()))?;
-    command
-        .get_subcommands()
-        .filter(|subcommand| !subcommand.is_hide_set())
-        .try_for_each(|subcommand| write_pages(subcommand, directory))
-}
-
-/// Returns a name that is unique among all commands: `portcullis-fs-read`.
-fn name(command: &clap::Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
-}
-
-/// Renders a page. The library's own rendering would join the examples into one
-/// paragraph.
-fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone()).source(format!("portcullis {}", env!("CARGO_PKG_VERSION")));
-    let mut page = Vec::new();
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
-    man.render_description_section(&mut page)?;
-    man.render_options_section(&mut page)?;
-    if command.get_subcommands().any(|subcommand| !subcommand.is_hide_set()) {
-        man.render_subcommands_section(&mut page)?;
-    }
-    if let Some(text) = command.get_after_help() {
-        let mut roff = Roff::default();
-        roff.control("SH", ["NOTES AND EXAMPLES"]);
-        roff.control("nf", []);
-        for line in text.to_string().lines() {
-            roff.text([roman(line)]);
-        }
-        roff.control("fi", []);
-        roff.to_writer(&mut page)?;
-    }
-    Ok(page)
-}
-
 fn print(bytes: &[u8]) -> ExitCode {
     output::raw(bytes);
     ExitCode::SUCCESS
@@ -133,7 +79,9 @@ fn print(bytes: &[u8]) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::CommandFactory as _;
+
+    use crate::cli::Cli;
 
     /// Collects the visible commands, each with the words that call it.
     fn commands(command: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {

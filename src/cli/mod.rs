@@ -15,6 +15,7 @@ mod doctor;
 mod exec;
 mod fs;
 mod generate;
+mod generated;
 mod git;
 mod local;
 mod login;
@@ -24,16 +25,18 @@ mod render;
 mod rows;
 mod run;
 mod serve;
+mod setup;
 mod shell;
 mod status;
 mod token;
+mod uninstall;
 
-use std::{ffi::OsStr, process::ExitCode};
+use std::{ffi::OsStr, process::ExitCode, sync::LazyLock};
 
 use rustix::fs::Mode;
 
 use crate::{
-    app::{failure::Failure, output, pager},
+    app::{failure::Failure, notifier, output, pager},
     sandbox::outlive_size_limit,
 };
 
@@ -47,7 +50,7 @@ use clap::{
 /// A filesystem gateway for untrusted AI agents: every operation is decided,
 /// backed up and audited
 #[derive(Debug, clap::Parser)]
-#[command(name = "portcullis", version, max_term_width = 100, propagate_version = true)]
+#[command(name = "portcullis", version = version(), max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Examples:\n  \
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
@@ -89,10 +92,24 @@ enum Command {
     Policy(policy::Args),
     Run(run::Args),
     Serve(serve::Args),
+    Setup(setup::Args),
     Shell(shell::Args),
     Status(status::Args),
     Token(token::Args),
     Undo(backup::undo::Args),
+    Uninstall(uninstall::Args),
+}
+
+/// Returns the version, with the commit that the build named.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        match option_env!("PORTCULLIS_COMMIT").filter(|commit| !commit.is_empty()) {
+            Some(commit) => format!("{version} ({commit})"),
+            None => version.to_owned(),
+        }
+    });
+    &VERSION
 }
 
 /// Returns the command line's definition.
@@ -115,7 +132,8 @@ pub fn main() -> ExitCode {
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)
         .or_else(demo::run_if_agent)
-        .or_else(doctor::run_if_probe);
+        .or_else(doctor::run_if_probe)
+        .or_else(notifier::run_if_notifier);
     if let Some(code) = hidden {
         return code;
     }
@@ -135,7 +153,7 @@ pub fn main() -> ExitCode {
         Command::Approve(args) => approve::run(&args),
         Command::Audit(args) => audit::run(args),
         Command::Backup(args) => backup::run(args),
-        Command::Completions(args) => generate::completions(&args),
+        Command::Completions(args) => generate::completions(&args, Cli::command()),
         Command::Config(args) => config::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -144,15 +162,17 @@ pub fn main() -> ExitCode {
         Command::Git(args) => git::run(args),
         Command::Log(args) => audit::show::run(&args),
         Command::Login(args) => login::run(args),
-        Command::Man(args) => generate::man(&args),
+        Command::Man(args) => generate::man(&args, Cli::command()),
         Command::Mcp(args) => mcp::run(&args),
         Command::Policy(args) => policy::run(args),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(&args, &matches),
+        Command::Setup(args) => setup::run(&args, Cli::command()),
         Command::Shell(args) => shell::run(args),
         Command::Status(args) => status::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Undo(args) => backup::undo::run(&args),
+        Command::Uninstall(args) => uninstall::run(&args),
     };
     // A failure stands below the output.
     pager::finish();

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     file::{NO_FORM, read, why},
+    keys::keys_except,
     operator::configuration,
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
 
 mod fields;
 
-use fields::{ELSEWHERE, FIELDS};
+use fields::FIELDS;
 
 /// The section.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -245,7 +246,7 @@ impl Audit {
             #[serde(default)]
             audit: Audit,
         }
-        let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
+        let mut document = Document::check(file, text, FIELDS, &keys_except(&["audit"]));
         if !document.is_good() {
             return Err(document.finish().err().unwrap_or_default());
         }

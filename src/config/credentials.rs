@@ -14,6 +14,7 @@ use toml::Spanned;
 
 use super::{
     file::NO_FORM,
+    keys::keys_except,
     preset_credentials::{self, PresetCredential},
 };
 use crate::{
@@ -47,10 +48,6 @@ const FIELDS: &[Field] = &[optional(
         optional("ca", Shape::Text),
     ]),
 )];
-
-/// Keys of the file that others read.
-const ELSEWHERE: &[&str] =
-    &["audit", "requireSignature", "policyKeys", "serve", "telemetry", "workspaces", "agents"];
 
 /// Headers that are not for a key.
 const OTHER_HEADERS: [&str; 14] = [
@@ -150,7 +147,7 @@ struct RawCredential {
 
 /// Reads `text`, which `file` names; relative paths begin at `base`.
 pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Vec<Credential>, Diagnostics> {
-    let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
+    let mut document = Document::check(file, text, FIELDS, &keys_except(&["credentials"]));
     let mut credentials: Vec<Credential> = Vec::new();
     if document.is_good() {
         match toml::from_str::<CredentialsFile>(text) {
@@ -333,7 +330,7 @@ fn is_variable(text: &str) -> bool {
         && !upper.ends_with("_PROXY")
 }
 
-fn is_token(text: &str) -> bool {
+pub(super) fn is_token(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.len() <= 100 && text.bytes().all(is_good)
 }

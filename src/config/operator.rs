@@ -13,18 +13,15 @@ use toml::{
 };
 
 use super::{
+    approvals::{self, Notifications},
     credentials::{self, Credential},
     file::{read, why},
+    keys::{KEYS, SECTIONS},
     policy_texts::PolicyTexts,
     signature::{self, PolicyKey, TrustError, signature_path},
 };
 
 use crate::{operator_files, policy::nearest};
-
-/// The keys that this module reads. Sections that other modules read are in [`SECTIONS`].
-const KEYS: [&str; 2] = ["requireSignature", "policyKeys"];
-/// Sections that other modules read.
-const SECTIONS: [&str; 6] = ["audit", "credentials", "serve", "telemetry", "workspaces", "agents"];
 
 /// Sections without which `portcullis serve` has nothing to do.
 const SERVICE: [&str; 3] = ["serve", "workspaces", "agents"];
@@ -42,6 +39,8 @@ pub struct Operator {
     pub policy_keys: Vec<PolicyKey>,
     /// Keys that programs in a sandbox use and never have.
     pub credentials: Vec<Credential>,
+    /// Notifications of requests that wait for an approval.
+    pub notifications: Notifications,
     /// True if the file has sections of `portcullis serve`.
     pub has_service: bool,
 }
@@ -111,7 +110,10 @@ impl Operator {
         let base = named.parent().unwrap_or(Path::new("/"));
         let credentials = credentials::parse(&text, &shown, base)
             .map_err(|wrong| Error::Wrong(vec![wrong.to_string()]))?;
-        Ok(Self { path: Some(canonical), named: Some(named), credentials, ..operator })
+        let notifications = approvals::parse(&text, &shown)
+            .map_err(|wrong| Error::Wrong(vec![wrong.to_string()]))?;
+        let (path, named) = (Some(canonical), Some(named));
+        Ok(Self { path, named, credentials, notifications, ..operator })
     }
 
     /// Checks the signature of a policy, if one is required; returns its key.
@@ -236,7 +238,7 @@ mod tests {
         for word in [
             "f:1: unknown key `requireSignatures`\n  help: did you mean `requireSignature`?",
             "f:2: a bad key in `policyKeys`: expected `ed25519:`",
-            "f:3: unknown key `gates`\n  help: known keys: requireSignature, policyKeys, audit, credentials, serve",
+            "f:3: unknown key `gates`\n  help: known keys: requireSignature, policyKeys, approvals, audit, credentials, serve",
         ] {
             assert!(wrong.contains(word), "{word}\n{wrong}");
         }

@@ -3,6 +3,7 @@
 mod binding;
 mod buffers;
 mod editor;
+mod notifications;
 mod secrets;
 mod shell;
 pub(crate) mod terminal;

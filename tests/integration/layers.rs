@@ -27,8 +27,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules of `cli` that are no commands.
-const HELPERS: [&str; 8] =
-    ["agent", "announcer", "cell", "connect", "consent", "local", "render", "rows"];
+const HELPERS: [&str; 9] =
+    ["agent", "announcer", "cell", "connect", "consent", "generated", "local", "render", "rows"];
 
 /// Crates whose modules a library re-exports; everything else names these.
 const OTHERS: [&str; 13] = [

@@ -52,7 +52,9 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
     };
     let asked = match shown.asks {
         true => {
-            let seconds = policy.approval_timeout().as_secs();
+            let limit = policy.approval_timeout();
+            let limit = limit.map(|limit| format!("up to {} s ", limit.as_secs()));
+            let limit = limit.unwrap_or_default();
             let who = match config {
                 Config { attached: Some(_), .. } => "the user of the editor",
                 Config { elicit: true, .. } => "your user, if your client can ask",
@@ -60,7 +62,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
             };
             format!(
                 "Some calls need a person's approval. There is no tool to ask for it: make the \
-                 call, and it waits up to {seconds} s until {who} answers, or somebody with \
+                 call, and it waits {limit}until {who} answers, or somebody with \
                  `portcullis approve`. A rejection is final; do not repeat the call.\n"
             )
         }

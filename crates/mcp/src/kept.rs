@@ -26,6 +26,8 @@ const MOST: usize = 64;
 const QUESTION: &str = "approval";
 /// Time for which a request is retained after its approval has timed out.
 const AFTER: Duration = Duration::from_secs(60);
+/// The same from the question on, for one that has no timeout.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Suspended requests of one kind, by the state in their replies.
 pub(super) struct Kept<R>(Mutex<HashMap<String, Open<R>>>);
@@ -57,10 +59,15 @@ impl<R> Kept<R> {
         let now = Instant::now();
         // Approvals of expired requests have timed out.
         all.retain(|_, open| open.until > now);
+        if all.len() >= MOST {
+            // The clients of these did not come back.
+            all.retain(|_, open| !open.ticket.has_ended());
+        }
         let Some(state) = random_hex::<16>().ok().filter(|_| all.len() < MOST) else {
             return Err(Box::new(request));
         };
-        let until = ticket.question().since + ticket.question().timeout + AFTER;
+        let question = ticket.question();
+        let until = question.since + question.timeout.map_or(LONGEST, |timeout| timeout + AFTER);
         all.insert(state.clone(), Open { request, ticket, until });
         let asked = InputRequest::Elicitation(ElicitRequest::new(form));
         let asked = BTreeMap::from([(QUESTION.to_owned(), asked)]);

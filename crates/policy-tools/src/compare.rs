@@ -60,7 +60,7 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         history,
         backups,
         agent,
-        approval_timeout,
+        approval_timeout: _,
     } = old.settings();
     let now = new.settings();
     let size = |bytes: u64| format!("{bytes} bytes");
@@ -88,11 +88,8 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
         if value == History::Deny { "deny" } else { "allow" }.to_owned()
     });
     // A longer timeout opens nothing: the operator still decides.
-    changes.beside(
-        "limits.approvalTimeout",
-        time(approval_timeout.value),
-        time(now.approval_timeout.value),
-    );
+    let timeout = |policy: &Policy| policy.approval_timeout().map_or("none".to_owned(), time);
+    changes.beside("limits.approvalTimeout", timeout(old), timeout(new));
     changes.backups(*backups, now.backups);
     changes.agent(agent, &now.agent);
     changes.limits(&SESSION, old.limits(Door::Cli), new.limits(Door::Cli));

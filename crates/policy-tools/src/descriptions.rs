@@ -95,7 +95,10 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("limits.bytesWritten", "Bytes stored, all writes together."),
     ("limits.filesRemoved", "Files and links removed, those in removed trees too."),
     ("limits.denials", "Denials after which the session is closed."),
-    ("limits.approvalTimeout", "How long a request waits for a person, then it is denied."),
+    (
+        "limits.approvalTimeout",
+        "How long a request waits for a person before it is denied. Without it, as long as its session lasts.",
+    ),
     ("mount", "What holds at the mount in an agent's sandbox in place of `files` and `limits`."),
     ("mount.maxReadSize", "Largest file that can be opened to be read. Default: \"256MiB\"."),
     ("mount.maxWriteSize", "Largest file that can be stored. Default: \"256MiB\"."),

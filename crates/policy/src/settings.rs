@@ -191,7 +191,7 @@ impl Stated {
             scratch: self.scratch.complete(repository.value, history.value),
             repository,
             history,
-            approval_timeout: or_default(self.approval_timeout, Duration::from_secs(120)),
+            approval_timeout: self.approval_timeout,
             backups: Retention {
                 versions: self.versions.unwrap_or(20),
                 days: self.days.unwrap_or(30),
@@ -233,8 +233,8 @@ pub struct Settings {
     pub repository: Said<Repository>,
     /// `git.history`.
     pub history: Said<History>,
-    /// `limits.approvalTimeout`.
-    pub approval_timeout: Said<Duration>,
+    /// `limits.approvalTimeout`; `None` if a request waits as long as its session lasts.
+    pub approval_timeout: Option<Said<Duration>>,
     /// `[backups]`.
     pub backups: Retention,
     /// `[agent]`.

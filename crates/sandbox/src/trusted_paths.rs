@@ -37,6 +37,8 @@ pub enum Trusted {
     PublicKey,
     /// The signer's program.
     Signer,
+    /// The program that shows notifications.
+    Notifier,
     /// A file among the signer's arguments, which may be the key.
     SignerKey,
     /// The certificate of a service.
@@ -62,8 +64,8 @@ pub enum Trusted {
 impl Trusted {
     /// True if an agent must not read it either.
     pub(super) fn is_private(self) -> bool {
-        use Trusted::{Certificate, Homes, Program, PublicKey, Signer, Summary};
-        !matches!(self, PublicKey | Signer | Certificate | Homes | Program | Summary)
+        use Trusted::{Certificate, Homes, Notifier, Program, PublicKey, Signer, Summary};
+        !matches!(self, PublicKey | Signer | Notifier | Certificate | Homes | Program | Summary)
     }
 
     /// True if it is a secret that this process uses, so that a test can try to open it.
@@ -102,6 +104,7 @@ impl fmt::Display for Trusted {
             Self::CopyToken => "token for copies of the log",
             Self::PublicKey => "signer's public key",
             Self::Signer => "signer's program",
+            Self::Notifier => "program that shows notifications",
             Self::SignerKey => "signer's file",
             Self::Certificate => "certificate",
             Self::CertificateKey => "key of the certificate",

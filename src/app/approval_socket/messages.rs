@@ -5,10 +5,15 @@ use serde_json::Value;
 
 use crate::gateway::{Answer, AnswerError, Question};
 
+/// The version of the messages. The reply [`Reply::Refused`] stays the same in all versions.
+pub(super) const VERSION: u64 = 1;
+
 /// A line to the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Message {
+    /// [`VERSION`].
+    pub(super) version: u64,
     /// The secret of the nonce file, which proves that the sender can read the state
     /// directory.
     pub(super) nonce: String,
@@ -69,7 +74,7 @@ pub(crate) enum Reply {
 }
 
 /// A pending approval. All texts are untrusted.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Item {
     /// The id to answer to.
@@ -106,12 +111,12 @@ pub(crate) struct Item {
     pub policy_sha256: String,
     /// The change, as a preview.
     pub change: String,
-    /// Seconds until the timeout.
-    pub seconds_left: u64,
+    /// Seconds until the timeout, if there is one.
+    pub seconds_left: Option<u64>,
 }
 
 /// A rule with the effect `ask`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ItemRule {
     /// Its id.
@@ -124,6 +129,14 @@ pub(crate) struct ItemRule {
     pub reason: Option<String>,
 }
 
+impl Item {
+    /// Returns true for the same request of the same session, asked about once more.
+    pub(crate) fn is_equal_request(&self, other: &Self) -> bool {
+        let (id, seconds_left) = (other.id.clone(), other.seconds_left);
+        Self { id, seconds_left, ..self.clone() } == *other
+    }
+}
+
 impl From<&Question> for Item {
     fn from(question: &Question) -> Self {
         let binding = &question.binding;
@@ -132,7 +145,8 @@ impl From<&Question> for Item {
             place: rule.place().map(ToString::to_string),
             reason: rule.reason().map(str::to_owned),
         });
-        let left = question.timeout.saturating_sub(question.since.elapsed());
+        let elapsed = question.since.elapsed();
+        let left = question.timeout.map(|timeout| timeout.saturating_sub(elapsed).as_secs());
         Self {
             id: question.id.clone(),
             agent: question.session.agent.to_string(),
@@ -148,7 +162,7 @@ impl From<&Question> for Item {
             attributes: binding.attributes.clone(),
             policy_sha256: binding.policy_sha256.clone(),
             change: question.change.clone(),
-            seconds_left: left.as_secs(),
+            seconds_left: left,
         }
     }
 }

@@ -57,6 +57,7 @@ impl Given {
     ) -> Result<Self, Failure> {
         let mut opened = workspace.launch.open(files)?;
         opened.sign_through(files)?;
+        opened.notify_through(workspace.launch.notifies, files)?;
         let shared = files.next().ok_or_else(|| Failure::new("no file came for later policies"))?;
         let scratch = match mount {
             true => ScratchPlace::open(&opened, agent)?,

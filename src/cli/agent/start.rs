@@ -23,6 +23,7 @@ use crate::{
         agent_sandbox::HOME_OUT_OF_REACH,
         failure::{Context as _, Failure},
         launch::Launch,
+        notifier,
         opened::Opened,
         policy_transfer::{SharedPolicy, packed},
         preset_hosts::PresetHosts,
@@ -84,7 +85,9 @@ pub(in crate::cli) fn start_gate(
         .stdout(Stdio::null())
         .spawn()
         .or_fail("cannot start the gate")?;
-    let workspace = |opened: &Opened| protocol::Workspace {
+    let notifiers = workspaces.all().map(|opened| notifier::start(&opened.operator));
+    let notifiers = notifiers.collect::<Result<Vec<_>, _>>()?;
+    let workspace = |(opened, notifier): (&Opened, &Option<_>)| protocol::Workspace {
         launch: Launch {
             workspace: opened.workspace.root().to_owned(),
             state: opened.state_path.clone(),
@@ -94,6 +97,7 @@ pub(in crate::cli) fn start_gate(
             signatures: opened.operator.require_signature,
             signed_by: opened.signed_by.as_ref().map(ToString::to_string),
             audit: opened.audit.without_credentials(),
+            notifies: notifier.is_some(),
             // The first workspace decides on connections.
             hosts: match std::ptr::eq(opened, &workspaces.main) {
                 true => workspaces.hosts.clone(),
@@ -104,20 +108,25 @@ pub(in crate::cli) fn start_gate(
         alias: opened.named.clone(),
     };
     let order = protocol::Serve {
-        workspaces: workspaces.all().map(workspace).collect(),
+        workspaces: workspaces.all().zip(&notifiers).map(workspace).collect(),
         agent: agent.to_string(),
         service,
         mount: wish != Wish::Unwanted,
     };
     let mut gate = Gate::new(child, channel);
     let (mut files, mut signers) = (Vec::new(), Vec::new());
-    for (opened, shared) in workspaces.all().zip(shared) {
+    for ((opened, shared), notifier) in workspaces.all().zip(shared).zip(notifiers) {
         let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
         files.push(texts);
         if let Some(public) = opened.audit.signer_key() {
             let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
             files.push(asking.into());
             signers.push((asked, opened.audit.signer.clone(), public));
+        }
+        if let Some((child, channel)) = notifier {
+            // It ends with this process.
+            child.leave();
+            files.push(channel);
         }
         files.push(shared.as_fd().try_clone_to_owned().or_fail("cannot start the gate")?);
     }

@@ -2,7 +2,7 @@
 //! there, and what the log's end is. Leaves nothing behind.
 
 use std::{
-    fs::{File, TryLockError},
+    fs::File,
     io::{self, Write as _},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    app::{policy_rollback, state_directory, state_owner, trusted_paths},
+    app::{policy_rollback, running_gateways, state_directory, state_owner, trusted_paths},
     config::{LoadedPolicy, Operator, audit::Audit},
     gateway::{AuditLog, LogError, Looked},
     operator_files,
@@ -270,7 +270,7 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogState::None),
         other => other?,
     };
-    if !lock_soon(&lock)? {
+    if !running_gateways::lock_soon(&lock)? {
         return Ok(LogState::Locked);
     }
     let Some(dir) =
@@ -284,37 +284,7 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
         Ok(Some(Looked { torn: bytes @ 1.., .. })) => LogState::Torn { bytes },
         Ok(Some(Looked { records: None, .. })) => LogState::Unseen,
         Ok(Some(Looked { records: Some(records), .. })) => {
-            LogState::EndChecked { records, gates: gates(state)? }
+            LogState::EndChecked { records, gates: running_gateways::count(state)? }
         }
     })
-}
-
-/// Waits a moment for an append to end.
-fn lock_soon(lock: &File) -> io::Result<bool> {
-    for _ in 0..100 {
-        match lock.try_lock_shared() {
-            Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) => {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Ok(false)
-}
-
-/// Returns the number of gateways that are alive: those that hold the lock of their lifetime.
-/// Called only while the log is locked, so that none starts meanwhile.
-fn gates(state: &Path) -> io::Result<usize> {
-    let entries = match operator_files::read_dir(state.join("gates")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        other => other?,
-    };
-    let mut alive = 0;
-    for entry in entries {
-        // One that stops in order removes its file meanwhile.
-        let Ok(file) = open_kept(&entry?.path()) else { continue };
-        alive += usize::from(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
-    }
-    Ok(alive)
 }

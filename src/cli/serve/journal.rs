@@ -92,6 +92,7 @@ impl Journal {
     /// Opens the log in the directory `path`, which is created if it is missing.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let (_, state) = state_directory::open(path)?;
+        state_directory::mark(&state).or_fail("cannot write the state directory's format")?;
         let ledger = open_ledger(&state, Some(own_key(&state, LOG)?), LOG)?;
         let (session, user) = (random_id()?, user());
         Ok(Self {

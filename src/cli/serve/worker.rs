@@ -115,6 +115,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         return Ok((None, opened.try_confinement(&start.outside)?));
     }
     opened.sign_through(&mut files)?;
+    opened.notify_through(start.launch.notifies, &mut files)?;
     let shared = files.next().ok_or_else(|| Failure::new("the broker sent too few files"))?.into();
     warn_of_observing(&opened.policy);
     let session = session(NOBODY.parse().or_fail("cannot name the worker")?, Door::Serve)?;

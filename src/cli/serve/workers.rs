@@ -17,6 +17,7 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         launch::Launch,
+        notifier,
         policy_transfer::{SharedPolicy, packed},
         preset_hosts::PresetHosts,
         process::Child,
@@ -73,6 +74,8 @@ pub(super) struct WorkerProcess {
     /// The file through which it gets policy reloads.
     pub(super) shared: SharedPolicy,
     child: Child,
+    /// It ends with the worker.
+    _notifier: Option<Child>,
     since: Instant,
     ready: bool,
     pub(super) waiting: Vec<Guest>,
@@ -141,11 +144,14 @@ impl WorkerProcess {
         outside: Outside,
     ) -> Result<Self, Failure> {
         let (child, channel) = worker::spawn()?;
-        let (order, policy) = order(plan, place, outside, false)?;
+        let (mut order, policy) = order(plan, place, outside, false)?;
+        let (notifier, notifying) = notifier::start(&plan.operator)?.unzip();
+        order.launch.notifies = notifying.is_some();
         let signer = plan.audit.signer_key();
         let (asked, asking) = Channel::pair().or_fail("cannot start a worker")?;
         let mut descriptors = vec![policy.as_fd()];
         descriptors.extend(signer.as_ref().map(|_| asking.as_fd()));
+        descriptors.extend(notifying.as_ref().map(OwnedFd::as_fd));
         let shared = SharedPolicy::create().or_fail("cannot start a worker")?;
         descriptors.push(shared.as_fd());
         channel
@@ -160,6 +166,7 @@ impl WorkerProcess {
             channel,
             shared,
             child,
+            _notifier: notifier,
             since: now,
             ready: false,
             waiting: Vec::new(),
@@ -383,6 +390,7 @@ fn order(
             signed_by: policy.signed_by.as_ref().map(ToString::to_string),
             // The broker copies logs, so that no session waits for a target that hangs.
             audit: Audit { ship: Vec::new(), ..plan.audit.without_credentials() },
+            notifies: false,
             hosts: PresetHosts::default(),
             log: plan.log.clone(),
         },

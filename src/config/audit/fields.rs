@@ -13,17 +13,6 @@ const MOST: u64 = 1_000_000_000_000;
 /// The key of the file that this module reads.
 pub(super) const FIELDS: &[Field] = &[optional("audit", Shape::Table(AUDIT))];
 
-/// Keys of the file that other modules read.
-pub(super) const ELSEWHERE: &[&str] = &[
-    "requireSignature",
-    "policyKeys",
-    "credentials",
-    "serve",
-    "telemetry",
-    "workspaces",
-    "agents",
-];
-
 const AUDIT: &[Field] = &[
     optional("durability", Shape::Word(&["written", "synced"])),
     optional(

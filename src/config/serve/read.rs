@@ -10,12 +10,10 @@ use super::{
     is_workspace_name, parse_hash,
 };
 use crate::{
-    config::file::NO_FORM,
+    config::{file::NO_FORM, keys::keys_except},
     policy::{Diagnostics, Document, is_name, parse_size},
 };
 
-/// Keys of the file that other modules read.
-const ELSEWHERE: &[&str] = &["audit", "credentials", "requireSignature", "policyKeys"];
 /// Maximum of workspaces of a service.
 const MOST_WORKSPACES: usize = 4_096;
 /// Maximum of sockets, which are passed to the front in one message.
@@ -105,7 +103,12 @@ struct RawAgent {
 
 /// Parses `text` of `file`; relative paths begin at `base`.
 pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diagnostics> {
-    let mut document = Document::check(file, text, FIELDS, ELSEWHERE);
+    let mut document = Document::check(
+        file,
+        text,
+        FIELDS,
+        &keys_except(&["serve", "telemetry", "workspaces", "agents"]),
+    );
     if !document.is_good() {
         return Err(document.finish().err().unwrap_or_default());
     }

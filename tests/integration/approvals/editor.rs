@@ -178,7 +178,8 @@ fn an_editor_that_cannot_ask_has_not_answered() {
     let question = asked(&rig);
     rig.editor.send(&failure(question["id"].clone(), -32601));
     let denied = rig.agent.hear();
-    assert_eq!(denied["error"]["data"]["reason"], "a person was asked and did not answer in time");
+    let reason = denied["error"]["data"]["reason"].as_str().unwrap();
+    assert!(reason.contains("timed out: nobody answered within 1 s"), "{reason}");
 }
 
 #[test]

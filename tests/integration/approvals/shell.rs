@@ -76,7 +76,8 @@ fn nobody_answers() {
     let mut world = world();
     world.set_policy(&super::POLICY.replace("10m", "1s"));
     let done = world.fs(&["read", "src/vault/a.txt"]).denied("vault");
-    assert!(done.stderr.contains("did not answer in time"), "{}", done.stderr);
+    let timeout = "timed out: nobody answered within 1 s (`limits.approvalTimeout`)";
+    assert!(done.stderr.contains(timeout), "{}", done.stderr);
     assert!(done.stdout.is_empty());
     assert_eq!(kinds(&world, "approval")[0]["result"], "timeout");
     assert!(waiting(&world, 0).is_empty());
@@ -385,9 +386,9 @@ fn only_who_reads_the_nonce_is_heard() {
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     let answer = json!({ "answer": { "id": asked, "answer": "once" } });
     for line in [
-        json!({ "nonce": "", "request": answer }).to_string(),
-        json!({ "nonce": "0".repeat(64), "request": answer }).to_string(),
-        json!({ "request": answer }).to_string(),
+        json!({ "version": 1, "nonce": "", "request": answer }).to_string(),
+        json!({ "version": 1, "nonce": "0".repeat(64), "request": answer }).to_string(),
+        json!({ "version": 1, "request": answer }).to_string(),
         "{}".to_owned(),
         "approve".to_owned(),
         "x".repeat(10_000),
@@ -397,7 +398,8 @@ fn only_who_reads_the_nonce_is_heard() {
     }
     assert_eq!(waiting(&world, 1).len(), 1);
     let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
-    let reply = say(&world, &json!({ "nonce": nonce, "request": answer }).to_string());
+    let reply =
+        say(&world, &json!({ "version": 1, "nonce": nonce, "request": answer }).to_string());
     assert_eq!(reply["taken"]["id"], asked.as_str(), "{reply}");
     end(child).ok();
 }
@@ -437,8 +439,7 @@ fn another_user_is_not_heard_even_with_the_nonce() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
-    let line =
-        json!({ "nonce": nonce, "request": { "answer": { "id": asked, "answer": "once" } } });
+    let line = json!({ "version": 1, "nonce": nonce, "request": { "answer": { "id": asked, "answer": "once" } } });
     let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
         s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
     let output = Command::new("setpriv")

@@ -208,3 +208,38 @@ fn requests_are_answered_as_they_come() {
     let no = world.run(&["approve", "--watch"]);
     assert_eq!(no.code, 2, "{no:?}");
 }
+
+/// Three equal requests of a session were three questions.
+#[test]
+fn equal_requests_of_a_session_are_one_question() {
+    let world = world();
+    let mut courier = crate::courier::Courier::start(&world);
+    let read = courier.read("src/vault/a.txt");
+    let prompt = courier.prompt(&[read.clone(), read.clone(), read]).unwrap();
+    let first = id(&waiting(&world, 3)[0]);
+    let listed = world.run(&["approve", "--list"]).ok();
+    assert!(listed.text().contains("3 equal requests"), "{listed:?}");
+    assert_eq!(listed.text().matches("by agent").count(), 1, "{listed:?}");
+    let approved = on_a_terminal(&world, "y", &["approve", &first]).ok();
+    assert!(approved.text().contains("3 equal requests"), "{approved:?}");
+    while courier.hear().is_some_and(|message| message["id"] != prompt) {}
+    assert_eq!(kinds(&world, "approval").len(), 3);
+    let again = courier.read("src/vault/a.txt");
+    courier.prompt(&[again.clone(), again]).unwrap();
+    let first = id(&waiting(&world, 2)[0]);
+    world.run(&["approve", "--reject", &first]).ok();
+    waiting(&world, 0);
+}
+
+/// A request without a limit was denied after two minutes.
+#[test]
+fn without_a_timeout_a_request_waits_and_says_no_limit() {
+    let mut world = world();
+    world.set_policy(&POLICY.replace("approvalTimeout = \"10m\"", ""));
+    let child = begin(&world, &["read", "src/vault/a.txt"], "");
+    let asked = waiting(&world, 1).remove(0);
+    assert_eq!(asked["secondsLeft"], serde_json::Value::Null);
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
+    let done = end(child).ok();
+    assert!(done.stderr.contains("waiting for approval of read"), "{done:?}");
+}

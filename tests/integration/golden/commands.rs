@@ -182,6 +182,8 @@ fn json_and_exit_codes() {
     r.run("doctor", &[]);
     r.run("token new", &["--agent", "x"]);
     r.run("agents", &[]);
+    r.run("setup", &[]);
+    r.run("uninstall", &["--dry-run"]);
 
     r.run("audit verify", &[]);
     r.run("audit show", &[]);

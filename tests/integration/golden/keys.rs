@@ -17,6 +17,8 @@ fn configuration_keys() {
     let mut text = String::new();
     let sections = [
         "",
+        "[approvals]",
+        "[approvals.notify]",
         "[[credentials]]",
         "[audit]",
         "[[audit.ship]]",

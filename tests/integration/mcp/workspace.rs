@@ -161,7 +161,7 @@ fn the_greeting_says_what_the_agent_has_to_know() {
     };
     for tools in ["workspace", "reference"] {
         let said = greet(&world, &["--tools", tools], &json!({}));
-        assert!(said.contains("approval") && said.contains("120 s"), "{said}");
+        assert!(said.contains("approval") && said.contains("it waits until"), "{said}");
         assert!(!said.contains("never allows"), "{said}");
         for denied in ["`.env`", "`.git`", "Git runs this"] {
             assert!(said.contains(denied), "{denied}: {said}");

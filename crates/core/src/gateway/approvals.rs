@@ -15,6 +15,7 @@ use std::{
 use portcullis_audit::Hash;
 use serde_json::Value;
 
+use super::waiting_observer::Observer;
 use crate::{
     model::{OperationKind, Session},
     policy::Decision,
@@ -78,8 +79,8 @@ pub struct Question {
     pub(super) told: Told,
     /// Bytes that would be stored.
     pub bytes: Option<u64>,
-    /// Timeout of the answer.
-    pub timeout: Duration,
+    /// Timeout of the answer, if there is one.
+    pub timeout: Option<Duration>,
     /// Time of the question.
     pub since: Instant,
 }
@@ -195,14 +196,20 @@ impl WaitOutcome {
         }
     }
 
-    fn sentence(&self) -> String {
+    fn sentence(&self, timeout: Option<Duration>) -> String {
         match self {
             Self::Answered { answer: Answer::Reject, by } => format!("rejected by {by}"),
             Self::Answered { by, .. } => format!("approved by {by}"),
-            Self::TimedOut => "nobody answered in time".to_owned(),
+            Self::TimedOut => timed_out(timeout),
             Self::Withdrawn => "the request was withdrawn".to_owned(),
         }
     }
+}
+
+/// Returns the sentence that an answer did not come in time.
+pub(super) fn timed_out(timeout: Option<Duration>) -> String {
+    let seconds = timeout.unwrap_or_default().as_secs();
+    format!("it timed out: nobody answered within {seconds} s (`limits.approvalTimeout`)")
 }
 
 impl Ticket {
@@ -233,16 +240,21 @@ impl Ticket {
         let mut there = lock(&self.end);
         if let Some(before) = self.expire(&mut there) {
             let id = self.question.id.clone();
-            return Err(AnswerError::Over { id, how: before.sentence() });
+            return Err(AnswerError::Over { id, how: before.sentence(self.question.timeout) });
         }
         *there = Some(end);
         self.ended.notify_all();
         Ok(())
     }
 
-    /// Returns the time at which the wait ends.
-    pub(super) fn deadline(&self) -> Instant {
-        self.question.since + self.question.timeout
+    /// Returns the time at which the wait ends, if it has a limit.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.question.timeout.and_then(|timeout| self.question.since.checked_add(timeout))
+    }
+
+    /// Returns true once the wait has ended.
+    pub fn has_ended(&self) -> bool {
+        self.end().is_some()
     }
 
     /// Returns the end of the wait, if it has come.
@@ -251,20 +263,24 @@ impl Ticket {
     }
 
     fn expire<'e>(&self, end: &'e mut Option<WaitOutcome>) -> &'e Option<WaitOutcome> {
-        if end.is_none() && Instant::now() >= self.deadline() {
+        if end.is_none() && self.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
             *end = Some(WaitOutcome::TimedOut);
         }
         end
     }
 
-    /// Waits for the end, which comes at the deadline at the latest.
+    /// Waits for the end, which comes at the deadline at the latest, if there is one.
     pub(super) fn wait(&self) -> WaitOutcome {
         let mut end = lock(&self.end);
         loop {
             if let Some(end) = self.expire(&mut end) {
                 return end.clone();
             }
-            let left = self.deadline().saturating_duration_since(Instant::now());
+            let Some(deadline) = self.deadline() else {
+                end = self.ended.wait(end).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
             (end, _) = self.ended.wait_timeout(end, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -276,6 +292,7 @@ pub struct Approvals {
     waiting: Mutex<BTreeMap<String, Arc<Ticket>>>,
     over: Mutex<VecDeque<(String, String)>>,
     granted: Mutex<HashMap<String, Vec<SessionApproval>>>,
+    pub(super) observer: Observer,
 }
 
 /// An approval for the rest of a session.
@@ -337,10 +354,11 @@ impl Approvals {
     pub(super) fn close(&self, ticket: &Ticket, end: &WaitOutcome) {
         let id = &ticket.question.id;
         let mut over = lock(&self.over);
-        over.push_front((id.clone(), end.sentence()));
+        over.push_front((id.clone(), end.sentence(ticket.question.timeout)));
         over.truncate(REMEMBERED);
         drop(over);
         lock(&self.waiting).remove(id);
+        self.report();
     }
 
     /// Remembers an approval for a session, with the sequence number of its record.
@@ -389,107 +407,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Door;
-
-    fn question(id: &str, timeout: Duration) -> Question {
-        let session = Session {
-            id: "s".into(),
-            agent: "a".parse().unwrap(),
-            user: "u".into(),
-            door: Door::Acp,
-        };
-        let binding = Binding {
-            operation: OperationKind::Write,
-            path: "a".into(),
-            to: None,
-            before: None,
-            buffer: None,
-            after: None,
-            moved: None,
-            attributes: None,
-            policy_sha256: "p".into(),
-            rules: vec!["r".into()],
-        };
-        Question {
-            id: id.into(),
-            session,
-            workspace: PathBuf::new(),
-            binding,
-            asked_path: "a".into(),
-            rules: Vec::new(),
-            change: String::new(),
-            told: Told { path: "a".into(), to: None, rules: Vec::new(), change: String::new() },
-            bytes: None,
-            timeout,
-            since: Instant::now(),
-        }
-    }
-
-    #[test]
-    fn the_first_answer_counts_and_later_ones_are_told_so() {
-        let approvals = Approvals::default();
-        let ticket = approvals.open(question("1", Duration::from_secs(60)), false).unwrap();
-        approvals.answer("1", Answer::Once, "one").unwrap();
-        let again = approvals.answer("1", Answer::Reject, "two").unwrap_err();
-        assert!(matches!(again, AnswerError::Over { how, .. } if how == "approved by one"));
-        let end = ticket.wait();
-        assert_eq!(end, WaitOutcome::Answered { answer: Answer::Once, by: "one".into() });
-        approvals.close(&ticket, &end);
-        let late = approvals.answer("1", Answer::Once, "one").unwrap_err();
-        assert!(matches!(late, AnswerError::Over { .. }));
-        let unknown = approvals.answer("2", Answer::Once, "one").unwrap_err();
-        assert_eq!(unknown, AnswerError::Unknown("2".into()));
-    }
-
-    #[test]
-    fn nobody_can_answer_after_the_time_is_over() {
-        let approvals = Approvals::default();
-        let ticket = approvals.open(question("1", Duration::ZERO), false).unwrap();
-        assert_eq!(ticket.wait(), WaitOutcome::TimedOut);
-        assert!(ticket.answer(Answer::Once, "late").is_err());
-    }
-
-    #[test]
-    fn a_sessions_approval_covers_the_same_and_nothing_else() {
-        let approvals = Approvals::default();
-        let binding = question("1", Duration::ZERO).binding;
-        approvals.grant("s", &binding, 7);
-        let other = Binding { after: Some(Hash::of(b"x")), ..binding.clone() };
-        assert_eq!(approvals.granted("s", &other), Some(7));
-        for other in [
-            Binding { path: "b".into(), ..binding.clone() },
-            Binding { to: Some("b".into()), ..binding.clone() },
-            Binding { operation: OperationKind::Remove, ..binding.clone() },
-            Binding { policy_sha256: "q".into(), ..binding.clone() },
-            Binding { rules: vec!["r".into(), "t".into()], ..binding.clone() },
-        ] {
-            assert_eq!(approvals.granted("s", &other), None, "{other:?}");
-        }
-        assert_eq!(approvals.granted("t", &binding), None);
-        approvals.forget("s");
-        assert_eq!(approvals.granted("s", &binding), None);
-    }
-
-    #[test]
-    fn only_so_many_wait() {
-        let approvals = Approvals::default();
-        for number in 0..MOST_WAITING {
-            approvals.open(question(&number.to_string(), Duration::ZERO), false).unwrap();
-        }
-        assert!(approvals.open(question("more", Duration::ZERO), false).is_none());
-    }
-
-    #[test]
-    fn one_agent_s_questions_leave_room_for_those_of_others() {
-        let approvals = Approvals::default();
-        for number in 0..MOST_OF_ONE {
-            approvals.open(question(&number.to_string(), Duration::ZERO), true).unwrap();
-        }
-        assert!(approvals.open(question("more", Duration::ZERO), true).is_none());
-        let mut others = question("other", Duration::ZERO);
-        others.session.agent = "other".parse().unwrap();
-        assert!(approvals.open(others, true).is_some());
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use portcullis_audit::{Draft, Kind};
 
 use super::{
     Error, ErrorKind, Gateway,
-    approvals::{Answer, Approver, Question, Ticket, Told, WaitOutcome},
+    approvals::{Answer, Approver, Question, Ticket, Told, WaitOutcome, timed_out},
     error::{Failure, Stopped},
     pending_approval::{Approved, Asking},
     record,
@@ -126,6 +126,7 @@ impl Gateway {
             return Err(Stopped::because(draft, error.into()));
         }
         approver.ask(&ticket);
+        self.approvals.report();
         Ok((ticket, draft))
     }
 
@@ -159,8 +160,8 @@ impl Gateway {
         };
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
         let reason = match end {
-            WaitOutcome::Answered { answer: Answer::Reject, .. } => REJECTED,
-            WaitOutcome::TimedOut => "a person was asked and did not answer in time",
+            WaitOutcome::Answered { answer: Answer::Reject, .. } => REJECTED.to_owned(),
+            WaitOutcome::TimedOut => timed_out(ticket.question().timeout),
             WaitOutcome::Withdrawn => {
                 let error = Error::new(ErrorKind::Cancelled, "cancelled");
                 draft.decision = None;

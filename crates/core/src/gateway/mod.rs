@@ -53,6 +53,7 @@ mod span;
 mod transaction;
 mod tunnels;
 mod turns;
+mod waiting_observer;
 mod watch;
 
 use std::{

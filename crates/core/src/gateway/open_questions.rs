@@ -1,7 +1,7 @@
 //! Questions of requests that do not wait for the answer: a program at a mount gets its error at
 //! once. The answer applies to a later request that is the same in every respect.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portcullis_audit::Draft;
 
@@ -17,6 +17,9 @@ use crate::model::Session;
 /// Reason of the denial of a request that waits for an approval. Its sender does not get the
 /// question's id: it could print it with a description of another request.
 const WAITS: &str = "a person is asked; the same request passes once it is approved";
+
+/// The time for which a rejected request is not asked about again, where the policy has no timeout.
+const REJECTED_FOR: Duration = Duration::from_secs(120);
 
 impl Gateway {
     /// Puts a question to the approvers, unless it was put before, and does not wait.
@@ -38,7 +41,7 @@ impl Gateway {
             let why = match question.state {
                 ApprovalState::Approved(approved) => return Ok(*approved),
                 ApprovalState::Waiting => WAITS.to_owned(),
-                ApprovalState::Rejected => REJECTED.to_owned(),
+                ApprovalState::Rejected { .. } => REJECTED.to_owned(),
             };
             let draft = question.ticket.question().named_in(draft);
             open.push(question);
@@ -79,11 +82,15 @@ impl Gateway {
                 let is_rejected = end.is_rejection();
                 match self.conclude_question(&one.ticket, one.draft.clone(), end) {
                     Ok(approved) => one.state = ApprovalState::Approved(Box::new(approved)),
-                    Err(_) if is_rejected => one.state = ApprovalState::Rejected,
+                    Err(_) if is_rejected => {
+                        let until = one.ticket.deadline();
+                        let until = until.unwrap_or_else(|| Instant::now() + REJECTED_FOR);
+                        one.state = ApprovalState::Rejected { until };
+                    }
                     Err(_) => return false,
                 }
             }
-            !matches!(one.state, ApprovalState::Rejected) || Instant::now() < one.ticket.deadline()
+            !matches!(one.state, ApprovalState::Rejected { until } if until <= Instant::now())
         });
     }
 }

@@ -1,6 +1,9 @@
 //! A request that waits for an approval, its description, and what was approved.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use portcullis_audit::Draft;
 
@@ -71,8 +74,10 @@ pub(super) enum ApprovalState {
     Waiting,
     /// Approved for one request.
     Approved(Box<Approved>),
-    /// Rejected; until the deadline the question is not put again.
-    Rejected,
+    /// Rejected; until then the question is not put again.
+    Rejected {
+        until: Instant,
+    },
 }
 
 impl OpenQuestion {

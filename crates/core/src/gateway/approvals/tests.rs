@@ -1,0 +1,112 @@
+use super::*;
+use crate::model::Door;
+
+fn question(id: &str, timeout: Duration) -> Question {
+    let session =
+        Session { id: "s".into(), agent: "a".parse().unwrap(), user: "u".into(), door: Door::Acp };
+    let binding = Binding {
+        operation: OperationKind::Write,
+        path: "a".into(),
+        to: None,
+        before: None,
+        buffer: None,
+        after: None,
+        moved: None,
+        attributes: None,
+        policy_sha256: "p".into(),
+        rules: vec!["r".into()],
+    };
+    Question {
+        id: id.into(),
+        session,
+        workspace: PathBuf::new(),
+        binding,
+        asked_path: "a".into(),
+        rules: Vec::new(),
+        change: String::new(),
+        told: Told { path: "a".into(), to: None, rules: Vec::new(), change: String::new() },
+        bytes: None,
+        timeout: Some(timeout),
+        since: Instant::now(),
+    }
+}
+
+#[test]
+fn the_first_answer_counts_and_later_ones_are_told_so() {
+    let approvals = Approvals::default();
+    let ticket = approvals.open(question("1", Duration::from_secs(60)), false).unwrap();
+    approvals.answer("1", Answer::Once, "one").unwrap();
+    let again = approvals.answer("1", Answer::Reject, "two").unwrap_err();
+    assert!(matches!(again, AnswerError::Over { how, .. } if how == "approved by one"));
+    let end = ticket.wait();
+    assert_eq!(end, WaitOutcome::Answered { answer: Answer::Once, by: "one".into() });
+    approvals.close(&ticket, &end);
+    let late = approvals.answer("1", Answer::Once, "one").unwrap_err();
+    assert!(matches!(late, AnswerError::Over { .. }));
+    let unknown = approvals.answer("2", Answer::Once, "one").unwrap_err();
+    assert_eq!(unknown, AnswerError::Unknown("2".into()));
+}
+
+#[test]
+fn nobody_can_answer_after_the_time_is_over() {
+    let approvals = Approvals::default();
+    let ticket = approvals.open(question("1", Duration::ZERO), false).unwrap();
+    assert_eq!(ticket.wait(), WaitOutcome::TimedOut);
+    let late = ticket.answer(Answer::Once, "late").unwrap_err();
+    assert!(late.to_string().contains("timed out: nobody answered within 0 s"), "{late}");
+}
+
+#[test]
+fn a_question_without_a_timeout_waits_for_its_answer() {
+    let approvals = Approvals::default();
+    let endless = Question { timeout: None, ..question("1", Duration::ZERO) };
+    let ticket = approvals.open(endless, false).unwrap();
+    assert!(!ticket.has_ended());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ticket.wait());
+        approvals.answer("1", Answer::Once, "one").unwrap();
+        assert_eq!(waiting.join().unwrap().as_str(), "once");
+    });
+}
+
+#[test]
+fn a_sessions_approval_covers_the_same_and_nothing_else() {
+    let approvals = Approvals::default();
+    let binding = question("1", Duration::ZERO).binding;
+    approvals.grant("s", &binding, 7);
+    let other = Binding { after: Some(Hash::of(b"x")), ..binding.clone() };
+    assert_eq!(approvals.granted("s", &other), Some(7));
+    for other in [
+        Binding { path: "b".into(), ..binding.clone() },
+        Binding { to: Some("b".into()), ..binding.clone() },
+        Binding { operation: OperationKind::Remove, ..binding.clone() },
+        Binding { policy_sha256: "q".into(), ..binding.clone() },
+        Binding { rules: vec!["r".into(), "t".into()], ..binding.clone() },
+    ] {
+        assert_eq!(approvals.granted("s", &other), None, "{other:?}");
+    }
+    assert_eq!(approvals.granted("t", &binding), None);
+    approvals.forget("s");
+    assert_eq!(approvals.granted("s", &binding), None);
+}
+
+#[test]
+fn only_so_many_wait() {
+    let approvals = Approvals::default();
+    for number in 0..MOST_WAITING {
+        approvals.open(question(&number.to_string(), Duration::ZERO), false).unwrap();
+    }
+    assert!(approvals.open(question("more", Duration::ZERO), false).is_none());
+}
+
+#[test]
+fn one_agent_s_questions_leave_room_for_those_of_others() {
+    let approvals = Approvals::default();
+    for number in 0..MOST_OF_ONE {
+        approvals.open(question(&number.to_string(), Duration::ZERO), true).unwrap();
+    }
+    assert!(approvals.open(question("more", Duration::ZERO), true).is_none());
+    let mut others = question("other", Duration::ZERO);
+    others.session.agent = "other".parse().unwrap();
+    assert!(approvals.open(others, true).is_some());
+}

@@ -1,0 +1,147 @@
+//! The notifier: a process of the operator's that sends a notification when a request waits for an
+//! approval.
+//!
+//! A gateway is confined and reaches neither network nor desktop. It sends the ids of the requests
+//! that wait, and nothing else: they are random, and a notification has one of them and a number.
+//! The URL and the program come from the operator's configuration.
+
+mod delivery;
+mod schedule;
+#[cfg(feature = "webhooks")]
+mod webhook;
+
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    failure::{Context as _, Failure},
+    process::{self, Child},
+    trusted_paths::found_on_path,
+};
+use crate::{
+    config::{
+        Operator,
+        approvals::{Notifications, Webhook},
+        credentials::KeySource,
+    },
+    sandbox::{Channel, ChannelError, become_gate, refuse_descriptors},
+};
+
+use delivery::Delivery;
+use schedule::Schedule;
+
+/// The hidden argument that starts the process.
+const COMMAND: &str = "notifier";
+/// The program that shows notifications on a desktop.
+const NOTIFY_SEND: &str = "notify-send";
+/// The wait for a change where none is due.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Where notifications go.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    /// The program that shows them, absolute.
+    program: Option<PathBuf>,
+    webhook: Option<Webhook>,
+}
+
+/// The requests that wait.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Waiting {
+    /// Their ids, the oldest first.
+    ids: Vec<String>,
+}
+
+/// Returns the program that shows notifications on a desktop, if the configuration wants it.
+pub(crate) fn program(notifications: &Notifications) -> Option<PathBuf> {
+    notifications.desktop.then(|| found_on_path(NOTIFY_SEND.as_ref())).flatten()
+}
+
+fn order(notifications: &Notifications) -> Option<Order> {
+    let program = program(notifications);
+    if notifications.desktop && program.is_none() {
+        errln!("portcullis: warning: there is no `{NOTIFY_SEND}`: no desktop notifications");
+        errln!("  help: install it (libnotify), or remove `desktop` from `[approvals.notify]`");
+    }
+    let order = Order { program, webhook: notifications.webhook.clone() };
+    (order.program.is_some() || order.webhook.is_some()).then_some(order)
+}
+
+/// Starts the notifier, if the configuration wants notifications. The gateway gets the channel; the
+/// process ends when the channel's other ends are closed, or with this process.
+///
+/// # Errors
+/// When it does not start.
+pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Failure> {
+    const DOING: &str = "cannot start the notifier";
+    let Some(order) = order(&operator.notifications) else { return Ok(None) };
+    let keys = operator.credentials.iter().filter_map(|credential| match &credential.from {
+        KeySource::Environment(name) => Some(name.as_str()),
+        KeySource::File(_) => None,
+    });
+    let (child, channel) = process::spawn_beside(COMMAND, keys)?;
+    channel.send(&order, &[]).or_fail(DOING)?;
+    Ok(Some((child, channel.into())))
+}
+
+/// Sends one notification, to try the configuration. Returns true if there is one to send.
+///
+/// # Errors
+/// The first failure.
+pub(crate) fn send_test(notifications: &Notifications, reference: &str) -> Result<bool, String> {
+    let Some(order) = order(notifications) else { return Ok(false) };
+    Delivery::new(order.program, order.webhook)?.send(reference, 1).map(|()| true)
+}
+
+/// The gateway's end.
+#[derive(Debug)]
+pub(crate) struct Notifier(Channel);
+
+impl From<OwnedFd> for Notifier {
+    fn from(channel: OwnedFd) -> Self {
+        Self(channel.into())
+    }
+}
+
+impl Notifier {
+    /// Reports the requests that wait. Never blocks, and never fails a request: a message that is
+    /// lost is repaired by the next one.
+    pub(crate) fn report(&self, ids: Vec<String>) {
+        let _ = self.0.send_now(&Waiting { ids }, &[]);
+    }
+}
+
+/// Runs the process, if this one was started as it.
+pub(crate) fn run_if_notifier() -> Option<ExitCode> {
+    process::run_if(COMMAND, run)
+}
+
+fn run(parent: u32) -> Result<(), Failure> {
+    let channel = become_gate(parent).or_fail("cannot start")?;
+    let (Order { program, webhook }, _) = channel.receive().or_fail("cannot start")?;
+    refuse_descriptors(&channel).or_fail("cannot start")?;
+    let mut delivery = match Delivery::new(program, webhook) {
+        Ok(delivery) => delivery,
+        Err(why) => return Err(Failure::new(format_args!("cannot send notifications: {why}"))),
+    };
+    let mut schedule = Schedule::default();
+    loop {
+        let wait = schedule.due_in(Instant::now()).unwrap_or(IDLE);
+        match channel.receive_within::<Waiting>(wait) {
+            Ok((Waiting { ids }, _)) => schedule.set_waiting(ids),
+            Err(ChannelError::Timeout) => {}
+            Err(ChannelError::Closed) => return Ok(()),
+            Err(error) => return Err(error).or_fail("the notifier cannot go on"),
+        }
+        if let Some((reference, count)) = schedule.take(Instant::now()) {
+            delivery.deliver(&reference, count);
+        }
+    }
+}

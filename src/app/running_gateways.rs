@@ -1,0 +1,61 @@
+//! The gateways that use a state directory.
+
+use std::{
+    fs::{File, TryLockError},
+    io,
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use crate::{operator_files, review::open_kept};
+
+/// Attempts to lock a log, and the pause between two.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Waits a moment for an append to end.
+pub(crate) fn lock_soon(lock: &File) -> io::Result<bool> {
+    for _ in 0..ATTEMPTS {
+        match lock.try_lock_shared() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {
+                thread::sleep(PAUSE);
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the number of gateways that are alive: those that hold the lock of their lifetime.
+/// Called only while the log is locked, so that none starts meanwhile.
+pub(crate) fn count(state: &Path) -> io::Result<usize> {
+    let entries = match operator_files::read_dir(state.join("gates")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        other => other?,
+    };
+    let mut alive = 0;
+    for entry in entries {
+        // One that stops in order removes its file meanwhile.
+        let Ok(file) = open_kept(&entry?.path()) else { continue };
+        alive += usize::from(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    }
+    Ok(alive)
+}
+
+/// Locks the log of the state directory at `state`, and counts its gateways. No other one starts
+/// while the file, the lock of the log, is open; without a log there is none.
+///
+/// # Errors
+/// When the log stays locked by another process, or cannot be read.
+pub(crate) fn lock(state: &Path) -> io::Result<(Option<File>, usize)> {
+    let lock = match open_kept(&state.join("audit/lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, 0)),
+        other => other?,
+    };
+    if !lock_soon(&lock)? {
+        return Err(io::Error::other("another process uses the log"));
+    }
+    Ok((Some(lock), count(state)?))
+}

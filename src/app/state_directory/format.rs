@@ -1,0 +1,76 @@
+//! The version of the state directory's format, in its file `format`.
+//!
+//! A version of the program that changes the format writes the new version while it alone has the
+//! log. Others refuse the directory from then on.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    path::Path,
+};
+
+use cap_std::fs::Dir;
+use rustix::{
+    fs::{RenameFlags, renameat_with},
+    io::Errno,
+};
+
+use crate::{
+    app::failure::{Context as _, Failure},
+    model::Escaped,
+    review::open_kept_in,
+};
+
+const NAME: &str = "format";
+/// The version that this program reads and writes.
+const VERSION: u32 = 1;
+/// Longest file that is read.
+const MAX_LENGTH: u64 = 32;
+
+/// Refuses a directory with another version. A directory without one is new.
+pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    let found = read(state).or_fail(format_args!("cannot read `{shown}/{NAME}`"))?;
+    let Some(text) = found else { return Ok(()) };
+    let (why, help) = match text.trim_end().parse::<u32>() {
+        Ok(VERSION) => return Ok(()),
+        Ok(other) => (
+            format!("has format {other}, and this portcullis knows format {VERSION} only"),
+            "use the portcullis that wrote it, or name another directory with --state DIR",
+        ),
+        Err(_) => (
+            format!("has no format in its file `{NAME}`: `{}`", Escaped(text.trim_end())),
+            "put the file back as it was: one line with the number of the format",
+        ),
+    };
+    Err(Failure::new(format_args!("the state directory `{shown}` {why}")).help(help))
+}
+
+/// Writes the version, unless the directory has one.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn mark(state: &Dir) -> io::Result<()> {
+    if read(state)?.is_some() {
+        return Ok(());
+    }
+    let fresh = format!(".{NAME}.{}", std::process::id());
+    let mut file = state.create(&fresh)?;
+    writeln!(file, "{VERSION}")?;
+    file.sync_all()?;
+    match renameat_with(state, &fresh, state, NAME, RenameFlags::NOREPLACE) {
+        Ok(()) => super::sync(state),
+        // Another gateway was first.
+        Err(Errno::EXIST) => state.remove_file(&fresh),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read(state: &Dir) -> io::Result<Option<String>> {
+    let file = match open_kept_in(state, NAME) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut text = String::new();
+    file.take(MAX_LENGTH).read_to_string(&mut text)?;
+    Ok(Some(text))
+}

@@ -1,0 +1,279 @@
+//! `portcullis uninstall`: names what Portcullis has written outside of workspaces, and removes it.
+
+use std::{
+    fs::{File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use etcetera::BaseStrategy as _;
+use serde_json::{Value, json};
+
+use super::{consent, generated, render::counted};
+use crate::{
+    app::{
+        failure::{Context as _, Failure},
+        running_gateways, state_owner,
+    },
+    config::operator,
+    model::Escaped,
+    operator_files,
+    sandbox::own_program,
+};
+
+/// Files of the system, with what removes them.
+const OF_THE_SYSTEM: [(&str, &str, &str); 4] = [
+    ("unit", "/etc/systemd/system/portcullis.service", BY_ROOT),
+    ("unit", "/usr/lib/systemd/system/portcullis.service", BY_PACKAGE),
+    ("configuration", "/etc/portcullis", BY_ROOT),
+    ("state", "/var/lib/portcullis", BY_ROOT),
+];
+const BY_ROOT: &str = "root removes it: `systemctl disable --now portcullis` first";
+const BY_PACKAGE: &str = "`apt remove portcullis`";
+/// The list of files of an installed Debian package.
+const PACKAGE: &str = "/var/lib/dpkg/info/portcullis.list";
+
+/// Show what Portcullis has written outside of workspaces, and remove it
+///
+/// That are logs, backups and policies of every workspace in its default state
+/// directory, homes and scratch directories of agents, portcullis.toml, completions
+/// and manual pages. Workspaces stay as they are; so do state directories that
+/// `--state` named, copies of logs, the program itself, and files of the system, which
+/// are named where they are known.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    portcullis uninstall --dry-run\n  \
+    portcullis uninstall --dry-run --json\n  \
+    portcullis uninstall --yes")]
+pub(crate) struct Args {
+    /// Only show it
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Remove it without asking
+    #[arg(long)]
+    yes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The kind of a manual page.
+const PAGE: &str = "manual page";
+
+/// Something that is there.
+struct Item {
+    kind: &'static str,
+    path: PathBuf,
+    /// The workspace of a state directory.
+    workspace: Option<PathBuf>,
+    /// What removes it; `None` if this command does.
+    by: Option<&'static str>,
+}
+
+impl Item {
+    fn own(kind: &'static str, path: PathBuf) -> Self {
+        Self { kind, path, workspace: None, by: None }
+    }
+
+    fn json(&self) -> Value {
+        let Self { kind, path, workspace, by } = self;
+        json!({ "kind": kind, "path": path, "workspace": workspace, "removedBy": by })
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When gateways run, something cannot be removed, or nobody agrees.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (items, emptied) = found()?;
+    let locks = lock(&items, args.dry_run)?;
+    if args.dry_run {
+        return Ok(show(args, &items, false));
+    }
+    if args.json && !args.yes {
+        return Err(Failure::new("nothing was removed: with --json nobody is asked")
+            .help("give --yes, or --dry-run to see what would be removed"));
+    }
+    let own: Vec<_> = items.iter().filter(|item| item.by.is_none()).collect();
+    if !args.json {
+        show(args, &items, false);
+    }
+    if own.is_empty() {
+        return Ok(if args.json { show(args, &items, true) } else { ExitCode::SUCCESS });
+    }
+    let question = match own.iter().any(|item| item.kind == "state") {
+        true => "remove all of this, logs and backups among it?",
+        false => "remove all of this?",
+    };
+    consent::require(args.yes, question)?;
+    for item in own {
+        remove(&item.path).or_fail(format_args!(
+            "cannot remove `{}`",
+            Escaped(&item.path.display().to_string())
+        ))?;
+    }
+    drop(locks);
+    for directory in emptied {
+        // One that has other files stays.
+        let _ = operator_files::remove_dir(directory);
+    }
+    match args.json {
+        true => show(args, &items, true),
+        false => {
+            outln!("removed");
+            ExitCode::SUCCESS
+        }
+    };
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the items.
+fn show(args: &Args, items: &[Item], removed: bool) -> ExitCode {
+    if args.json {
+        let items: Vec<_> = items.iter().map(Item::json).collect();
+        outjson!(json!({ "ok": true, "removed": removed, "items": items }));
+        return ExitCode::SUCCESS;
+    }
+    let (pages, others): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.kind == PAGE);
+    if let Some(directory) = pages.first().and_then(|page| page.path.parent()) {
+        let count = counted(u64::try_from(pages.len()).unwrap_or(u64::MAX), PAGE);
+        outln!("{:15}{}: {count}", "manual pages", Escaped(&directory.display().to_string()));
+    }
+    for Item { kind, path, workspace, by } in others {
+        let shown = Escaped(&path.display().to_string()).to_string();
+        let of = workspace.as_ref().map(|of| Escaped(&of.display().to_string()).to_string());
+        let of = of.map(|of| format!(", of workspace {of}")).unwrap_or_default();
+        let stays = by.map(|by| format!(" (stays: {by})")).unwrap_or_default();
+        outln!("{kind:15}{shown}{of}{stays}");
+    }
+    if items.is_empty() {
+        outln!("nothing is there");
+    }
+    errln!(
+        "portcullis: note: state directories that `--state` or a configuration named are not looked for"
+    );
+    ExitCode::SUCCESS
+}
+
+/// Returns what is there, and the directories that become empty without it.
+fn found() -> Result<(Vec<Item>, Vec<PathBuf>), Failure> {
+    let dirs = etcetera::base_strategy::Xdg::new().or_fail("cannot find your directories")?;
+    let state = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
+    let (state, data) = (state.join("portcullis"), dirs.data_dir());
+    let own_data = data.join("portcullis");
+    let configuration = operator::file_below(&dirs.config_dir());
+    let mut items = states(&state)?;
+    for (kind, path) in [
+        ("homes", own_data.join("homes")),
+        ("scratch", own_data.join("scratch")),
+        ("configuration", configuration.clone()),
+    ] {
+        items.extend(is_there(&path).then(|| Item::own(kind, path)));
+    }
+    items.extend(
+        generated::completions_in(&data).into_iter().map(|path| Item::own("completions", path)),
+    );
+    items.extend(generated::pages_in(&data).into_iter().map(|path| Item::own(PAGE, path)));
+    let unit = dirs.config_dir().join("systemd/user/portcullis.service");
+    let user_unit = "`systemctl --user disable --now portcullis`, then remove it";
+    items.extend(is_there(&unit).then(|| Item { by: Some(user_unit), ..Item::own("unit", unit) }));
+    for (kind, path, by) in OF_THE_SYSTEM {
+        let path = PathBuf::from(path);
+        items.extend(is_there(&path).then(|| Item { by: Some(by), ..Item::own(kind, path) }));
+    }
+    items.push(program()?);
+    let mut emptied = vec![state, own_data];
+    emptied.extend(configuration.parent().map(Path::to_owned));
+    Ok((items, emptied))
+}
+
+/// Returns the state directories in their default place, each with its workspace.
+fn states(place: &Path) -> Result<Vec<Item>, Failure> {
+    let entries = match operator_files::read_dir(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.or_fail(format_args!("cannot read `{}`", place.display()))?,
+    };
+    let mut states = Vec::new();
+    for entry in entries {
+        let path = entry.or_fail(format_args!("cannot read `{}`", place.display()))?.path();
+        // Another entry is not ours to remove.
+        if operator_files::symlink_metadata(path.join("audit")).is_ok_and(|audit| audit.is_dir()) {
+            let workspace = state_owner::noted_at(&path).ok().flatten();
+            states.push(Item { workspace, ..Item::own("state", path) });
+        }
+    }
+    states.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(states)
+}
+
+/// Returns this program.
+fn program() -> Result<Item, Failure> {
+    let path = own_program().or_fail("cannot find this program's own file")?;
+    let by = match path.ends_with(".cargo/bin/portcullis") {
+        true => "`cargo uninstall portcullis`",
+        false if is_there(Path::new(PACKAGE)) && path.starts_with("/usr/bin") => BY_PACKAGE,
+        false => "remove it as it was installed",
+    };
+    Ok(Item { by: Some(by), ..Item::own("program", path) })
+}
+
+/// Keeps gateways from starting in the state directories.
+///
+/// # Errors
+/// When a gateway runs, unless this is `dry`.
+fn lock(items: &[Item], dry: bool) -> Result<Vec<File>, Failure> {
+    let mut locks = Vec::new();
+    for Item { path, .. } in items.iter().filter(|item| item.kind == "state" && item.by.is_none()) {
+        let shown = Escaped(&path.display().to_string()).to_string();
+        let (lock, running) = match running_gateways::lock(path) {
+            Err(_) if dry => continue,
+            locked => locked.or_fail(format_args!("cannot lock the log in `{shown}`"))?,
+        };
+        if running > 0 {
+            let running = counted(u64::try_from(running).unwrap_or(u64::MAX), "gateway");
+            let text = format!("{running} of the state directory `{shown}` still running");
+            if !dry {
+                let help = "end the agents and clients that use it first";
+                return Err(Failure::new(format_args!("nothing was removed: {text}")).help(help));
+            }
+            errln!("portcullis: note: {text}");
+        }
+        locks.extend(lock);
+    }
+    Ok(locks)
+}
+
+fn is_there(path: &Path) -> bool {
+    operator_files::symlink_metadata(path).is_ok()
+}
+
+/// Removes an entry; of a link the link itself.
+fn remove(path: &Path) -> io::Result<()> {
+    if !operator_files::symlink_metadata(path)?.is_dir() {
+        return operator_files::remove_file(path);
+    }
+    match operator_files::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // Programs make directories that they may not change themselves, such as Go's cache.
+            open_up(path)?;
+            operator_files::remove_dir_all(path)
+        }
+        removed => removed,
+    }
+}
+
+/// Gives the owner all rights to a directory and those in it.
+fn open_up(path: &Path) -> io::Result<()> {
+    operator_files::set_permissions(path, Permissions::from_mode(0o700))?;
+    for entry in operator_files::read_dir(path)? {
+        let entry = entry?;
+        // Of a link this is the link's own type.
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
