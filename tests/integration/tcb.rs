@@ -69,12 +69,14 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 fn sources(path: &Path, found: &mut Vec<PathBuf>) {
+    // The checkout itself may lie in a directory of that name.
+    let beneath = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap();
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {
             sources(&entry.unwrap().path(), found);
         }
     } else if path.extension().is_some_and(|extension| extension == "rs")
-        && !path.iter().any(|name| name == "tests")
+        && !beneath.iter().any(|name| name == "tests")
         && !path.file_name().unwrap().to_str().unwrap().ends_with("tests.rs")
     {
         found.push(path.to_owned());

@@ -89,7 +89,7 @@ fn a_record_of_a_newer_version_is_refused_and_not_continued() {
     let verified = world.run(&["audit", "verify"]);
     assert_eq!(verified.code, 5, "{verified:?}");
     let advice = "a newer portcullis wrote the log: verify it with that one";
-    assert!(verified.text().contains(advice), "{verified:?}");
+    assert!(verified.stderr.contains(advice), "{verified:?}");
     assert_eq!(std::fs::read_to_string(&segment).unwrap(), newer);
 }
 
