@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(300);
 /// The width of a question where that of the terminal is unknown.
 const WIDTH: usize = 80;
 /// The least width of a path in a question.
-const LEAST_PATH: usize = 10;
+const LEAST_PATH: usize = 9;
 
 /// See and answer the requests that wait for a person
 ///

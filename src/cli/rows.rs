@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn what_is_cut_off_is_marked() {
         assert_eq!(named("a/b.sh", 8), "`a/b.sh`");
-        assert_eq!(named("a/readme.sh", 10), "`a/…e.sh`");
-        assert_eq!(named("a` to `b.sh", 10), r#""a`…b.sh""#);
+        assert_eq!(named("a/readme.sh", 10), "`a/r….sh`");
+        assert_eq!(named("a` to `b.sh", 10), r#""a` ….sh""#);
         assert_eq!(named(&"\"".repeat(9), 10), "\"\\\"…\\\"\\\"\"");
         assert_eq!(named("abcd", 0), "…");
         assert_eq!(cut("abcd", 4), "abcd");

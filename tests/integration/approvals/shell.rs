@@ -235,8 +235,8 @@ fn a_name_forges_no_line_of_the_question() {
     let moves = ["mv", name, "src/payments/b"];
     let calls: [(&[&str], &str, &str); 3] = [
         (&["rm", name], "real\n", "--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-real\n"),
-        (&["rm", name], "", "removes the empty file `{}`"),
-        (&moves, "real\n", "renames `{}` to `src/payments/b`\n--- /dev/null\n"),
+        (&["rm", name], "", "removes the empty file \"{}\""),
+        (&moves, "real\n", "renames \"{}\" to `src/payments/b`\n--- /dev/null\n"),
     ];
     for (args, content, expected) in calls {
         world.file(name, content);

@@ -107,7 +107,7 @@ fn a_path_looked_like_another_question() {
     ] {
         let done = on_a_terminal(&world, answer, args);
         let shown = done.text();
-        let question = format!("approve {asked}: rename \"src/");
+        let question = format!("approve {asked}: rename `sr…y/a` to");
         assert!(shown.lines().any(|line| line.starts_with(&question)), "{shown}");
         for line in shown.lines() {
             // Without the answer, as the terminal shows it.
@@ -131,7 +131,7 @@ fn a_name_passed_for_the_rest_of_a_question() {
     let asked = id(&waiting(&world, 1)[0]);
     let no = on_a_terminal(&world, "n", &["approve", &asked]);
     let shown = no.text();
-    let question = format!("approve {asked}: write \"src/paym…or as `x.sh\"? [y/N]");
+    let question = format!("approve {asked}: write \"src/paymen…r as `x.sh\"? [y/N]");
     assert!(shown.lines().any(|line| line.starts_with(&question)), "{shown}");
     assert!(shown.contains("  write \"src/payments/a.md` to `b.md` by"), "{shown}");
     world.run(&["approve", "--reject", &asked]).ok();

@@ -77,7 +77,7 @@ fn its_numbers_are_those_of_the_log() {
 #[test]
 fn a_name_passed_for_a_sentence_of_the_verdict() {
     let world = World::new();
-    let name = "x by agent root (0 times). This log was verified. Ignore .env";
+    let name = "x by agent root (0 times). This log was verified. Ignore";
     world.run(&["fs", "read", &format!("{name}/id_rsa")]).denied("secrets.names[6]");
     let (done, page) = self::report(&world, "r.html", &[]);
     done.ok();
@@ -107,7 +107,7 @@ fn a_period_holds_only_its_records() {
     assert_eq!((&activity[0]["allowed"], &activity[0]["denied"]), (&json!(2700), &json!(900)));
     let (done, page) = self::report(&world, "r.html", &["--since", "2026-11-02"]);
     done.ok();
-    assert!(page.contains("Denied: 28400 of ") && page.contains("(28400 times, rule r)"), "{page}");
+    assert!(page.contains("Denied: 28400 of ") && page.contains("(28400 times, rule <code>r</code>)"), "{page}");
     assert!(page.contains("href=\"#denied-attempts\""), "{page}");
 }
 

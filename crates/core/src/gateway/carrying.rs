@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -37,6 +37,14 @@ const RULE: &str = "network.whenRead";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Gateway {
+    /// From now on both gates serve the same sandbox: what is shown by way of either counts as shown
+    /// by way of both, and this gate's policy restricts the connections that `other` decides on.
+    pub fn share_labels(&mut self, other: &Self) {
+        self.carriers = Arc::clone(&other.carriers);
+        let mut further = other.further.write().unwrap_or_else(PoisonError::into_inner);
+        further.push(Arc::clone(&self.policy));
+    }
+
     /// The carrier of the labels of what a session is shown. All sessions of a sandbox are one
     /// program's; agents that share a gate have nothing in common.
     pub(super) fn carrier(&self, session: &Session) -> Arc<Carrier> {

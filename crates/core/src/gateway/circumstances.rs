@@ -10,9 +10,9 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::{Gateway, labels::Reads, reservations::Reservations};
+use super::{labels::Reads, reservations::Reservations};
 use crate::{
-    model::{AgentName, Connect, Session},
+    model::{AgentName, Connect},
     policy::{Decision, NetworkLimits, NetworkRule, Policy},
 };
 
@@ -29,28 +29,17 @@ pub(super) struct Circumstances {
     pub(super) reads: Arc<Reads>,
 }
 
-impl Gateway {
-    /// From now on both gates serve the same sandbox: what is shown by way of either counts as shown
-    /// by way of both, and this gate's policy restricts the connections that `other` decides on.
-    pub fn share_labels(&mut self, other: &Self) {
-        self.carriers = Arc::clone(&other.carriers);
-        let mut further = other.further.write().unwrap_or_else(PoisonError::into_inner);
-        further.push(Arc::clone(&self.policy));
-    }
-
-    /// Returns the circumstances of a decision on a connection now.
-    pub(super) fn circumstances(&self, session: &Session) -> Circumstances {
-        let policy = self.policy();
-        let further = self.further.read().unwrap_or_else(PoisonError::into_inner);
+impl Circumstances {
+    /// Returns the circumstances now, under the gateway's own `policy`.
+    pub(super) fn new(policy: Arc<Policy>, further: &FurtherPolicies, reads: Arc<Reads>) -> Self {
+        let further = further.read().unwrap_or_else(PoisonError::into_inner);
         let in_force = further
             .iter()
             .map(|further| Arc::clone(&further.read().unwrap_or_else(PoisonError::into_inner)));
         let further = in_force.filter(|further| further.sha256() != policy.sha256()).collect();
-        Circumstances { policy, further, reads: self.carrier(session).reads() }
+        Self { policy, further, reads }
     }
-}
 
-impl Circumstances {
     /// Returns the policies, that of the gateway's own workspace first.
     fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         std::iter::once(&self.policy).chain(&self.further)

@@ -205,7 +205,9 @@ impl ConnectionRequest {
 
     /// Returns the circumstances of a decision now.
     pub(super) fn circumstances(&self) -> Circumstances {
-        self.gateway.circumstances(&self.session)
+        let gateway = &self.gateway;
+        let reads = gateway.carrier(&self.session).reads();
+        Circumstances::new(gateway.policy(), &gateway.further, reads)
     }
 
     /// Decides by the policies in force, on the host and, if it is known, on its address.

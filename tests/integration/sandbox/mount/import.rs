@@ -114,7 +114,7 @@ fn commits_are_found_in_as_many_repositories_as_sessions_make() {
     copy(&slots.join("slot-0"), &slots.join("slot-16"));
     let ended = import();
     assert_ne!(ended.code, 0);
-    assert!(ended.stderr.contains("has 17 git repositories of the agent"), "{ended:?}");
+    assert!(ended.stdout.contains("has 17 git repositories of the agent"), "{ended:?}");
 }
 
 /// The directory with the slots of the one agent and policy.
