@@ -7,7 +7,7 @@ import base64, functools, hashlib, itertools, json, math, os, re, sys
 P, L, D = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493, -121665 * pow(121666, -1, 2**255 - 19)
 NUMBER = lambda v: type(v) is int and 0 <= v < 2**64
 HASH = lambda v: isinstance(v, str) and bool(re.fullmatch("[0-9a-f]{64}", v))
-TEXTS = ("kind t boot session agent user door op path resolved to temp decision rule policy policySha256 reason backup source "
+TEXTS = ("kind t boot session agent user transport op path resolved to temp decision rule policy policySha256 reason backup source "
          "result nonce")
 SHAPES = {**dict.fromkeys(TEXTS.split(), lambda v: isinstance(v, str)), **dict.fromkeys("v seq line bytes of".split(), NUMBER),
           **dict.fromkeys("before after prev".split(), HASH), "wouldDeny": lambda v: isinstance(v, bool),
@@ -123,7 +123,7 @@ def log(directory, key_text=None, heads={}):  # `heads` has sets; the number of 
     roots = [bytes.fromhex(r) if HASH(r) else None for r in (small("roots", "wrong-root") or b"").decode("latin-1").split("\n")]
     while roots and roots[-1] is None: roots.pop()
     tree, part, opened, gone, seq, prev, first, covered, told = [], [], set(), 0, 0, bytes(32), None, 0, False
-    signing, stopped = set(), False  # gates that named their key; one of them stopped in order, which leaves a checkpoint
+    signing, stopped = set(), False  # gateways that named their key; one of them stopped in order, which leaves a checkpoint
     def compare(seq, root):  # what is signed of the first so many records
         for at in ["checkpoints/%d" % seq] * (seq in kept) + ["checkpoint"] * (newest == seq):
             place = at, seq - 1 if seq else None; note = trusted(*place, lambda: small(at))

@@ -92,7 +92,7 @@ fn write_log(directory: &Path) -> std::io::Result<()> {
             session: Some("5e".repeat(16)),
             agent: Some("benchmark".to_owned()),
             user: Some("operator".to_owned()),
-            door: Some("acp".to_owned()),
+            transport: Some("acp".to_owned()),
             op: Some(op.to_owned()),
             path: Some(format!("crates/part{}/src/module{number}/file.rs", number % 50)),
             decision: Some(decision.to_owned()),

@@ -7,7 +7,6 @@
 
 pub mod approvals;
 pub mod audit;
-mod beside;
 pub mod credentials;
 mod file;
 mod keys;
@@ -17,16 +16,17 @@ mod policy_texts;
 mod preset_credentials;
 pub mod serve;
 pub mod signature;
+mod test_files;
 
 use crate::policy::Policy;
 
 pub(crate) use file::{read as read_file, why as why_unreadable};
 pub(crate) use preset_credentials::{PRESETS, PresetCredential};
 
-pub use beside::{TestFile, tests_beside};
 pub use operator::Operator;
 pub use policy_texts::{Error, PolicyTexts, with_text};
 use signature::PolicyKey;
+pub use test_files::{TestFile, tests_beside};
 
 /// A policy with its origin.
 #[derive(Debug)]

@@ -47,7 +47,7 @@ fn draft(seq: u64) -> Draft {
         session: text("33a804a17e9dcdcf68da8b24c5e91c46"),
         agent: text("coder"),
         user: text("alice"),
-        door: text("acp"),
+        transport: text("acp"),
         op: text("read"),
         path: Some(format!("src/gateway/file-{}.rs", seq % 977)),
         decision: text("allow"),

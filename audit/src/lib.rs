@@ -7,12 +7,12 @@
 mod base64;
 mod chain;
 mod checkpoint;
+mod compressed;
 mod damage;
 mod hash;
 mod json;
 mod line;
 mod note;
-mod packed;
 mod proof;
 mod reader;
 mod record;
@@ -26,11 +26,11 @@ pub use chain::{Chain, ChainError, Prepared};
 pub use checkpoint::{
     Checkpoint, FRONTIER, HISTORY, KEYS, NEWEST, ROOT_LINE, ROOTS, read_root_line,
 };
+pub use compressed::{LogFile, PACKED, unpacked};
 pub use damage::{Damage, DamageKind, Warning, WarningKind};
 pub use hash::{Hash, HashError};
 pub use line::{LineError, RecordView};
 pub use note::{MAX_NOTE, Note, NoteError, PrivateKey, PublicKey, Signed, distinct, parse_keys};
-pub use packed::{LogFile, PACKED, unpacked};
 pub use proof::{Claim, MAX_PROOF, Proof, ProofError};
 pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};

@@ -118,7 +118,7 @@ pub struct Draft {
     pub user: Option<String>,
     /// The transport: `cli`, `acp`, `mcp`, `mount`, `proxy`, ….
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub door: Option<String>,
+    pub transport: Option<String>,
     /// The operation: `read`, `write`, ….
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,

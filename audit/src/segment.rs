@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_one_spelling() {
+    fn names_have_one_form() {
         assert_eq!(Segment(7).to_string(), "seg-000007.jsonl");
         assert_eq!(Segment::from_name("seg-000007.jsonl"), Some(Segment(7)));
         assert_eq!(Segment::from_name("seg-1234567.jsonl"), Some(Segment(1_234_567)));

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     HISTORY,
-    packed::{self, LogFile},
+    compressed::{self, LogFile},
 };
 
 /// `O_NONBLOCK`: opening a pipe does not wait for its other end.
@@ -128,7 +128,7 @@ impl Source for Directory {
                 directory: meta.is_dir(),
             });
         }
-        packed::unpacked(entries, |name| self.file(name))
+        compressed::unpacked(entries, |name| self.file(name))
     }
 
     fn history(&self) -> io::Result<Vec<String>> {

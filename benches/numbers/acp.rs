@@ -1,7 +1,7 @@
 //! Reading 4 KiB over ACP: a confined agent under the real `portcullis run`
 //! asks, and sends each request line through a plain echo process too. Once as
 //! the scheduler places them, and once all on one processor.
-#![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "sets files up behind the gateway's back")]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -44,15 +44,15 @@ fn compare(name: &str) -> Outcome<()> {
         let values = values.ok_or_else(|| format!("the agent answered {reply}"))?;
         Ok(Series::new(values.iter().filter_map(Value::as_f64).collect()))
     };
-    let (gate, echo) = (times("gate")?, times("echo")?);
-    let more = (gate.median() - echo.median()) / 1e3;
+    let (gateway, echo) = (times("gateway")?, times("echo")?);
+    let more = (gateway.median() - echo.median()) / 1e3;
     let details = format!(
-        "gate {:.1} µs ({}), echo {:.1} µs ({}), ratio {:.1}",
-        gate.median() / 1e3,
-        gate.quartiles(1e3),
+        "gateway {:.1} µs ({}), echo {:.1} µs ({}), ratio {:.1}",
+        gateway.median() / 1e3,
+        gateway.quartiles(1e3),
         echo.median() / 1e3,
         echo.quartiles(1e3),
-        gate.median() / echo.median()
+        gateway.median() / echo.median()
     );
     report(name, more, "µs over a plain echo", Bound::AtMost(60.0), &details);
     Ok(())

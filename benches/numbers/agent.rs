@@ -48,8 +48,8 @@ fn agent(root: &str, count: &str) -> Outcome<()> {
             Some("initialize") => json!({"protocolVersion": 1, "agentCapabilities": {}}),
             Some("session/new") => json!({"sessionId": "s1"}),
             Some("session/prompt") => {
-                let (gate, echo) = measure(root, count, &mut input, &mut output)?;
-                json!({"stopReason": "end_turn", "_meta": {"gate": gate, "echo": echo}})
+                let (gateway, echo) = measure(root, count, &mut input, &mut output)?;
+                json!({"stopReason": "end_turn", "_meta": {"gateway": gateway, "echo": echo}})
             }
             _ => continue,
         };
@@ -71,7 +71,7 @@ fn measure(
         Command::new(program).arg("echo").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (mut to_echo, from_echo) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
     let mut from_echo = BufReader::new(from_echo);
-    let (mut gate, mut echo) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let (mut gateway, mut echo) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for number in 0..WARM_UP + count {
         let path = format!("{root}/{}", world::file(number % world::FILES));
         let params = json!({"sessionId": "s1", "path": path});
@@ -81,16 +81,16 @@ fn measure(
         let (other, _line) = exchange(&line, &mut to_echo, &mut from_echo)?;
         // A denied or failed read would be quicker.
         if !answer.contains("\"result\"") || answer.len() < world::CONTENT {
-            return Err(format!("the gate answered: {answer}").into());
+            return Err(format!("the gateway answered: {answer}").into());
         }
         if number >= WARM_UP {
-            gate.push(one);
+            gateway.push(one);
             echo.push(other);
         }
     }
     drop(to_echo);
     child.wait()?;
-    Ok((gate, echo))
+    Ok((gateway, echo))
 }
 
 /// Sends a line and waits for the next; how long that took.

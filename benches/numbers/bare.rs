@@ -6,7 +6,7 @@
 //! strace -f -o calls target/release/deps/numbers-… overwrite-once /some/directory
 //! ```
 //!
-//! shows both, between calls that open `/the/gate/begins`, `/bare/begins` and
+//! shows both, between calls that open `/the/gateway/begins`, `/bare/begins` and
 //! `/the/end`.
 #![expect(clippy::disallowed_methods, reason = "opens the directories that it works in")]
 
@@ -47,7 +47,7 @@ pub(crate) struct Bare {
     audit: OwnedFd,
     lock: OwnedFd,
     log: OwnedFd,
-    vault: OwnedFd,
+    backup_store: OwnedFd,
     spare: OwnedFd,
     usage: OwnedFd,
     made: u64,
@@ -63,7 +63,7 @@ impl Bare {
         for number in 0..=u8::MAX {
             std::fs::create_dir(world.state().join(format!("backups/{number:02x}")))?;
         }
-        let (audit, vault) = (directory(&state, "audit")?, directory(&state, "backups")?);
+        let (audit, backup_store) = (directory(&state, "audit")?, directory(&state, "backups")?);
         let log = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
         let usage = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -71,11 +71,11 @@ impl Bare {
             root: openat(File::open(world.root())?, ".", OFlags::PATH, Mode::empty())?,
             lock: openat(&audit, "lock", log, mode)?,
             log: openat(&audit, "seg-000000.jsonl", log, mode)?,
-            spare: directory(&vault, "tmp")?,
-            usage: openat(&vault, "usage", usage, mode)?,
+            spare: directory(&backup_store, "tmp")?,
+            usage: openat(&backup_store, "usage", usage, mode)?,
             state,
             audit,
-            vault,
+            backup_store,
             made: 0,
         };
         pwrite(&bare.usage, &[b'0'; 44], 0)?;
@@ -166,7 +166,7 @@ impl Bare {
     /// its name and its place.
     fn keep(&self, old: &OwnedFd, name: &str) -> Outcome<(OwnedFd, String, u8)> {
         let place = name.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
-        let listed = directory(&self.vault, &format!("{place:02x}"))?;
+        let listed = directory(&self.backup_store, &format!("{place:02x}"))?;
         let mut room = Vec::with_capacity(768);
         let mut entries = rustix::fs::RawDir::new(&listed, room.spare_capacity_mut());
         while entries.next().is_some() {}
@@ -206,7 +206,7 @@ impl Bare {
     fn settle(&self, (copy, kept, place): (OwnedFd, String, u8)) -> Outcome<()> {
         fdatasync(&copy)?;
         fsync(&self.spare)?;
-        let shard = directory(&self.vault, &format!("{place:02x}"))?;
+        let shard = directory(&self.backup_store, &format!("{place:02x}"))?;
         renameat_with(&self.spare, &kept, &shard, &kept, RenameFlags::NOREPLACE)?;
         Ok(())
     }

@@ -25,8 +25,8 @@ const MANY: f64 = 7.0;
 pub(crate) fn run() -> Outcome<()> {
     let world = World::new()?;
     let state = Dir::from_std_file(File::open(world.state())?);
-    let ledger = AuditLog::open(&state)?;
-    ledger.note(Kind::Decision, draft(), true)?;
+    let audit_log = AuditLog::open(&state)?;
+    audit_log.note(Kind::Decision, draft(), true)?;
     let line = std::fs::metadata(world.state().join("audit/seg-000000.jsonl"))?.len();
     let mut bare = File::options().create(true).append(true).open(world.state().join("bare"))?;
     let bytes = vec![b'x'; usize::try_from(line)?];
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Outcome<()> {
     let alone = || -> Outcome<f64> {
         let start = Instant::now();
         for _ in 0..ALONE {
-            ledger.note(Kind::Decision, draft(), true)?;
+            audit_log.note(Kind::Decision, draft(), true)?;
         }
         Ok(nanoseconds(start.elapsed()) / ALONE as f64)
     };
@@ -56,8 +56,9 @@ pub(crate) fn run() -> Outcome<()> {
     let many = || -> Outcome<f64> {
         let start = Instant::now();
         thread::scope(|scope| {
-            let client =
-                || (0..EACH).try_for_each(|_| ledger.note(Kind::Decision, draft(), true).map(drop));
+            let client = || {
+                (0..EACH).try_for_each(|_| audit_log.note(Kind::Decision, draft(), true).map(drop))
+            };
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
             clients.into_iter().try_for_each(|client| match client.join() {
                 Ok(done) => done.map_err(Into::into),
@@ -88,7 +89,7 @@ fn draft() -> Draft {
         session: text("33a804a17e9dcdcf68da8b24c5e91c46"),
         agent: text("coder"),
         user: text("somebody"),
-        door: text("acp"),
+        transport: text("acp"),
         op: text("read"),
         path: text("src/gateway/file-17.rs"),
         decision: text("allow"),

@@ -54,7 +54,7 @@ pub(crate) fn run() -> Outcome<()> {
     streams(&world, server, &mut proxied)?;
     proxied.time("idle")?;
     let carrying = resident(descendant(proxied.id(), "egress-process")?)?;
-    let deciding = resident(descendant(proxied.id(), "gate-process")?)?;
+    let deciding = resident(descendant(proxied.id(), "gateway-process")?)?;
     let details = format!("the gateway process beside it {deciding:.2} MiB");
     let unit = "MiB, 2,000 idle";
     report("egress", carrying, unit, Bound::AtMost(64.0), &details);

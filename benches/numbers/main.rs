@@ -2,7 +2,7 @@
 //! the same run and printed with its bound.
 //!
 //! ```text
-//! cargo bench --bench numbers                  all but `vault` and `build`
+//! cargo bench --bench numbers                  all but `backup_store` and `build`
 //! cargo bench --bench numbers -- read acp      only these
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `egress`
 //! (beside tinyproxy, if it is there), `mount` (needs `/dev/fuse`), `names` (needs root, to mount), `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
-//! a log too), `vault`, `build` (they take minutes) and `watch` (it makes 100,000
+//! a log too), `backup_store`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
 //! docs/performance.md says how to read what they print. Measures nothing
 //! unless cargo runs it as a benchmark, so that running all tests stays quick.
@@ -19,6 +19,7 @@
 
 mod acp;
 mod agent;
+mod backup_store;
 mod bare;
 mod build;
 mod client;
@@ -38,7 +39,6 @@ mod read;
 mod search;
 mod serve;
 mod start;
-mod vault;
 mod watch;
 mod workload;
 mod world;
@@ -66,7 +66,7 @@ const SUBJECTS: [Subject; 17] = [
     ("names", names::run, false),
     ("search", search::run, false),
     ("query", query::run, false),
-    ("vault", vault::run, false),
+    ("backup store", backup_store::run, false),
     ("watch", watch::run, false),
     ("build", build::run, false),
 ];

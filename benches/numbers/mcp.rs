@@ -6,7 +6,7 @@
 //!
 //! The others: see `peers`. Without them only our own times are printed. Content
 //! rules are off where the others have none, and on in a second contender.
-#![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "sets files up behind the gateway's back")]
 
 use std::{
     path::{Path, PathBuf},

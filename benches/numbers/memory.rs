@@ -15,11 +15,11 @@ pub(crate) fn run() -> Outcome<()> {
     let run = Run::start(&world, 0)?;
     thread::sleep(Duration::from_millis(500));
     let broker = run.child.id();
-    let gate = descendant(broker, "gate-process")?;
-    let (of_gate, of_broker) = (resident(gate)?, resident(broker)?);
+    let gateway = descendant(broker, "gateway-process")?;
+    let (of_gateway, of_broker) = (resident(gateway)?, resident(broker)?);
     run.end()?;
     let details = format!("the broker beside it {of_broker:.2} MiB");
-    report("memory", of_gate, "MiB, idle gate", Bound::AtMost(15.0), &details);
+    report("memory", of_gateway, "MiB, idle gateway", Bound::AtMost(15.0), &details);
     Ok(())
 }
 

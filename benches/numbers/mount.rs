@@ -2,7 +2,7 @@
 //!
 //! One workload runs in the sandbox, the other one on a copy outside of it; they take turns.
 //! `PORTCULLIS_RG` names ripgrep if it has another name.
-#![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "makes a tree behind the gateway's back")]
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! Looking at a file where each name must first be found in its directory, against
 //! looking at it at once: on a file system over FUSE, with directories of several sizes.
-#![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "sets files up behind the gateway's back")]
 
 use std::{
     fs,

@@ -37,7 +37,7 @@ pub(crate) fn run() -> Outcome<()> {
 
 fn on(subject: &str, directory: &Path) -> Outcome<()> {
     let mount = Mount::new(directory)?;
-    let (ours, other) = (mount.world("gate")?, mount.world("bare")?);
+    let (ours, other) = (mount.world("gateway")?, mount.world("bare")?);
     let (gateway, session) = (ours.gateway()?, world::session()?);
     let mut bare = Bare::open(&other)?;
     let (mut one, mut two) = (0, 0);
@@ -59,7 +59,7 @@ fn on(subject: &str, directory: &Path) -> Outcome<()> {
     let pair = interleave(ROUNDS, &mut replace, &mut replace_bare)?;
     let ratio = pair.ours.median() / pair.bare.median();
     let details = format!(
-        "round by round {:.2} ({}); gate {:.0} µs, bare {:.0} µs",
+        "round by round {:.2} ({}); gateway {:.0} µs, bare {:.0} µs",
         pair.ratio.median(),
         pair.ratio.quartiles(1.0),
         pair.ours.median() / 1e3,
@@ -78,12 +78,12 @@ pub(crate) fn once(directory: &Path) -> Outcome<()> {
         std::fs::create_dir_all(&base)?;
         World::at(&base)
     };
-    let (ours, other) = (world("gate")?, world("bare")?);
+    let (ours, other) = (world("gateway")?, world("bare")?);
     let (gateway, session) = (ours.gateway()?, world::session()?);
     let mut bare = Bare::open(&other)?;
     let sign = |text: &str| File::open(text).map(drop).map_or((), drop);
     for number in 0..3 {
-        sign("/the/gate/begins");
+        sign("/the/gateway/begins");
         gateway.handle(&session, &write(number * FILES)?, Client::default())?;
         sign("/bare/begins");
         bare.replace(&world::file(0), &world::text(number * FILES))?;

@@ -1,6 +1,6 @@
 //! A log of ten million records: `portcullis audit query --path` once an index
 //! is there, a start, a verification.
-#![expect(clippy::disallowed_methods, reason = "writes a log behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "writes a log behind the gateway's back")]
 
 use std::{process::Stdio, time::Instant};
 
@@ -134,7 +134,7 @@ fn write_log(world: &World) -> Outcome<u64> {
         session: Some(format!("{:032x}", number / 5000)),
         agent: Some(format!("agent-{}", number % 5)),
         user: Some("somebody".to_owned()),
-        door: Some("acp".to_owned()),
+        transport: Some("acp".to_owned()),
         op: Some("read".to_owned()),
         path: Some(format!("src/module{}/file{:05}.rs", number % 1000, number % PATHS)),
         decision: Some("allow".to_owned()),

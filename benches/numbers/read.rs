@@ -28,7 +28,7 @@ pub(crate) fn run() -> Outcome<()> {
             Ok(Read { path: world::path(number)?, range, encoding })
         })
         .collect::<Outcome<Vec<_>>>()?;
-    let mut through_gate = requests.iter().cycle();
+    let mut through_gateway = requests.iter().cycle();
     let names: Vec<_> = (0..FILES).map(world::file).collect();
     let mut raw = names.iter().cycle();
     let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Outcome<()> {
         ROUNDS,
         || {
             each(BATCH, || {
-                let read = through_gate.next().ok_or("no request")?;
+                let read = through_gateway.next().ok_or("no request")?;
                 black_box(gateway.handle(&session, read, Client::default())?);
                 Ok(())
             })
@@ -54,7 +54,7 @@ pub(crate) fn run() -> Outcome<()> {
         },
     )?;
     let details = format!(
-        "quartiles {}; gate {:.2} µs, open+read+close {:.2} µs",
+        "quartiles {}; gateway {:.2} µs, open+read+close {:.2} µs",
         pair.ratio.quartiles(1.0),
         pair.ours.median() / 1e3,
         pair.bare.median() / 1e3

@@ -4,7 +4,7 @@
 //! Ours asks the policy about every entry and records its disclosures; theirs
 //! print. `PORTCULLIS_FD` and `PORTCULLIS_RG` name them if they have other
 //! names (Debian's name of the first is `fdfind`).
-#![expect(clippy::disallowed_methods, reason = "makes a tree behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "makes a tree behind the gateway's back")]
 
 use std::{
     cell::Cell,

@@ -1,5 +1,5 @@
 //! `portcullis fs read` from start to exit with a long log behind it.
-#![expect(clippy::disallowed_methods, reason = "writes a log behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "writes a log behind the gateway's back")]
 
 use std::{
     fs::File,
@@ -68,7 +68,7 @@ fn write_log(world: &World) -> Outcome<()> {
         session: Some("5e".repeat(16)),
         agent: Some("benchmark".to_owned()),
         user: Some("somebody".to_owned()),
-        door: Some("acp".to_owned()),
+        transport: Some("acp".to_owned()),
         op: Some("read".to_owned()),
         path: Some(world::file(0)),
         decision: Some("allow".to_owned()),

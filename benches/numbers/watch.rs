@@ -1,6 +1,6 @@
 //! Watching a hundred thousand directories: the time until the subscription is
 //! ready, its cost, and the time until a change in one of them is sent.
-#![expect(clippy::disallowed_methods, reason = "sets directories up behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "sets directories up behind the gateway's back")]
 
 use std::{
     io::{BufRead as _, BufReader},

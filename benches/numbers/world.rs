@@ -1,5 +1,5 @@
 //! A throw-away workspace with a gateway in front of it.
-#![expect(clippy::disallowed_methods, reason = "sets files up behind the gate's back")]
+#![expect(clippy::disallowed_methods, reason = "sets files up behind the gateway's back")]
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -11,7 +11,7 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis::{
     gateway::{AuditLog, Gateway, Workspace},
-    model::{Door, Session, WorkspacePath},
+    model::{Session, Transport, WorkspacePath},
     policy::{Policy, PolicySource, SecretKey, compile},
 };
 use tempfile::TempDir;
@@ -142,6 +142,6 @@ pub(crate) fn session() -> Outcome<Session> {
         id: "5e".repeat(16),
         agent: "benchmark".parse().map_err(|_| "no agent name")?,
         user: "somebody".to_owned(),
-        door: Door::Acp,
+        transport: Transport::Acp,
     })
 }

@@ -15,7 +15,9 @@ use super::{
 use crate::{
     model::AgentName,
     policy::{AgentLimits, Policy},
-    sandbox::{Cell, Enforcement, Grant, Network, ResourceLimits, StandardStreams, TrustedPath},
+    sandbox::{
+        Enforcement, Grant, Network, ResourceLimits, SandboxSpec, StandardStreams, TrustedPath,
+    },
 };
 
 /// The help of a failure of the self-test to write to the agent's home.
@@ -23,7 +25,7 @@ pub(crate) const HOME_OUT_OF_REACH: &str = "the agent runs as another user here,
      XDG_DATA_HOME to a directory that lets others through";
 
 /// The parts of a sandbox besides the agent.
-pub(crate) struct Ground<'a> {
+pub(crate) struct SandboxGround<'a> {
     pub(crate) policy: &'a Policy,
     /// Paths that the agent must not change.
     pub(crate) trusted: Vec<TrustedPath>,
@@ -31,7 +33,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) state: &'a Path,
 }
 
-impl<'a> From<&'a Opened> for Ground<'a> {
+impl<'a> From<&'a Opened> for SandboxGround<'a> {
     fn from(opened: &'a Opened) -> Self {
         Self {
             policy: &opened.policy,
@@ -44,17 +46,17 @@ impl<'a> From<&'a Opened> for Ground<'a> {
 
 /// Returns the sandbox that the policy alone gives a program, with an empty
 /// environment.
-pub(crate) fn plain_cell(
-    ground: &Ground<'_>,
+pub(crate) fn plain_spec(
+    ground: &SandboxGround<'_>,
     program: PathBuf,
     home: PathBuf,
     floor: Enforcement,
-) -> Cell {
+) -> SandboxSpec {
     let agent = ground.policy.agent();
     let grants = |paths: &[String]| {
         paths.iter().map(|path| Grant { path: path.into(), required: false }).collect()
     };
-    Cell {
+    SandboxSpec {
         program: program.into(),
         arguments: Vec::new(),
         environment: BTreeMap::new(),
@@ -69,7 +71,7 @@ pub(crate) fn plain_cell(
         write: grants(&agent.write),
         network: Network::None,
         floor,
-        hatch: false,
+        sandbox_socket: false,
         limits: resource_limits(&agent.limits),
         commands: false,
         files: None,

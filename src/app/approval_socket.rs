@@ -113,7 +113,7 @@ fn serve(client: OwnedFd, nonce: &str, approvals: &Approvals) -> io::Result<()> 
     let message = read_line::<Value>(&client, MAX_REQUEST);
     if who.uid != rustix::process::geteuid() {
         tracing::warn!(uid = who.uid.as_raw(), "another user connected to the approval socket");
-        let why = "only the user for whom the gate runs may answer".to_owned();
+        let why = "only the user for whom the gateway runs may answer".to_owned();
         return write_line(&mut client, &Reply::Refused(why));
     }
     let version = message.as_ref().ok().and_then(|message| message.get("version")?.as_u64());
@@ -130,7 +130,7 @@ fn serve(client: OwnedFd, nonce: &str, approvals: &Approvals) -> io::Result<()> 
         // Hashes are compared, so that the duration discloses nothing.
         Ok(message) if Hash::of(message.nonce.as_bytes()) != Hash::of(nonce.as_bytes()) => {
             tracing::warn!(pid = who.pid.as_raw_pid(), "a wrong nonce at the approval socket");
-            Reply::Refused("the nonce is not that of the gate's file".to_owned())
+            Reply::Refused("the nonce is not that of the gateway's file".to_owned())
         }
         Ok(message) => answer(&message.request, who.pid.as_raw_pid(), approvals),
     };

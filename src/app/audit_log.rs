@@ -16,14 +16,14 @@ pub(crate) fn own_key(state: &Dir, log: &str) -> Result<Signing, Failure> {
 }
 
 /// Opens the log in the state directory, whose checkpoints `signing` signs.
-pub(crate) fn open_ledger(
+pub(crate) fn open_audit_log(
     state: &Dir,
     signing: Option<Signing>,
     log: &str,
 ) -> Result<AuditLog, Failure> {
-    let signed = |ledger: AuditLog| match signing {
-        Some(signing) => ledger.signed(signing),
-        None => Ok(ledger),
+    let signed = |audit_log: AuditLog| match signing {
+        Some(signing) => audit_log.signed(signing),
+        None => Ok(audit_log),
     };
     opened(AuditLog::open(state).and_then(signed), format_args!("cannot open {log}"))
 }
@@ -39,8 +39,9 @@ pub(crate) fn opened<T>(
     let full = opened.as_ref().is_err_and(LogError::is_full);
     let exit = if damaged { Exit::Audit } else { Exit::Failure };
     opened.or_fail(doing).map_err(|failure| match failure.exit(exit) {
-        failure if denied => failure
-            .help("give it back to the user whose gate writes the log, and run this as that user"),
+        failure if denied => failure.help(
+            "give it back to the user whose gateway writes the log, and run this as that user",
+        ),
         failure if full => failure.help(
             "make room first: `index` in the state directory can be removed at any time, and \
              `portcullis audit prune` and `compress` need a little room themselves",
@@ -59,7 +60,7 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
             ),
         io::ErrorKind::PermissionDenied => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
-                .help("run the command as the user whose gate writes the log")
+                .help("run the command as the user whose gateway writes the log")
         }
         io::ErrorKind::NotADirectory => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
@@ -76,6 +77,6 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
 }
 
 /// Notes that the log was read without verification.
-pub(crate) fn say_unverified() {
+pub(crate) fn note_unverified() {
     errln!("note: the log was not verified; `portcullis audit verify` does that");
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::{
     approval_socket::ApprovalSocket,
-    audit_log::{AUDIT_LOG, open_ledger, own_key},
+    audit_log::{AUDIT_LOG, open_audit_log, own_key},
     failure::{Context as _, Failure},
     housekeeping,
     notifier::{self, Notifier},
@@ -35,9 +35,12 @@ use super::{
 use crate::{
     acp::line_for,
     config::audit::{Durability, SearchRecords},
-    gateway::{Gateway, LogError, RecoveryError, Shares, Signing},
+    gateway::{Gateway, LogError, RecoveryError, SharedLimits, Signing},
     model::{Access, Session},
-    sandbox::{Apart, GateReport, Outside, restrict_gate, restrict_gate_beside, restrict_worker},
+    sandbox::{
+        ConfinementReport, IsolationReport, UnreachablePaths, restrict_gateway,
+        restrict_gateway_beside, restrict_worker,
+    },
 };
 
 /// Differences between serving processes. The default is a command, which ends with its own
@@ -50,7 +53,7 @@ pub(crate) struct Profile {
     /// True if its policy may be replaced by one with the effect `ask`.
     pub(crate) reloads: bool,
     /// The shares of its sessions, if it schedules and counts their requests.
-    pub(crate) shares: Option<Shares>,
+    pub(crate) shares: Option<SharedLimits>,
     /// The `/proc` of the sandbox whose programs it serves, to be read.
     pub(crate) processes: Option<OwnedFd>,
     /// The directory of its scratch directories, to be read and changed.
@@ -72,24 +75,30 @@ impl Opened {
         Ok(Confined { opened: self, profile, approvals, report })
     }
 
-    /// Confines a worker likewise, which proves that it cannot reach the paths in `outside`.
+    /// Confines a worker likewise, which proves that it cannot reach the paths in `unreachable`.
     pub(crate) fn confine_worker(
         self,
         profile: Profile,
-        outside: &Outside,
-    ) -> Result<(Confined, Apart), Failure> {
+        unreachable: &UnreachablePaths,
+    ) -> Result<(Confined, IsolationReport), Failure> {
         let approvals = self.open_approval_socket(&profile)?;
-        let (report, apart) = self.restrict(outside)?;
+        let (report, apart) = self.restrict(unreachable)?;
         Ok((Confined { opened: self, profile, approvals, report }, apart))
     }
 
     /// Tries the confinement of a worker, and drops everything opened. Creates nothing.
-    pub(crate) fn try_confinement(self, outside: &Outside) -> Result<Apart, Failure> {
-        self.restrict(outside).map(|(_, apart)| apart)
+    pub(crate) fn try_confinement(
+        self,
+        unreachable: &UnreachablePaths,
+    ) -> Result<IsolationReport, Failure> {
+        self.restrict(unreachable).map(|(_, apart)| apart)
     }
 
-    fn restrict(&self, outside: &Outside) -> Result<(GateReport, Apart), Failure> {
-        let looked = outside.before().map_err(Failure::new)?;
+    fn restrict(
+        &self,
+        unreachable: &UnreachablePaths,
+    ) -> Result<(ConfinementReport, IsolationReport), Failure> {
+        let looked = unreachable.before().map_err(Failure::new)?;
         let report = restrict_worker(&self.directories()).or_fail("cannot confine the worker")?;
         Ok((report, looked.after().map_err(Failure::new)?))
     }
@@ -121,16 +130,16 @@ pub(crate) fn confine_all(opened: Vec<(Opened, Profile)>) -> Result<Vec<Confined
     Ok(opened.into_iter().zip(approvals).map(confined).collect())
 }
 
-fn restrict(all: &[(&Opened, &Profile)]) -> Result<GateReport, Failure> {
+fn restrict(all: &[(&Opened, &Profile)]) -> Result<ConfinementReport, Failure> {
     let directories = all.iter().flat_map(|(opened, profile)| {
         opened.directories().into_iter().chain(profile.scratch.iter().map(OwnedFd::as_fd))
     });
     let directories: Vec<_> = directories.collect();
     let report = match all.iter().find_map(|(_, profile)| profile.processes.as_ref()) {
-        Some(processes) => restrict_gate_beside(&directories, processes.as_fd()),
-        None => restrict_gate(&directories),
+        Some(processes) => restrict_gateway_beside(&directories, processes.as_fd()),
+        None => restrict_gateway(&directories),
     };
-    report.or_fail("cannot confine the gate")
+    report.or_fail("cannot confine the gateway")
 }
 
 /// A confined process that has no other thread yet.
@@ -138,12 +147,12 @@ pub(crate) struct Confined {
     opened: Opened,
     profile: Profile,
     approvals: Option<ApprovalSocket>,
-    report: GateReport,
+    report: ConfinementReport,
 }
 
 impl Confined {
     /// Returns the restrictions that the kernel enforces.
-    pub(crate) fn report(&self) -> &GateReport {
+    pub(crate) fn report(&self) -> &ConfinementReport {
         &self.report
     }
 
@@ -151,7 +160,7 @@ impl Confined {
     pub(crate) fn warn(&self) {
         if self.report.landlock_abi == 0 {
             errln!(
-                "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gate's \
+                "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gateway's \
                  own file access is not restricted; policy, backups and log work as ever"
             );
         }
@@ -160,7 +169,7 @@ impl Confined {
     /// Opens log and backups, and recovers unfinished changes of an earlier process.
     pub(crate) fn recover(self) -> Result<Recovered, Failure> {
         let mut facts = self.opened.facts();
-        facts.insert("gateLandlockAbi".to_owned(), json!(self.report.landlock_abi));
+        facts.insert("gatewayLandlockAbi".to_owned(), json!(self.report.landlock_abi));
         let Opened { workspace, policy, operator, audit, state_path, state, claim, .. } =
             self.opened;
         let (signer, notifier) = (self.opened.signer, self.opened.notifier);
@@ -175,17 +184,17 @@ impl Confined {
         };
         let (records, interval) = (audit.checkpoints.records, audit.interval());
         let signing = signing.map(|signing| Signing { records, interval, ..signing });
-        let mut ledger = open_ledger(&state, signing, AUDIT_LOG)?;
+        let mut audit_log = open_audit_log(&state, signing, AUDIT_LOG)?;
         let durable = audit.durability == Durability::Synced;
         if durable {
-            ledger.make_all_durable();
+            audit_log.make_all_durable();
         }
         if self.profile.long_lived {
-            ledger.keep_checkpoints().or_fail("cannot start a thread")?;
+            audit_log.keep_checkpoints().or_fail("cannot start a thread")?;
         }
-        keep_policy(&state, &policy, ledger.boot()).or_fail("cannot keep the policy's text")?;
+        keep_policy(&state, &policy, audit_log.boot()).or_fail("cannot keep the policy's text")?;
         let key = secret_key::open(&state)?;
-        let gateway = Gateway::open(workspace, Arc::new(policy), ledger, &state, key);
+        let gateway = Gateway::open(workspace, Arc::new(policy), audit_log, &state, key);
         let doing = match &gateway {
             Err(RecoveryError::Backups(_)) => "cannot open the backups",
             _ => "cannot recover",
@@ -291,7 +300,7 @@ impl Started {
     /// Returns the longest line of a request or reply, in bytes, under the policy in force.
     pub(crate) fn max_line(&self) -> usize {
         let policy = self.gateway.policy();
-        let size = |access| policy.max_size(access, self.session.door);
+        let size = |access| policy.max_size(access, self.session.transport);
         line_for(size(Access::Read).max(size(Access::Write)))
     }
 

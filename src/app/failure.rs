@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_object_has_the_form_of_the_gate_s_errors_and_the_details() {
+    fn the_object_has_the_form_of_the_gateway_s_errors_and_the_details() {
         let failure = Failure::new("no").help("say yes").exit(Exit::Policy);
         let detailed = failure.details("for people\n".to_owned(), "policies", json!([1]));
         assert_eq!(

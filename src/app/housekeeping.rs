@@ -12,9 +12,9 @@ use super::failure::{Context as _, Failure};
 use crate::gateway::{AuditLog, BackupMaintenance, Gateway};
 
 /// Interval of checks by a long-lived gateway if packing is due.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of checks for old segments.
-const SEGMENTS_EVERY: Duration = Duration::from_secs(60 * 60);
+const SEGMENT_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The log whose segments are compressed, and their minimum age.
 struct Segments {
@@ -61,10 +61,10 @@ pub(crate) fn start(gateway: &Gateway, state: &Dir, age: Option<Duration>) -> Re
         let _ = rustix::process::setpriority_process(None, 19);
         let mut looked: Option<Instant> = None;
         loop {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
             pack_if_due(&backups);
             if let Some(segments) = &segments
-                && looked.is_none_or(|at| at.elapsed() >= SEGMENTS_EVERY)
+                && looked.is_none_or(|at| at.elapsed() >= SEGMENT_CHECK_INTERVAL)
             {
                 compress(segments);
                 looked = Some(Instant::now());

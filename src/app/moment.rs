@@ -46,7 +46,7 @@ impl FromStr for Moment {
         if let Some(date) = date.filter(|date| date.year() >= 0) {
             return Ok(Self(format!("{date}T00:00:00.000000Z")));
         }
-        let moment = text.parse::<Timestamp>().ok().or_else(|| in_words(text)).ok_or(
+        let moment = text.parse::<Timestamp>().ok().or_else(|| describe(text)).ok_or(
             "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), how long \
              ago (`90m`, `2d`, `1 hour ago`), `today`, `yesterday` or `last week`",
         )?;
@@ -55,7 +55,7 @@ impl FromStr for Moment {
 }
 
 /// Parses a time that is relative to now. Days begin at midnight UTC, as in all output.
-fn in_words(text: &str) -> Option<Timestamp> {
+fn describe(text: &str) -> Option<Timestamp> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
     let midnight = |day: Zoned| day.start_of_day().ok();
     let moment = match text.trim() {

@@ -19,15 +19,15 @@ use crate::{
     config::audit::MountRecords,
     fuse::{self, Stopper},
     gateway::Approver,
-    model::{Door, Session},
-    mount::{CommandLeaders, Mount, Options, Scratch, ScratchNumbers},
+    model::{Session, Transport},
+    mount::{CommandLeaders, Mount, Options, Scratch, ScratchMetrics},
 };
 
 /// Timeout for the kernel's INIT.
-const BEGIN: Duration = Duration::from_secs(10);
+const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for a request in progress once the mount is being stopped.
-const STOP: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The order to serve a mount.
 #[derive(Debug)]
@@ -66,10 +66,11 @@ impl Mounted {
         approver: Box<dyn Approver + Send>,
     ) -> Result<Self, Failure> {
         const DOING: &str = "cannot serve the mount";
-        let kernel = fuse::Session::begin(order.device, Instant::now() + BEGIN).or_fail(DOING)?;
+        let kernel =
+            fuse::Session::begin(order.device, Instant::now() + INIT_TIMEOUT).or_fail(DOING)?;
         let stopper = kernel.stopper();
         let gateway = Arc::clone(&started.gateway);
-        let session = Session { door: Door::Mount, ..started.session.clone() };
+        let session = Session { transport: Transport::Mount, ..started.session.clone() };
         let (processes, leaders) = (order.processes, order.leaders);
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().map_err(|error| match error {
@@ -87,7 +88,7 @@ impl Mounted {
         if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
             let mut facts = scratch.numbers().facts();
             facts.insert("leftBy".to_owned(), left_by.into());
-            gateway.note(&session, ScratchNumbers::RECORD, facts).or_fail(DOING)?;
+            gateway.note(&session, ScratchMetrics::RECORD, facts).or_fail(DOING)?;
         }
         let roots = order.roots;
         let options = Options { processes, leaders, roots, scratch, records_each_open, ..options };
@@ -118,6 +119,6 @@ impl Mounted {
         }
         tracing::warn!("stopped while a program still had the mount");
         self.stopper.stop();
-        !is_late(self.ended.recv_timeout(STOP))
+        !is_late(self.ended.recv_timeout(STOP_TIMEOUT))
     }
 }

@@ -30,7 +30,7 @@ use crate::{
         approvals::{Notifications, Webhook},
         credentials::KeySource,
     },
-    sandbox::{Channel, ChannelError, become_gate, refuse_descriptors},
+    sandbox::{Channel, ChannelError, become_gateway, refuse_descriptors},
 };
 
 use delivery::Delivery;
@@ -124,7 +124,7 @@ pub(crate) fn run_if_notifier() -> Option<ExitCode> {
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
-    let channel = become_gate(parent).or_fail("cannot start")?;
+    let channel = become_gateway(parent).or_fail("cannot start")?;
     let (Order { program, webhook }, _) = channel.receive().or_fail("cannot start")?;
     refuse_descriptors(&channel).or_fail("cannot start")?;
     let mut delivery = match Delivery::new(program, webhook) {

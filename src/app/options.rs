@@ -14,7 +14,7 @@ const HERE: &str = ".";
 
 /// The heading in help of the global options, which otherwise would be mixed with a
 /// command's own.
-const HEADING: &str = "Gate options";
+const HEADING: &str = "Gateway options";
 
 /// Which workspace, under which policy, with which state, for which agent.
 #[derive(Debug, Clone, clap::Args)]

@@ -28,7 +28,7 @@ impl Reloading<'_> {
     /// Loads the policy whose texts have that hash, or records the reason of a refusal. Returns
     /// false if it is the policy in force already.
     pub(crate) fn reload(&self, hash: [u8; 32], trigger: &str) -> bool {
-        self.take_up(hash, trigger).unwrap_or_else(|(sha256, why)| {
+        self.adopt_policy(hash, trigger).unwrap_or_else(|(sha256, why)| {
             self.refuse(sha256.as_deref(), &why, trigger);
             true
         })
@@ -39,7 +39,11 @@ impl Reloading<'_> {
         self.gateway.workspace().root().to_string_lossy().into_owned()
     }
 
-    fn take_up(&self, hash: [u8; 32], trigger: &str) -> Result<bool, (Option<String>, String)> {
+    fn adopt_policy(
+        &self,
+        hash: [u8; 32],
+        trigger: &str,
+    ) -> Result<bool, (Option<String>, String)> {
         let taken = self.shared.take(hash);
         let taken = taken.map_err(|error| (None, format!("it did not arrive: {error}")))?;
         // Another policy has replaced it, and the broker announces that next.

@@ -12,12 +12,12 @@ use super::{
     failure::{Context as _, Exit, Failure},
     state_directory,
 };
-use crate::{policy::Policy, review::open_kept_in};
+use crate::{policy::Policy, review::open_regular_in};
 
 /// The directory of the stored versions.
 const FOLDER: &str = "policies";
 /// Longest stored entry that is read, in bytes.
-const LONGEST: u64 = 4096;
+const MAX_ENTRY: u64 = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Newest {
@@ -70,12 +70,12 @@ pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
 }
 
 fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {
-    let file = match open_kept_in(state, &format!("{FOLDER}/{}", name(policy))) {
+    let file = match open_regular_in(state, &format!("{FOLDER}/{}", name(policy))) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
     let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text)?;
+    file.take(MAX_ENTRY).read_to_end(&mut text)?;
     Ok(Some(serde_json::from_slice(&text)?))
 }
 

@@ -16,7 +16,7 @@ use crate::config::PolicyTexts;
 
 /// Maximum of bytes of a policy's texts in transfer: the maximum of files, of maximum size, as
 /// JSON, with their names.
-const LARGEST: u64 = 64 << 20;
+const MAX_TEXTS: u64 = 64 << 20;
 
 /// Returns the texts in a sealed, immutable file.
 pub(crate) fn packed(texts: &PolicyTexts) -> io::Result<OwnedFd> {
@@ -34,7 +34,7 @@ pub(crate) fn read(file: OwnedFd) -> io::Result<PolicyTexts> {
     let mut file = File::from(file);
     file.rewind()?;
     let mut text = Vec::new();
-    file.take(LARGEST).read_to_end(&mut text)?;
+    file.take(MAX_TEXTS).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
@@ -58,7 +58,7 @@ impl SharedPolicy {
 
     /// Returns the texts with that hash; `None` if others have replaced them.
     pub(crate) fn take(&self, hash: [u8; 32]) -> io::Result<Option<PolicyTexts>> {
-        let length = usize::try_from(self.0.metadata()?.len().min(LARGEST)).unwrap_or(usize::MAX);
+        let length = usize::try_from(self.0.metadata()?.len().min(MAX_TEXTS)).unwrap_or(usize::MAX);
         let mut text = vec![0; length];
         match self.0.read_exact_at(&mut text, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

@@ -127,7 +127,7 @@ pub(crate) fn run_if(
     }
     let parent = arguments.next().and_then(|number| number.to_str()?.parse().ok());
     let Some(parent) = parent else { return Some(ExitCode::from(2)) };
-    stderr::go_on_unread();
+    stderr::drop_unread();
     Some(match run(parent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(false),

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{operator_files, review::open_kept};
+use crate::{operator_files, review::open_regular};
 
 /// Attempts to lock a log, and the pause between two.
 const ATTEMPTS: u32 = 100;
@@ -31,14 +31,14 @@ pub(crate) fn lock_soon(lock: &File) -> io::Result<bool> {
 /// Returns the number of gateways that are alive: those that hold the lock of their lifetime.
 /// Called only while the log is locked, so that none starts meanwhile.
 pub(crate) fn count(state: &Path) -> io::Result<usize> {
-    let entries = match operator_files::read_dir(state.join("gates")) {
+    let entries = match operator_files::read_dir(state.join("gateways")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         other => other?,
     };
     let mut alive = 0;
     for entry in entries {
         // One that stops in order removes its file meanwhile.
-        let Ok(file) = open_kept(&entry?.path()) else { continue };
+        let Ok(file) = open_regular(&entry?.path()) else { continue };
         alive += usize::from(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
     }
     Ok(alive)
@@ -50,7 +50,7 @@ pub(crate) fn count(state: &Path) -> io::Result<usize> {
 /// # Errors
 /// When the log stays locked by another process, or cannot be read.
 pub(crate) fn lock(state: &Path) -> io::Result<(Option<File>, usize)> {
-    let lock = match open_kept(&state.join("audit/lock")) {
+    let lock = match open_regular(&state.join("audit/lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, 0)),
         other => other?,
     };

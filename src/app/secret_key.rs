@@ -19,7 +19,7 @@ use super::{
 use crate::{
     gateway::{random_bytes, random_hex},
     policy::SecretKey,
-    review::open_kept_in,
+    review::open_regular_in,
 };
 
 const NAME: &str = "secrets.key";
@@ -43,7 +43,7 @@ pub(crate) fn open(state: &Dir) -> Result<SecretKey, Failure> {
 }
 
 fn read(state: &Dir) -> io::Result<SecretKey> {
-    let mut file = open_kept_in(state, NAME)?;
+    let mut file = open_regular_in(state, NAME)?;
     let look = file.metadata()?;
     if look.permissions().mode() & 0o077 != 0 {
         return Err(io::Error::other("it is not its owner's alone (mode 0600)"));

@@ -3,12 +3,12 @@
 use super::failure::{Context as _, Failure};
 use crate::{
     gateway::random_hex,
-    model::{AgentName, Door, Session},
+    model::{AgentName, Session, Transport},
 };
 
 /// Returns a new session of `agent` in this process.
-pub(crate) fn session(agent: AgentName, door: Door) -> Result<Session, Failure> {
-    Ok(Session { id: random_id()?, agent, user: user(), door })
+pub(crate) fn session(agent: AgentName, transport: Transport) -> Result<Session, Failure> {
+    Ok(Session { id: random_id()?, agent, user: user(), transport })
 }
 
 /// Returns 128 random bits as 32 hex digits.

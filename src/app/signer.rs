@@ -23,9 +23,9 @@ use crate::{gateway::Signer, model::Escaped, sandbox::Channel};
 
 /// Timeout of the command. Less than the broker waits for a gateway that is about to
 /// end.
-const PATIENCE: Duration = Duration::from_secs(6);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(6);
 /// Timeout of the gateway for the broker's reply: slightly longer.
-const ANSWER: Duration = Duration::from_secs(7);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(7);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Ask {
@@ -74,7 +74,8 @@ impl Signer for RemoteSigner {
         }
         let start = Instant::now();
         let answer = line.ask(text);
-        line.silent = (start.elapsed() >= PATIENCE).then(|| Instant::now() + PATIENCE);
+        line.silent =
+            (start.elapsed() >= COMMAND_TIMEOUT).then(|| Instant::now() + COMMAND_TIMEOUT);
         answer
     }
 }
@@ -84,7 +85,7 @@ impl SignerChannel {
         self.asked += 1;
         let ask = Ask { number: self.asked, text: text.to_owned() };
         self.channel.send(&ask, &[]).map_err(|error| error.to_string())?;
-        let end = Instant::now() + ANSWER;
+        let end = Instant::now() + REPLY_TIMEOUT;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let heard = self.channel.receive_within::<SignerReply>(left);
@@ -179,7 +180,7 @@ fn sign_with(command: &[String], text: &str) -> Result<String, String> {
     }
     let status = child.wait().map_err(failed)?;
     let Some(answer) = answered.map_err(failed)? else {
-        return Err(format!("`{program}` did not answer within {} s", PATIENCE.as_secs()));
+        return Err(format!("`{program}` did not answer within {} s", COMMAND_TIMEOUT.as_secs()));
     };
     if !status.success() {
         return Err(format!("`{program}` failed: {status}"));
@@ -191,7 +192,7 @@ fn sign_with(command: &[String], text: &str) -> Result<String, String> {
 
 /// Returns the program's output; `None` after a timeout.
 fn converse(child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + COMMAND_TIMEOUT;
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(io::ErrorKind::BrokenPipe.into());
     };
@@ -204,7 +205,7 @@ fn converse(child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
         let read = output.take(MAX_NOTE as u64 + 1).read_to_end(&mut answer);
         let _nobody_waits = said.send(read.map(|_bytes| answer));
     })?;
-    let Ok(answer) = hear.recv_timeout(PATIENCE) else { return Ok(None) };
+    let Ok(answer) = hear.recv_timeout(COMMAND_TIMEOUT) else { return Ok(None) };
     let answer = answer?;
     while child.try_wait()?.is_none() {
         if Instant::now() >= end {

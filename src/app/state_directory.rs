@@ -162,11 +162,11 @@ pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
 ///
 /// # Errors
 /// As [`look`], and when there is no valid backup store.
-pub(crate) fn vault(path: &Path) -> Result<Option<BackupStore>, Failure> {
+pub(crate) fn backup_store(path: &Path) -> Result<Option<BackupStore>, Failure> {
     let state = look(path)?;
-    let vault =
+    let backup_store =
         state.as_ref().map(BackupStore::look).transpose().or_fail("cannot open the backups")?;
-    Ok(vault.flatten())
+    Ok(backup_store.flatten())
 }
 
 /// Syncs a directory; a `Dir` is an `O_PATH` descriptor, which cannot be synced.

@@ -19,13 +19,13 @@ use super::{
 use crate::{
     app::audit_log::unreadable,
     operator_files,
-    review::{Log, open_kept_in, recorded_workspace},
+    review::{Log, open_regular_in, recorded_workspace},
 };
 
 /// The name of the file, which contains the canonical path only.
 const NAME: &str = "workspace";
 /// Longest path that is read, in bytes.
-const LONGEST: u64 = 1 << 16;
+const MAX_PATH: u64 = 1 << 16;
 
 /// The right to a state directory, stored once the `start` record is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,12 +165,12 @@ impl Claim {
 }
 
 fn read(state: &Dir) -> io::Result<Option<PathBuf>> {
-    let file = match open_kept_in(state, NAME) {
+    let file = match open_regular_in(state, NAME) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
     let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text)?;
+    file.take(MAX_PATH).read_to_string(&mut text)?;
     let path = PathBuf::from(text);
     if path.is_absolute() {
         return Ok(Some(path));

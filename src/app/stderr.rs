@@ -24,10 +24,10 @@ use rustix::{
 use crate::acp::write_now;
 
 /// Time for which a message waits for a reader, if the one before it was read.
-const PATIENCE: Duration = Duration::from_secs(1);
+const READER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// True if this process must not block.
-static GOES_ON: AtomicBool = AtomicBool::new(false);
+static IS_NONBLOCKING: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State { rest: Vec::new(), missed: 0 });
 
@@ -53,8 +53,8 @@ struct State {
 
 /// Makes messages that are not read be dropped from now on, and be counted for a later
 /// reader.
-pub(crate) fn go_on_unread() {
-    GOES_ON.store(true, Ordering::Relaxed);
+pub(crate) fn drop_unread() {
+    IS_NONBLOCKING.store(true, Ordering::Relaxed);
 }
 
 /// Holds messages back from now on, because a program has the terminal on which they would
@@ -94,8 +94,8 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
         return;
     }
     // An error here cannot be reported anywhere.
-    if GOES_ON.load(Ordering::Relaxed) {
-        say_in_time(text.to_string().as_bytes());
+    if IS_NONBLOCKING.load(Ordering::Relaxed) {
+        write_within_timeout(text.to_string().as_bytes());
     } else {
         let _ = io::stderr().lock().write_fmt(text);
     }
@@ -103,7 +103,7 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
 
 /// Writes a message, and waits for the reader as long as necessary. No other thread waits for
 /// this.
-pub(crate) fn say_at_leisure(text: fmt::Arguments<'_>) {
+pub(crate) fn write_blocking(text: fmt::Arguments<'_>) {
     let text = text.to_string();
     if keep(text.as_bytes()) {
         return;
@@ -113,9 +113,9 @@ pub(crate) fn say_at_leisure(text: fmt::Arguments<'_>) {
     }
 }
 
-fn say_in_time(message: &[u8]) {
+fn write_within_timeout(message: &[u8]) {
     let mut state = lock();
-    let patience = if state.missed > 0 { Duration::ZERO } else { PATIENCE };
+    let patience = if state.missed > 0 { Duration::ZERO } else { READER_TIMEOUT };
     let end = Instant::now() + patience;
     while !state.put(message) {
         if !room_before(Some(end)) {
@@ -151,8 +151,8 @@ impl Write for Stderr {
         if keep(bytes) {
             return Ok(bytes.len());
         }
-        if GOES_ON.load(Ordering::Relaxed) {
-            say_in_time(bytes);
+        if IS_NONBLOCKING.load(Ordering::Relaxed) {
+            write_within_timeout(bytes);
             return Ok(bytes.len());
         }
         io::stderr().lock().write(bytes)

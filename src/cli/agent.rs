@@ -22,4 +22,4 @@ pub(super) mod supervisor;
 pub(super) mod workspaces;
 
 pub(crate) use egress::run_if_egress;
-pub(crate) use gateway_process::run_if_gate;
+pub(crate) use gateway_process::run_if_gateway;

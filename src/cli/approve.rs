@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{
     announcer::headline,
-    consent::{self, Answer},
+    confirmation::{self, Answer},
     rows::{named, stderr_width, stdout_width, wrapped},
 };
 use crate::{
@@ -32,17 +32,17 @@ use crate::{
 /// The replacement of a tab, whose width depends on the terminal.
 const TAB: &str = "    ";
 /// The time between two looks at what waits.
-const POLL: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// The width of a question where that of the terminal is unknown.
 const WIDTH: usize = 80;
 /// The least width of a path in a question.
-const LEAST_PATH: usize = 9;
+const MIN_PATH_WIDTH: usize = 9;
 
 /// See and answer the requests that wait for a person
 ///
 /// A rule with `effect = "ask"` lets a request wait. Without an ID this shows
 /// what waits in the workspace, with what would change. With one it shows that
-/// request as the gate has it, and asks before it approves exactly that: what is
+/// request as the gateway has it, and asks before it approves exactly that: what is
 /// printed beside a running command may come from the command. Equal requests of one
 /// session are shown and answered as one, except with --yes or --json.
 #[derive(Debug, clap::Args)]
@@ -100,13 +100,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Result<(), Failure> {
     if let Some(directory) = state_directory::look(state)? {
         let sent = approval_socket::send(directory.as_fd(), request, go_on);
-        return sent.or_fail("cannot ask the gate");
+        return sent.or_fail("cannot ask the gateway");
     }
     static NOTED: Once = Once::new();
     // `--watch` looks again and again.
     NOTED.call_once(|| {
         errln!(
-            "portcullis: note: no gate has ever run with the state directory `{}`; --workspace or \
+            "portcullis: note: no gateway has ever run with the state directory `{}`; --workspace or \
              --state names another",
             state.display()
         );
@@ -128,7 +128,7 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
     }
     let equal = equal(&waiting, item);
     print(item, equal.len());
-    consent::require(false, &question(item, choice))?;
+    confirmation::require(false, &question(item, choice))?;
     answer_all(args, state, &equal, choice)
 }
 
@@ -204,7 +204,7 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 continue;
             }
             print(item, count);
-            let Some(choice) = consent::choose(&question(item, Choice::Once))? else {
+            let Some(choice) = confirmation::choose(&question(item, Choice::Once))? else {
                 return Ok(ExitCode::SUCCESS);
             };
             let choice = match choice {
@@ -218,7 +218,7 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 failure.report(false);
             }
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -234,7 +234,7 @@ fn waiting(state: &Path) -> Result<Vec<Item>, Failure> {
         true
     })?;
     if let Some(why) = refused {
-        return Err(Failure::new(format_args!("the gate does not listen: {}", Escaped(&why))));
+        return Err(Failure::new(format_args!("the gateway does not listen: {}", Escaped(&why))));
     }
     Ok(waiting)
 }
@@ -291,7 +291,7 @@ fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCod
             Escaped(&how)
         ))),
         Some(Reply::Refused(why)) => {
-            let why = format!("the gate does not listen: {}", Escaped(&why));
+            let why = format!("the gateway does not listen: {}", Escaped(&why));
             Err(Failure::new(why).exit(Exit::Denied))
         }
         _ => Err(not_waiting(id)),
@@ -317,7 +317,7 @@ fn question(item: &Item, choice: Choice) -> String {
     let width = stderr_width().unwrap_or(WIDTH).saturating_sub(" [y/s/n/l] ".len());
     let words = asks(&list(&|_| String::new()));
     let room = width.saturating_sub(words.chars().count()) / paths.len();
-    let shown = list(&|path| named(path, room.max(LEAST_PATH)));
+    let shown = list(&|path| named(path, room.max(MIN_PATH_WIDTH)));
     wrapped(&asks(&shown), 0, 4, Some(width))
 }
 

@@ -28,11 +28,11 @@ use crate::app::failure::Failure;
     portcullis backup show 20261103T1201 -o old.txt")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: BackupCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum BackupCommand {
     List(list::Args),
     Show(show::Args),
     Diff(diff::Args),
@@ -48,13 +48,13 @@ enum Command {
 /// When state directory or backup store cannot be opened, or the operation fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::List(args) => list::run(&args),
-        Command::Show(args) => show::run(args),
-        Command::Diff(args) => diff::run(&args),
-        Command::Restore(args) => restore::run(&args),
-        Command::Undo(args) => undo::run(&args),
-        Command::Verify(args) => verify::run(&args),
-        Command::Prune(args) => prune::run(&args),
+        BackupCommand::List(args) => list::run(&args),
+        BackupCommand::Show(args) => show::run(args),
+        BackupCommand::Diff(args) => diff::run(&args),
+        BackupCommand::Restore(args) => restore::run(&args),
+        BackupCommand::Undo(args) => undo::run(&args),
+        BackupCommand::Verify(args) => verify::run(&args),
+        BackupCommand::Prune(args) => prune::run(&args),
     }
 }
 

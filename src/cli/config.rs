@@ -27,11 +27,11 @@ use crate::{
     portcullis config check /etc/portcullis/portcullis.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum ConfigCommand {
     Check(CheckArgs),
 }
 
@@ -62,7 +62,7 @@ struct CheckArgs {
 /// # Errors
 /// When the configuration cannot be used.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let Command::Check(args) = &args.command;
+    let ConfigCommand::Check(args) = &args.command;
     let operator = Operator::load(args.file.as_deref()).map_err(Failure::new)?;
     Audit::load(args.file.as_deref()).map_err(Failure::new)?;
     for Credential { id, from, .. } in &operator.credentials {

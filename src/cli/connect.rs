@@ -36,58 +36,58 @@ pub(super) fn run(address: &Path) -> Result<ExitCode, Failure> {
         .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
     match is_directory {
         true => {
-            let (mut to_gate, mut from_gate) = named_pipes::connect(address)?;
-            exchange(token, &mut from_gate, move |said| {
+            let (mut to_gateway, mut from_gateway) = named_pipes::connect(address)?;
+            exchange(token, &mut from_gateway, move |said| {
                 // Closed at the end of the input.
-                said.pass_to(&mut to_gate);
+                said.pass_to(&mut to_gateway);
             })
         }
         false => {
-            let gate = socket(address)?;
-            let to_gate = gate.try_clone().or_fail("cannot speak to the gate")?;
-            exchange(token, &mut &gate, move |said| {
-                said.pass_to(&mut &to_gate);
-                let _ = to_gate.shutdown(Shutdown::Write);
+            let gateway = socket(address)?;
+            let to_gateway = gateway.try_clone().or_fail("cannot speak to the gateway")?;
+            exchange(token, &mut &gateway, move |said| {
+                said.pass_to(&mut &to_gateway);
+                let _ = to_gateway.shutdown(Shutdown::Write);
             })
         }
     }
 }
 
 fn socket(path: &Path) -> Result<UnixStream, Failure> {
-    let gate = UnixStream::connect(path)
-        .or_fail(format_args!("cannot reach the gate at `{}`", path.display()));
-    gate.map_err(|failure| {
-        failure.help("`portcullis run` makes this socket, inside the agent's cell")
+    let gateway = UnixStream::connect(path)
+        .or_fail(format_args!("cannot reach the gateway at `{}`", path.display()));
+    gateway.map_err(|failure| {
+        failure.help("`portcullis run` makes this socket, inside the agent's sandbox")
     })
 }
 
 /// The token line, sent before the input.
-struct Said(String);
+struct TokenLine(String);
 
-impl Said {
-    fn pass_to(self, gate: &mut impl Write) {
-        if gate.write_all(self.0.as_bytes()).is_ok() {
+impl TokenLine {
+    fn pass_to(self, gateway: &mut impl Write) {
+        if gateway.write_all(self.0.as_bytes()).is_ok() {
             // The error is reported by the gateway's side.
-            let _ = pass(&mut io::stdin().lock(), gate);
+            let _ = pass(&mut io::stdin().lock(), gateway);
         }
     }
 }
 
 fn exchange(
     word: &str,
-    from_gate: &mut impl Read,
-    say: impl FnOnce(Said) + Send + 'static,
+    from_gateway: &mut impl Read,
+    say: impl FnOnce(TokenLine) + Send + 'static,
 ) -> Result<ExitCode, Failure> {
-    let said = Said(format!("{word}\n"));
+    let said = TokenLine(format!("{word}\n"));
     // Abandoned if the gateway closes first.
     thread::Builder::new()
         .name("connect-in".to_owned())
         .spawn(move || say(said))
         .or_fail("cannot start a thread")?;
-    match pass(from_gate, &mut io::stdout().lock()) {
+    match pass(from_gateway, &mut io::stdout().lock()) {
         // The gateway replies to known clients only.
-        Ok(0) | Err(Broken::Reading) => Err(Failure::new("the gate closed the connection")
-            .help("the session may be over; the gate's log says more")),
+        Ok(0) | Err(Broken::Reading) => Err(Failure::new("the gateway closed the connection")
+            .help("the session may be over; the gateway's log says more")),
         // Or the output is closed.
         Ok(_) | Err(Broken::Writing) => Ok(ExitCode::SUCCESS),
     }

@@ -8,9 +8,9 @@
 
 mod agent;
 mod attempts;
+mod directory;
 mod editor;
 mod judge;
-mod place;
 mod show;
 
 use std::{
@@ -24,15 +24,15 @@ use serde_json::{Value, json};
 
 use self::{
     attempts::{ATTEMPTS, Action, UNDONE},
+    directory::{AGENT, DemoDirectory},
     editor::{Editor, portcullis},
     judge::{Judge, JudgedLine, at},
-    place::{AGENT, DemoPlace},
     show::{Output, line_json},
 };
 use super::render;
 use crate::{
     app::{
-        agent_sandbox::{Ground, home_below, plain_cell},
+        agent_sandbox::{SandboxGround, home_below, plain_spec},
         failure::{Context as _, Exit, Failure},
         opened::Opened,
         options::Common,
@@ -48,7 +48,7 @@ pub(crate) use agent::run_if_agent;
 /// See what it does: a badly behaved agent in a throw-away workspace
 ///
 /// Makes a workspace in a new temporary directory, starts an agent behind the
-/// gate that tries what it should not, shows what became of each attempt,
+/// gateway that tries what it should not, shows what became of each attempt,
 /// verifies the audit log and undoes a change from its backup. The directory
 /// stays for you to look at.
 #[derive(Debug, clap::Args)]
@@ -75,18 +75,18 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     process::check_children()?;
-    let place = DemoPlace::make(args.keep.as_deref())?;
+    let directory = DemoDirectory::make(args.keep.as_deref())?;
     let show = Output { json: args.json };
-    let result = Demo::new(&place, args, show).and_then(Demo::run);
-    place.tidy();
+    let result = Demo::new(&directory, args, show).and_then(Demo::run);
+    directory.tidy();
     if result.is_err() {
-        show.say(format_args!("\nWhat there is lies in {}", shown(&place.root)));
+        show.say(format_args!("\nWhat there is lies in {}", shown(&directory.root)));
     }
     result
 }
 
 struct Demo<'a> {
-    place: &'a DemoPlace,
+    directory: &'a DemoDirectory,
     judge: Judge<'a>,
     show: Output,
     policy: String,
@@ -97,9 +97,9 @@ struct Demo<'a> {
 }
 
 impl<'a> Demo<'a> {
-    fn new(place: &'a DemoPlace, args: &Args, show: Output) -> Result<Self, Failure> {
+    fn new(directory: &'a DemoDirectory, args: &Args, show: Output) -> Result<Self, Failure> {
         let policy = match &args.policy {
-            None => place.policy().to_string_lossy().into_owned(),
+            None => directory.policy().to_string_lossy().into_owned(),
             Some(policy) => match rustix::fs::stat(policy.as_str()) {
                 Ok(_) => std::path::absolute(policy)
                     .or_fail("cannot look up the policy")?
@@ -108,13 +108,13 @@ impl<'a> Demo<'a> {
                 Err(_) => policy.clone(),
             },
         };
-        place.write_shell_settings(&policy)?;
+        directory.write_shell_settings(&policy)?;
         Ok(Self {
-            place,
-            judge: Judge::new(place),
+            directory,
+            judge: Judge::new(directory),
             show,
             policy,
-            program: place.agent_program()?,
+            program: directory.agent_program()?,
             lines: Vec::new(),
             alarms: Vec::new(),
         })
@@ -123,14 +123,14 @@ impl<'a> Demo<'a> {
     fn run(mut self) -> Result<ExitCode, Failure> {
         let show = self.show;
         show.say(format_args!(
-            "An agent behind the gate. It knows where everything lies ($WS is its workspace,\n\
+            "An agent behind the gateway. It knows where everything lies ($WS is its workspace,\n\
              $STATE has log and backups) and tries what it should not:\n"
         ));
         let enforcement = self.enforcement()?;
         show.head();
         self.visit(enforcement)?;
         self.remove()?;
-        for surprise in self.place.surprises() {
+        for surprise in self.directory.unexpected() {
             self.alarms.push(surprise);
         }
         let start = self.start()?;
@@ -142,24 +142,28 @@ impl<'a> Demo<'a> {
     /// Returns the enforcement on this machine, determined as in `run`.
     fn enforcement(&self) -> Result<Enforcement, Failure> {
         let opened = Opened::open(&Common {
-            workspace: self.place.workspace(),
+            workspace: self.directory.workspace(),
             config: None,
             policy: self.policy.clone(),
-            state: Some(self.place.state()),
+            state: Some(self.directory.state()),
             adopt: None,
             agent: None,
         })?;
-        let home = home_below(&self.place.data(), opened.workspace.root(), &agent_name()?);
-        let mut cell =
-            plain_cell(&Ground::from(&opened), self.program.clone(), home, Enforcement::Partial);
-        cell.read.push(Grant { path: self.program.clone(), required: true });
-        match cell.launch() {
+        let home = home_below(&self.directory.data(), opened.workspace.root(), &agent_name()?);
+        let mut spec = plain_spec(
+            &SandboxGround::from(&opened),
+            self.program.clone(),
+            home,
+            Enforcement::Partial,
+        );
+        spec.read.push(Grant { path: self.program.clone(), required: true });
+        match spec.launch() {
             Ok(pending) => Ok(pending.report.enforcement),
             Err(LaunchError::Refused(why)) => {
                 self.show.warn(format_args!(
                     "this machine cannot confine an agent, and `portcullis run` would\n\
                      refuse to start one:\n  {why}\n\
-                     What follows is run with `--unconfined`: what passes the gate is decided\n\
+                     What follows is run with `--unconfined`: what passes the gateway is decided\n\
                      all the same, and what goes past it is not refused. The demo will fail.\n"
                 ));
                 Ok(Enforcement::None)
@@ -175,9 +179,9 @@ impl<'a> Demo<'a> {
             Enforcement::Partial => &["--allow-partial"],
             Enforcement::None => &["--unconfined"],
         };
-        let mut editor = Editor::start(self.place, &self.policy, &self.program, options)?;
+        let mut editor = Editor::start(self.directory, &self.policy, &self.program, options)?;
         let (judge, show, lines) = (&self.judge, self.show, &mut self.lines);
-        editor.converse(&self.place.workspace(), |update| {
+        editor.converse(&self.directory.workspace(), |update| {
             let id = at(update, "/toolCallId").as_str().unwrap_or_default();
             let Some(attempt) = ATTEMPTS.iter().find(|attempt| attempt.id == id) else {
                 return Ok(());
@@ -212,7 +216,7 @@ impl<'a> Demo<'a> {
     /// Runs this program on the demo's workspace and parses its output.
     fn command(&self, words: &[&str]) -> Result<Value, Failure> {
         let shown = words.join(" ");
-        let output = portcullis(self.place, &self.policy)
+        let output = portcullis(self.directory, &self.policy)
             .args(words)
             .output()
             .or_fail(format_args!("cannot start `portcullis {shown}`"))?;
@@ -226,7 +230,7 @@ impl<'a> Demo<'a> {
     fn start(&mut self) -> Result<BTreeMap<String, Value>, Failure> {
         let facts = self.judge.start()?.and_then(|record| record.draft.facts);
         let Some(facts) = facts else {
-            self.alarms.push("the log does not begin with the start of the gate".to_owned());
+            self.alarms.push("the log does not begin with the start of the gateway".to_owned());
             return Ok(BTreeMap::new());
         };
         let fact = |name: &str| match facts.get(name) {
@@ -235,7 +239,7 @@ impl<'a> Demo<'a> {
             None => "unknown".to_owned(),
         };
         self.show.say(format_args!(
-            "\nWithout record (-) is what went past the gate: the kernel answered. Record 0\n\
+            "\nWithout record (-) is what went past the gateway: the kernel answered. Record 0\n\
              says how the agent was confined: {}, self-test {} passed, Landlock\n\
              ABI {}.",
             fact("enforcement"),
@@ -256,7 +260,7 @@ impl<'a> Demo<'a> {
 
     /// Verifies the log, and that it contains every printed record.
     fn verify(&mut self) -> Result<Report, Failure> {
-        let source = Directory::new(self.place.state().join("audit"));
+        let source = Directory::new(self.directory.state().join("audit"));
         let receipts: Vec<_> = self.lines.iter().filter_map(|line| line.receipt.clone()).collect();
         let verifier = receipts
             .iter()
@@ -290,7 +294,7 @@ impl<'a> Demo<'a> {
         };
         let printed = self.command(&["backup", "restore", &backup, "--json"])?;
         let record = at(&printed, "/receipt/seq");
-        if at(&printed, "/ok") == true && self.place.is_undone() {
+        if at(&printed, "/ok") == true && self.directory.is_undone() {
             self.show.say(format_args!(
                 "{UNDONE} is what it was before the edit: restored from backup\n{backup} as record \
                  {record}"
@@ -314,9 +318,9 @@ impl<'a> Demo<'a> {
         if self.show.json {
             let object = json!({
                 "ok": ok,
-                "directory": self.place.root,
-                "workspace": self.place.workspace(),
-                "state": self.place.state(),
+                "directory": self.directory.root,
+                "workspace": self.directory.workspace(),
+                "state": self.directory.state(),
                 "policy": self.policy,
                 "start": start,
                 "attempts": self.lines.iter().map(line_json).collect::<Vec<_>>(),
@@ -342,11 +346,11 @@ impl<'a> Demo<'a> {
 
     fn show_where(&self) {
         let show = self.show;
-        show.heading(format_args!("Everything lies in {}", shown(&self.place.root)));
+        show.heading(format_args!("Everything lies in {}", shown(&self.directory.root)));
         show.say("  workspace/  what the agent worked on     outside/  what it tried to reach");
         show.say("  state/      audit log and backups        policy/   what was allowed");
         show.heading("Look around");
-        show.say(format_args!(". {}", render::for_shell(&self.place.shell_settings())));
+        show.say(format_args!(". {}", render::for_shell(&self.directory.shell_settings())));
         for (command, about) in [
             ("portcullis audit show", "every record, denied ones too"),
             ("portcullis audit verify", "is it intact? change a byte and see"),
@@ -357,7 +361,7 @@ impl<'a> Demo<'a> {
         ] {
             show.say(format_args!("{command:<37}  # {about}"));
         }
-        show.say(format_args!("rm -r {}", render::for_shell(&self.place.root)));
+        show.say(format_args!("rm -r {}", render::for_shell(&self.directory.root)));
         show.say(
             "\nNext: `portcullis doctor`, then `portcullis run -- AGENT` in a project of yours.",
         );

@@ -3,11 +3,11 @@
 //! Everything is tried rather than looked up, in the ways in which `run` uses
 //! it. Makes nothing that stays: no state directory, no record.
 
-mod cell;
 mod check;
 mod credentials;
 mod kernel;
 mod probe;
+mod self_test;
 mod ship;
 mod storage;
 
@@ -18,7 +18,7 @@ use serde_json::json;
 use self::check::{Check, Status};
 use crate::{
     app::{
-        agent_sandbox::{self, Ground},
+        agent_sandbox::{self, SandboxGround},
         failure::{Exit, Failure},
         options::Common,
         output::styled,
@@ -226,11 +226,12 @@ fn self_test(
     workspace: &Workspace,
     policy: &LoadedPolicy,
     (state, operator, audit): (&Path, &Operator, &Audit),
-) -> Result<cell::Found, Failure> {
+) -> Result<self_test::Found, Failure> {
     let agent = args.common.agent("doctor")?;
     let home = agent_sandbox::home(workspace.root(), &agent)?;
     let mut trusted = trusted_paths::own(operator, audit)?;
     trusted.extend(trusted_paths::policy(&policy.texts, operator)?);
-    let ground = Ground { policy: &policy.policy, trusted, workspace: workspace.root(), state };
-    cell::test(&ground, &home, args.allow_partial)
+    let ground =
+        SandboxGround { policy: &policy.policy, trusted, workspace: workspace.root(), state };
+    self_test::test(&ground, &home, args.allow_partial)
 }

@@ -7,12 +7,12 @@
 use std::{collections::BTreeMap, ffi::OsString, process::ExitCode, time::Duration};
 
 use super::agent::{
-    command::{Command, ReportOptions},
+    command::{ReportOptions, SandboxCommand},
     options::{Purpose, SandboxOptions},
 };
 use crate::{app::failure::Failure, policy::parse_duration, sandbox::StandardStreams};
 
-/// Run one command that sees the workspace through the gate
+/// Run one command that sees the workspace through the gateway
 ///
 /// The command runs in a sandbox, in the workspace's directory, which is a mount there:
 /// policy, backups and log are between it and the files. At the end a summary says what it
@@ -48,7 +48,7 @@ fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    Command {
+    SandboxCommand {
         purpose: Purpose::Work,
         callback: None,
         sandbox: args.sandbox,

@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::{
-    local::LocalGate,
+    local_gateway::LocalGateway,
     render::{self, Rendered},
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
     },
     gateway::{Changed, Entries, Error, ErrorKind, Request},
     model::{
-        Access, Door, Encoding, LineRange, OperationKind, WorkspacePath,
+        Access, Encoding, LineRange, OperationKind, Transport, WorkspacePath,
         request::{Append, Edit, Glob, Grep, List, Mkdir, Read, Remove, Rename, Stat, Write},
     },
 };
@@ -46,11 +46,11 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    command: FsCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum FsCommand {
     /// Print a file, or several one after the other
     #[command(after_help = "Of several files, those that may be read are printed; the exit code \
         is that of the first that may not.\n\nExamples:\n  \
@@ -163,16 +163,16 @@ enum Command {
 /// # Errors
 /// When the gateway cannot be opened, or the operation is denied or fails.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    if matches!(args.command, Command::Write { .. } | Command::Append { .. }) {
+    if matches!(args.command, FsCommand::Write { .. } | FsCommand::Append { .. }) {
         check_stdin()?;
     }
     let range = args.command.range()?;
     let open = || {
-        let gate = LocalGate::open(&args.common)?;
-        Ok(Invocation { gate, command: &args.command, json: args.json })
+        let local = LocalGateway::open(&args.common)?;
+        Ok(Invocation { local, command: &args.command, json: args.json })
     };
     match &args.command {
-        Command::Read { paths, base64, .. } => match &paths[..] {
+        FsCommand::Read { paths, base64, .. } => match &paths[..] {
             [path] => open()?.answer(
                 |call| Ok(Read { path: call.path(path)?, range, encoding: encoding(*base64) }),
                 |content| match base64 {
@@ -180,44 +180,44 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                     false => raw(&content.bytes),
                 },
             ),
-            paths => several::read(open()?.gate, paths, range, encoding(*base64), args.json),
+            paths => several::read(open()?.local, paths, range, encoding(*base64), args.json),
         },
-        Command::Batch(_) => several::batch(open()?.gate, args.json),
-        Command::Watch(watch) => watch::run(&args.common, watch, args.json),
-        Command::Write { path } => open()?.change(|call| {
-            Ok(Write { path: call.path(path)?, content: stdin(&call.gate)?, mode: None })
+        FsCommand::Batch(_) => several::batch(open()?.local, args.json),
+        FsCommand::Watch(watch) => watch::run(&args.common, watch, args.json),
+        FsCommand::Write { path } => open()?.change(|call| {
+            Ok(Write { path: call.path(path)?, content: stdin(&call.local)?, mode: None })
         }),
-        Command::Append { path } => open()?
-            .change(|call| Ok(Append { path: call.path(path)?, content: stdin(&call.gate)? })),
-        Command::Edit { path, old, new } => open()?
+        FsCommand::Append { path } => open()?
+            .change(|call| Ok(Append { path: call.path(path)?, content: stdin(&call.local)? })),
+        FsCommand::Edit { path, old, new } => open()?
             .change(|call| Ok(Edit { path: call.path(path)?, old: old.clone(), new: new.clone() })),
-        Command::Ls { path } => {
+        FsCommand::Ls { path } => {
             open()?.answer(|call| Ok(List { path: call.path(path)? }), print_entries)
         }
-        Command::Stat { path } => open()?.answer(
+        FsCommand::Stat { path } => open()?.answer(
             |call| Ok(Stat { path: call.path(path)? }),
             |entry| outln!("{}", render::stat_text(entry)),
         ),
-        Command::Glob(glob) => open()?.answer(
+        FsCommand::Glob(glob) => open()?.answer(
             |call| Ok(Glob { path: call.path(&glob.path)?, query: glob.query() }),
             |found| {
                 search::print_found(found);
                 glob.print_summary(&found.summary);
             },
         ),
-        Command::Grep(grep) => open()?.answer(
+        FsCommand::Grep(grep) => open()?.answer(
             |call| Ok(Grep { path: call.path(&grep.path)?, query: grep.query() }),
             |matches| {
                 grep.print(matches);
                 grep.print_summary(&matches.summary);
             },
         ),
-        Command::Mkdir { path, recursive } => open()?
+        FsCommand::Mkdir { path, recursive } => open()?
             .change(|call| Ok(Mkdir { path: call.path(path)?, recursive: *recursive, mode: None })),
-        Command::Rm { path, recursive } => {
+        FsCommand::Rm { path, recursive } => {
             open()?.change(|call| Ok(Remove { path: call.path(path)?, recursive: *recursive }))
         }
-        Command::Mv { from, to, no_clobber } => open()?.change(|call| {
+        FsCommand::Mv { from, to, no_clobber } => open()?.change(|call| {
             Ok(Rename { from: call.path(from)?, to: call.path(to)?, replace: !no_clobber })
         }),
     }
@@ -225,8 +225,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 /// A command with its gateway.
 struct Invocation<'a> {
-    gate: LocalGate,
-    command: &'a Command,
+    local: LocalGateway,
+    command: &'a FsCommand,
     json: bool,
 }
 
@@ -252,7 +252,7 @@ impl From<Failure> for NotDone {
 
 impl Invocation<'_> {
     fn path(&self, text: &str) -> Result<WorkspacePath, Error> {
-        self.gate.path(self.command.kind().as_str(), text)
+        self.local.path(self.command.kind().as_str(), text)
     }
 
     /// Builds a request, passes it to the gateway and prints the reply, for people with
@@ -262,9 +262,9 @@ impl Invocation<'_> {
         request: impl FnOnce(&Self) -> Result<R, NotDone>,
         print: impl FnOnce(&R::Output),
     ) -> Result<ExitCode, Failure> {
-        let answer = request(&self).and_then(|request| Ok(self.gate.handle(&request)?));
-        let Self { gate, command, json } = self;
-        gate.close()?;
+        let answer = request(&self).and_then(|request| Ok(self.local.handle(&request)?));
+        let Self { local, command, json } = self;
+        local.close()?;
         match answer {
             Ok(reply) => {
                 match json {
@@ -287,12 +287,12 @@ impl Invocation<'_> {
             Err(NotDone::Refused(error)) => {
                 let asked = format!("{} {}", command.kind(), command.paths().join(" to "));
                 let code = render::report_error(&asked, &error, json);
-                let is_parent = matches!(command, Command::Mkdir { recursive: false, .. });
+                let is_parent = matches!(command, FsCommand::Mkdir { recursive: false, .. });
                 if !json && is_parent && error.kind() == ErrorKind::NotFound {
                     errln!("  help: a directory above it is missing; `--parents` makes those, too");
                 }
                 // Exit code 1 means that a search found nothing.
-                let search = matches!(command, Command::Glob(_) | Command::Grep(_));
+                let search = matches!(command, FsCommand::Glob(_) | FsCommand::Grep(_));
                 let senseless = search && error.kind() == ErrorKind::InvalidInput;
                 Ok(if senseless { Exit::Usage.into() } else { code })
             }
@@ -312,7 +312,7 @@ fn encoding(base64: bool) -> Encoding {
     if base64 { Encoding::Base64 } else { Encoding::Text }
 }
 
-impl Command {
+impl FsCommand {
     fn kind(&self) -> OperationKind {
         match self {
             Self::Read { .. } => OperationKind::Read,
@@ -374,11 +374,11 @@ fn check_stdin() -> Result<(), Failure> {
 
 /// Reads the content: one byte more than the policy allows, so that the gateway can refuse
 /// it.
-fn stdin(gate: &LocalGate) -> Result<Vec<u8>, Failure> {
+fn stdin(local: &LocalGateway) -> Result<Vec<u8>, Failure> {
     if io::stdin().is_terminal() {
         errln!("portcullis: reading the content from the terminal; end it with Ctrl-D");
     }
-    let limit = gate.gateway().policy().max_size(Access::Write, Door::Cli);
+    let limit = local.gateway().policy().max_size(Access::Write, Transport::Cli);
     let mut content = Vec::new();
     io::stdin()
         .lock()

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use super::generated;
 use crate::app::{
     failure::{Context as _, Failure},
-    fresh::Destination,
+    new_file::Destination,
     output,
 };
 

@@ -19,7 +19,7 @@ use etcetera::BaseStrategy as _;
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        fresh::Fresh,
+        new_file::NewFile,
     },
     operator_files,
 };
@@ -105,7 +105,7 @@ fn add_pages(
 
 /// Writes a file in an existing directory.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let fresh = Fresh::create(path)?;
+    let fresh = NewFile::create(path)?;
     let written = fresh.file().write_all(content).and_then(|()| fresh.keep());
     written.or_fail(format_args!("cannot write `{}`", path.display()))
 }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use super::agent::{
-    command::{Command, ReportOptions},
+    command::{ReportOptions, SandboxCommand},
     operator_terminal::operator_terminal,
     options::{Purpose, SandboxOptions},
 };
@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             .help("name it with `--preset` or `--agent`, as for `run`, `exec` and `shell`"));
     }
     let (streams, environment) = operator_terminal()?;
-    Command {
+    SandboxCommand {
         purpose: Purpose::Login,
         callback: args.callback,
         sandbox: args.sandbox,

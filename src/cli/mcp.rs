@@ -23,8 +23,8 @@ use crate::{
         session::session,
         stderr,
     },
-    mcp::{self, Input, Name, Place, Toolset},
-    model::Door,
+    mcp::{self, ClientLocation, Input, Name, Toolset},
+    model::Transport,
     sandbox::{close_inherited, stop_signals, take_standard_streams},
 };
 
@@ -34,7 +34,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Serve the workspace to an MCP client on stdin and stdout
 ///
 /// The client starts this command as an MCP server. Policy, backups and log are
-/// those of every other door. What else the client's own process can reach, this
+/// those of every other transport. What else the client's own process can reach, this
 /// cannot restrict: an agent that runs commands by itself goes round it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// shell alone
     #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
     ask: String,
-    /// Serve nothing; pass stdin and stdout on to the gate behind a socket or a
+    /// Serve nothing; pass stdin and stdout on to the gateway behind a socket or a
     /// directory of named pipes. What `portcullis run` tells an agent to start, within
     /// its sandbox
     #[arg(long, value_name = "PATH", conflicts_with_all = ["tools", "name", "ask"])]
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     ]);
     let opened = Opened::open(&args.common)?;
     opened.warn();
-    let session = session(args.common.agent("mcp-client")?, Door::Mcp)?;
+    let session = session(args.common.agent("mcp-client")?, Transport::Mcp)?;
     logging::start(&args.logging, &opened.state_path)?;
     let confined = opened.confine(Profile { long_lived: true, ..Profile::default() })?;
     confined.warn();
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         further: Vec::new(),
         commands: None,
         toolset,
-        place: Place::Host,
+        location: ClientLocation::Host,
         elicit,
         prompt: !started.durable,
         max_line: started.max_line(),
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         state: started.state_path.clone(),
         announce: announcer::announce,
     };
-    stderr::go_on_unread();
+    stderr::drop_unread();
     let [stream, output] = streams.map(File::from);
     let stop = signals.as_fd().try_clone_to_owned().or_fail("cannot watch for signals")?;
     let stop = Some(stop);

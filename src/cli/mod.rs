@@ -6,10 +6,9 @@ mod announcer;
 mod approve;
 mod audit;
 mod backup;
-mod cell;
 mod config;
+mod confirmation;
 mod connect;
-mod consent;
 mod demo;
 mod doctor;
 mod exec;
@@ -17,13 +16,14 @@ mod fs;
 mod generate;
 mod generated;
 mod git;
-mod local;
+mod local_gateway;
 mod login;
 mod mcp;
 mod policy;
 mod render;
 mod rows;
 mod run;
+mod sandbox_stages;
 mod serve;
 mod setup;
 mod shell;
@@ -55,13 +55,13 @@ use clap::{
     portcullis demo                          see in a second what it does\n  \
     portcullis doctor                        what this machine can enforce\n  \
     portcullis status                        policy, enforcement, approvals, last session\n  \
-    portcullis run --preset claude-code      an agent behind the gate\n  \
+    portcullis run --preset claude-code      an agent behind the gateway\n  \
     portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis shell -- vim src/main.rs      an interactive program, on a terminal\n  \
     portcullis login --preset codex          an agent's own login, in its sandbox\n  \
     portcullis mcp                           the same for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
-    portcullis fs read src/main.rs           one operation through the gate\n  \
+    portcullis fs read src/main.rs           one operation through the gateway\n  \
     portcullis git import                    the commits of an agent's session\n  \
     portcullis log --last 20                 what was decided\n  \
     portcullis undo                          take the last session back, shown first\n  \
@@ -125,9 +125,9 @@ pub fn main() -> ExitCode {
     if let Err(error) = outlive_size_limit() {
         return Failure::new(format_args!("cannot block a signal: {error}")).report(false);
     }
-    let hidden = cell::run_if_stage()
-        .or_else(cell::run_if_program)
-        .or_else(agent::run_if_gate)
+    let hidden = sandbox_stages::run_if_stage()
+        .or_else(sandbox_stages::run_if_program)
+        .or_else(agent::run_if_gateway)
         .or_else(agent::run_if_egress)
         .or_else(serve::run_if_front)
         .or_else(serve::run_if_worker)

@@ -33,11 +33,11 @@ use crate::{
     portcullis policy explain write src/main.rs --policy ../mine.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: PolicyCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum PolicyCommand {
     Check(check::Args),
     Explain(Box<explain::Args>),
     Diff(diff::Args),
@@ -70,32 +70,32 @@ enum Command {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Check(args) => check::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Keygen(args) => sign::keygen(&args),
-        Command::Sign(args) => sign::sign(&args),
-        Command::Diff(args) => diff::run(&args),
-        Command::Init(args) => init::run(&args),
-        Command::Learn(args) => learn::run(&args),
-        Command::Lint(args) => lint::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Schema(args) => schema::run(&args),
-        Command::Test(args) => test::run(&args),
-        Command::Verify(args) => sign::verify(&args),
-        Command::Show { name } => {
+        PolicyCommand::Check(args) => check::run(&args),
+        PolicyCommand::Explain(args) => explain::run(&args),
+        PolicyCommand::Keygen(args) => sign::keygen(&args),
+        PolicyCommand::Sign(args) => sign::sign(&args),
+        PolicyCommand::Diff(args) => diff::run(&args),
+        PolicyCommand::Init(args) => init::run(&args),
+        PolicyCommand::Learn(args) => learn::run(&args),
+        PolicyCommand::Lint(args) => lint::run(&args),
+        PolicyCommand::Replay(args) => replay::run(&args),
+        PolicyCommand::Schema(args) => schema::run(&args),
+        PolicyCommand::Test(args) => test::run(&args),
+        PolicyCommand::Verify(args) => sign::verify(&args),
+        PolicyCommand::Show { name } => {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))
             })?;
             out!("{text}");
             Ok(ExitCode::SUCCESS)
         }
-        Command::List { json: false } => {
+        PolicyCommand::List { json: false } => {
             for (name, text) in EMBEDDED {
                 outln!("{name:14} {}", summary(text));
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::List { json: true } => {
+        PolicyCommand::List { json: true } => {
             let policy = |(name, text)| json!({ "name": name, "summary": summary(text) });
             outjson!(json!({ "policies": EMBEDDED.map(policy) }));
             Ok(ExitCode::SUCCESS)

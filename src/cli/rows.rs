@@ -15,7 +15,7 @@ const CUT: char = '\u{2026}';
 /// The blanks before a row that continues a line of a table.
 const CONTINUED: usize = 8;
 /// The least width of a row, in columns.
-const LEAST: usize = 2;
+const MIN_WIDTH: usize = 2;
 
 /// Returns the number of columns of the terminal that shows standard output, if one does.
 pub(super) fn stdout_width() -> Option<usize> {
@@ -33,8 +33,9 @@ pub(super) fn stderr_width() -> Option<usize> {
 /// Portcullis that stands beside it, so that no text in it looks like another line.
 pub(super) fn wrapped(line: &str, first: usize, other: usize, width: Option<usize>) -> String {
     let text = Escaped(line).to_string();
-    let room =
-        |indent: usize| width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(LEAST));
+    let room = |indent: usize| {
+        width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(MIN_WIDTH))
+    };
     let indent = |(number, row): (usize, String)| {
         let indent = if number == 0 { first } else { other };
         format!("{:indent$}{row}", "")

@@ -13,13 +13,13 @@ use super::agent::{
     agent_config,
     credentials::Credentials,
     options::{Purpose, SandboxOptions},
-    protocol::{Acp, Service},
+    protocol::{Acp, AgentService},
     repository,
     start::{
-        Broker, Wish, await_confined, build, explain, host_facts, introduce, start_egress,
-        start_gate, warn,
+        MountNeed, SandboxBroker, await_confined, build, explain, host_facts, introduce,
+        start_egress, start_gateway, warn,
     },
-    supervisor::{Ended, Manner, Supervisor},
+    supervisor::{Ended, SignalHandling, Supervisor},
     workspaces::finish,
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// where the editor acts by it, the agent counts as not confined
     #[arg(long, value_name = "METHOD", value_parser = forward::parse)]
     forward: Vec<String>,
-    /// Do not offer the gate's own MCP server (remove, list, search and so on)
+    /// Do not offer the gateway's own MCP server (remove, list, search and so on)
     /// to the agent
     #[arg(long)]
     no_mcp: bool,
@@ -95,7 +95,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     }
     let source = args.source.take().or_else(|| preset.as_ref()?.source.clone());
     let source = source.unwrap_or_else(|| "auto".to_owned());
-    let Broker { signals, suspend, files } = Broker::new(&args.sandbox)?;
+    let SandboxBroker { signals, suspend, files } = SandboxBroker::new(&args.sandbox)?;
     process::note_terminal("run", "ACP with an editor");
     let agent = agent_name(&args, preset.as_ref())?;
     let workspaces = args.sandbox.open(&agent, Purpose::Work)?;
@@ -107,42 +107,43 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         _ => Enforcement::Full,
     };
     let required = args.mount || source == "mount";
-    let wish = match (required, args.no_mount || args.unconfined) {
+    let mount_need = match (required, args.no_mount || args.unconfined) {
         (true, true) => {
             return Err(Failure::new("`--source mount` needs a mount").exit(Exit::Usage));
         }
-        (true, false) => Wish::Required,
-        (false, true) => Wish::Unwanted,
-        (false, false) => Wish::Preferred,
+        (true, false) => MountNeed::Required,
+        (false, true) => MountNeed::Unwanted,
+        (false, false) => MountNeed::Preferred,
     };
-    let mut cell = args.sandbox.cell(&workspaces, &agent, &args.command, floor)?;
-    cell.hatch = !args.no_mcp && !ways.any();
-    cell.commands = opened.policy.agent().terminal && !ways.has_terminals();
-    cell.files = files;
-    let credentials = Credentials::prepare(opened, &agent, &mut cell)?;
-    let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
+    let mut spec = args.sandbox.spec(&workspaces, &agent, &args.command, floor)?;
+    spec.sandbox_socket = !args.no_mcp && !ways.any();
+    spec.commands = opened.policy.agent().terminal && !ways.has_terminals();
+    spec.files = files;
+    let credentials = Credentials::prepare(opened, &agent, &mut spec)?;
+    let paths = workspaces.trusted_paths(&spec).map_err(explain)?;
     let shared = workspaces.shared_policies()?;
     let editor = take_standard_streams().or_fail("cannot take over stdin and stdout")?;
-    let service = Service::Acp(Acp { source, forward: args.forward.clone() });
-    let mut gate = start_gate(&args.sandbox, &workspaces, &agent, &shared, service, wish, &editor)?;
+    let service = AgentService::Acp(Acp { source, forward: args.forward.clone() });
+    let mut gateway =
+        start_gateway(&args.sandbox, &workspaces, &agent, &shared, service, mount_need, &editor)?;
     drop(editor);
     let watches = workspaces.watches(&paths, shared);
     let otherwise =
         if args.mount { "or leave `--mount` out" } else { "or take another `--source`" };
-    let (mut built, missing) = build(&mut gate, &mut cell, wish, otherwise)?;
-    let egress = start_egress(&mut built, &cell, &workspaces, (&agent, credentials))?;
+    let (mut built, missing) = build(&mut gateway, &mut spec, mount_need, otherwise)?;
+    let egress = start_egress(&mut built, &spec, &workspaces, (&agent, credentials))?;
     let (egress, links) = egress.unzip();
     let pending = built.test().map_err(explain)?;
     warn(&pending.report);
     let is_denied = !pending.report.denied.is_empty();
     workspaces.warn_of_observing();
     ways.warn();
-    if let Some(Err(why)) = &pending.hatch {
-        errln!("portcullis: note: the agent is not offered the gate's MCP server: {why}");
+    if let Some(Err(why)) = &pending.sandbox_socket {
+        errln!("portcullis: note: the agent is not offered the gateway's MCP server: {why}");
     }
     let suspects = pending.suspects.clone();
     if !pending.report.mount {
-        await_confined(&mut gate, floor)?;
+        await_confined(&mut gateway, floor)?;
     }
     let mut facts = pending.report.facts();
     facts.extend(host_facts(&workspaces, links.as_ref()));
@@ -152,12 +153,12 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         facts.insert("noMount".to_owned(), missing.why.as_str().into());
     }
     ways.note(&mut facts);
-    if cell.commands {
+    if spec.commands {
         facts.insert("commands".to_owned(), true.into());
     }
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
-    agent_config::warn(&cell, &mut facts);
-    let session = introduce(&mut gate, (&pending, links), &cell, facts)?.session;
+    agent_config::warn(&spec, &mut facts);
+    let session = introduce(&mut gateway, (&pending, links), &spec, facts)?.session;
     let has_mount = pending.report.mount;
     let shipping = workspaces.ship()?;
     for opened in workspaces.all() {
@@ -165,7 +166,9 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     }
     let running = pending.release().map_err(explain)?;
     let watched = (watches, egress);
-    let ended = Supervisor::new(running, gate, (signals, suspend), watched, Manner::Agent)?.run();
+    let ended =
+        Supervisor::new(running, gateway, (signals, suspend), watched, SignalHandling::Agent)?
+            .run();
     finish(shipping);
     let Ended { code, at_once, .. } = ended?;
     for opened in workspaces.all().filter(|_| has_mount) {
@@ -174,7 +177,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         }
     }
     if at_once && code != 0 {
-        explain_early_end(code, &args, &cell.network, &suspects, is_denied);
+        explain_early_end(code, &args, &spec.network, &suspects, is_denied);
     }
     Ok(ExitCode::from(code))
 }
@@ -192,7 +195,7 @@ fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure
 
 /// Describes if the agent is offered the gateway's MCP server.
 fn mcp(pending: &PendingAgent, args: &Args, ways: &Ways<'_>) -> String {
-    match &pending.hatch {
+    match &pending.sandbox_socket {
         Some(Ok(_)) => "offered".to_owned(),
         Some(Err(why)) => format!("not offered: {why}"),
         None if args.no_mcp => "not offered: `--no-mcp`".to_owned(),

@@ -11,7 +11,7 @@ use super::{generated, render::counted};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        fresh::Destination,
+        new_file::Destination,
     },
     model::Escaped,
     operator_files,

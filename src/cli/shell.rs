@@ -3,7 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use super::agent::{
-    command::{Command, ReportOptions},
+    command::{ReportOptions, SandboxCommand},
     operator_terminal::operator_terminal,
     options::{Purpose, SandboxOptions},
 };
@@ -12,7 +12,7 @@ use crate::app::failure::Failure;
 /// The shell that exists everywhere.
 const SHELL: &str = "/bin/sh";
 
-/// Run an interactive program, such as a shell, an editor or an agent, behind the gate
+/// Run an interactive program, such as a shell, an editor or an agent, behind the gateway
 ///
 /// The program runs in the sandbox of `exec`, on a terminal of its own. What it writes there
 /// passes a filter: text, colours, cursor movement and what full-screen programs need appear
@@ -20,7 +20,7 @@ const SHELL: &str = "/bin/sh";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Ctrl-C and Ctrl-Z are the program's. Ctrl-] three times within a second ends it, \
-    as SIGTERM and\nSIGHUP do. Nobody is asked for approval on this terminal; messages of the gate \
+    as SIGTERM and\nSIGHUP do. Nobody is asked for approval on this terminal; messages of the gateway \
     appear at the end.\nThe exit code is the program's, or 128 and the number of the signal that \
     ended it.\n\nExamples:\n  \
     portcullis shell\n  \
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let (streams, environment) = operator_terminal()?;
-    Command {
+    SandboxCommand {
         purpose: Purpose::Work,
         callback: None,
         sandbox: args.sandbox,

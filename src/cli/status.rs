@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let gateways = running.as_ref().map(Vec::len);
     let recorded = recorded(&path, running.as_deref().unwrap_or_default())?;
     let waiting = waiting(&state)?;
-    let backups = state_directory::vault(&path)?
+    let backups = state_directory::backup_store(&path)?
         .map(|store| store.size())
         .transpose()
         .or_fail("cannot measure the backups")?

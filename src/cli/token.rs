@@ -16,11 +16,11 @@ use crate::{
     portcullis token new --agent ci --workspace shop")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: TokenCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum TokenCommand {
     New(NewArgs),
 }
 
@@ -49,7 +49,7 @@ struct NewArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let Command::New(args) = &args.command;
+    let TokenCommand::New(args) = &args.command;
     let token = token::make()?;
     let hash = show_hash(&token::hash(&token));
     if args.workspace.is_empty() && !args.metrics {

@@ -11,7 +11,7 @@ use std::{
 use etcetera::BaseStrategy as _;
 use serde_json::{Value, json};
 
-use super::{consent, generated, render::counted};
+use super::{confirmation, generated, render::counted};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         true => "remove all of this, logs and backups among it?",
         false => "remove all of this?",
     };
-    consent::require(args.yes, question)?;
+    confirmation::require(args.yes, question)?;
     for item in own {
         remove(&item.path).or_fail(format_args!(
             "cannot remove `{}`",

@@ -233,12 +233,12 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_said_with_its_line() {
-        let text = "requireSignatures = true\npolicyKeys = [\"ed25519:x\"]\n[gates]\n";
+        let text = "requireSignatures = true\npolicyKeys = [\"ed25519:x\"]\n[gateways]\n";
         let wrong = Operator::parse(text, "f").unwrap_err().join("\n");
         for word in [
             "f:1: unknown key `requireSignatures`\n  help: did you mean `requireSignature`?",
             "f:2: a bad key in `policyKeys`: expected `ed25519:`",
-            "f:3: unknown key `gates`\n  help: known keys: requireSignature, policyKeys, approvals, audit, credentials, serve",
+            "f:3: unknown key `gateways`\n  help: known keys: requireSignature, policyKeys, approvals, audit, credentials, serve",
         ] {
             assert!(wrong.contains(word), "{word}\n{wrong}");
         }

@@ -54,9 +54,9 @@ pub struct Service {
     /// The export of request spans, if any.
     pub telemetry: Option<Telemetry>,
     /// The served workspaces.
-    pub workspaces: Vec<Workspace>,
+    pub workspaces: Vec<WorkspaceConfig>,
     /// The agents.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentConfig>,
 }
 
 impl Default for Service {
@@ -196,7 +196,7 @@ impl Default for Limits {
 
 /// A served workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Workspace {
+pub struct WorkspaceConfig {
     /// Its name in addresses and names of tools: see [`is_workspace_name`].
     pub name: String,
     /// The directory.
@@ -213,7 +213,7 @@ pub struct Workspace {
 
 /// An agent of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentConfig {
     /// Its name in policies and logs.
     pub name: AgentName,
     /// SHA-256 of its token.
@@ -224,7 +224,7 @@ pub struct Agent {
     pub metrics: bool,
 }
 
-impl Agent {
+impl AgentConfig {
     /// Returns true if it may use the workspace of that name.
     pub fn may_use(&self, workspace: &str) -> bool {
         self.workspaces.as_ref().is_none_or(|names| names.iter().any(|name| name == workspace))

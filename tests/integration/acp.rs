@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, result, workspace};
 
 mod buffers;
-mod cancelling;
+mod cancellation;
 mod directories;
 mod ends;
 mod further;
@@ -164,7 +164,7 @@ fn the_operator_can_forward_a_method_and_never_fs() {
     let error = acp::serve(&gateway(&root, dir.path()), &config, streams(), streams()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`fs/read_text_file` cannot be forwarded: the gate itself serves `fs/*`"
+        "`fs/read_text_file` cannot be forwarded: the gateway itself serves `fs/*`"
     );
 }
 
@@ -462,7 +462,10 @@ fn each_session_has_its_own_name_in_the_log() {
             records.iter().filter(|record| record["session"] == opened["session"]).collect();
         assert_eq!(of_session.len(), 2, "{name}: {of_session:?}");
         assert!(opened["decision"].is_null() && opened["result"] == "ok", "{opened}");
-        assert_eq!((&of_session[1]["op"], &of_session[1]["door"]), (&json!("read"), &json!("acp")));
+        assert_eq!(
+            (&of_session[1]["op"], &of_session[1]["transport"]),
+            (&json!("read"), &json!("acp"))
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 /// A real agent takes a while to start.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The editor's capabilities and buffers.
 #[derive(Debug, Default)]
@@ -148,7 +148,7 @@ impl Client {
         self.next += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).expect("the agent answers");
+            let line = self.lines.recv_timeout(TIMEOUT).expect("the agent answers");
             if let Some(reply) = self.heard(&line)
                 && reply["id"] == id
             {

@@ -18,14 +18,14 @@ use cap_std::fs::Dir;
 use portcullis::{
     acp::{self, Config, Ending},
     gateway::{AuditLog, Gateway, Workspace},
-    model::{Door, Session},
+    model::{Session, Transport},
     policy::{PolicySource, SecretKey, compile},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A peer of the proxy, which the test plays.
 pub(crate) struct Side {
@@ -87,7 +87,7 @@ impl Side {
 
     /// The next line, exactly.
     pub(crate) fn line(&self) -> String {
-        let line = self.lines.recv_timeout(PATIENCE).expect("a line comes");
+        let line = self.lines.recv_timeout(TIMEOUT).expect("a line comes");
         String::from_utf8(line).expect("UTF-8")
     }
 
@@ -106,7 +106,7 @@ impl Side {
 
     /// Checks that the proxy closes the stream.
     pub(crate) fn hears_the_end(&self) {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIMEOUT) {
             Err(RecvTimeoutError::Disconnected) => {}
             Err(RecvTimeoutError::Timeout) => panic!("still open"),
             Ok(line) => panic!("unexpected: {}", String::from_utf8_lossy(&line)),
@@ -217,7 +217,7 @@ impl Rig {
     /// Waits until `serve` returns.
     pub(crate) fn ending(&mut self) -> Ending {
         let served = self.served.take().expect("once");
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + TIMEOUT;
         while !served.is_finished() {
             assert!(std::time::Instant::now() < end, "`serve` does not return");
             thread::sleep(Duration::from_millis(5));
@@ -232,7 +232,7 @@ pub(crate) fn connection() -> Session {
         id: "c0".repeat(16),
         agent: "tester".parse().unwrap(),
         user: "user".to_owned(),
-        door: Door::Acp,
+        transport: Transport::Acp,
     }
 }
 
@@ -277,9 +277,9 @@ pub(crate) fn gateway_under(policy: &str, root: &Path, base: &Path) -> Gateway {
     std::fs::create_dir_all(&state).unwrap();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
     let state = Dir::from_std_file(std::fs::File::open(&state).unwrap());
-    let ledger = AuditLog::open(&state).unwrap();
+    let audit_log = AuditLog::open(&state).unwrap();
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-    Gateway::open(Workspace::open(root).unwrap(), Arc::new(policy), ledger, &state, key).unwrap()
+    Gateway::open(Workspace::open(root).unwrap(), Arc::new(policy), audit_log, &state, key).unwrap()
 }
 
 fn state(base: &Path) -> PathBuf {

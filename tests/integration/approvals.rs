@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::common::{Done, World, done};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const POLICY: &str = r#"schema = 1
 name = "asks"
@@ -79,7 +79,7 @@ pub(crate) fn end(child: Child) -> Done {
 /// Returns the waiting requests, once there are `count`.
 #[track_caller]
 pub(crate) fn waiting(world: &World, count: usize) -> Vec<Value> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         let list = world.run(&["approve", "--list", "--json"]).ok().json();
         let list = list["waiting"].as_array().unwrap().clone();

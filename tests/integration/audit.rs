@@ -1,10 +1,10 @@
 //! `portcullis audit` as a person and a program meet it.
 
-mod agree;
-mod attached;
+mod agreement;
+mod attachments;
 mod damage;
+mod foreign_state;
 mod receipts;
-mod received;
 mod recover;
 mod show;
 mod sparse;
@@ -135,12 +135,12 @@ intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:
 head: 5:c9db9a20c7b034dcbb757e9c902d33376e0c52f353b0639585981c48e4b7ba71
 signed: nothing; no checkpoint vouches for these records
 # good-missing-checkpoint
-warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
+warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gateway died before its first one, or they were removed
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: nothing; no checkpoint vouches for these records
 # good-missing-checkpoint-recovered
-warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gate died before its first one, or they were removed
+warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gateway died before its first one, or they were removed
 intact: 3 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:02.000000Z
 head: 2:91a8c62aaa2f4170518aa5e2b2195bc4296a106f61ee82db1eb8328086947b38
 signed: nothing; no checkpoint vouches for these records
@@ -185,24 +185,24 @@ fn verify_names_broken_links() {
 damaged: broken-link in seg-000000.jsonl, record 2, line 3
   `prev` is not the hash of record 1: one of the two was changed
 not intact: the chain breaks after 2 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # broken-link-changed
 damaged: broken-link in seg-000000.jsonl, record 5, line 6
   `prev` is not the hash of record 4: one of the two was changed
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # broken-link-first
 damaged: broken-link in seg-000000.jsonl, record 0, line 1
   `prev` of the first record is not zero
 damaged: broken-link in seg-000000.jsonl, record 1, line 2
   `prev` is not the hash of record 0: one of the two was changed
 not intact: the chain breaks after 0 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # broken-link-spliced
 damaged: broken-link in seg-000000.jsonl, record 3, line 4
   `prev` is not the hash of record 2: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");
 }
 
@@ -213,17 +213,17 @@ fn verify_names_wrong_sequences() {
 damaged: wrong-sequence in seg-000000.jsonl, record 0, line 1
   the line is record 1: records before it are missing
 not intact: the chain breaks after 0 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-sequence-removed
 damaged: wrong-sequence in seg-000000.jsonl, record 4, line 5
   the line is record 5: records before it are missing
 not intact: the chain breaks after 4 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-sequence-repeated
 damaged: wrong-sequence in seg-000000.jsonl, record 2, line 3
   the line is record 1: it was here before, or is out of order
 not intact: the chain breaks after 2 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-sequence-swapped
 damaged: wrong-sequence in seg-000000.jsonl, record 1, line 2
   the line is record 4: records before it are missing
@@ -235,7 +235,7 @@ damaged: wrong-sequence in seg-000000.jsonl, record 2, line 6
   the line is record 5: records before it are missing
 warning: time-went-back: record 2 is of 2026-11-21T08:00:02.000000Z, the one before it of 2026-11-21T08:00:04.000000Z (and 1 more)
 not intact: the chain breaks after 1 record
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");
 }
 
@@ -265,7 +265,7 @@ the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 202
 head: 5:7baeb062966183e51212974e3f9ad5dc8f4399958b3ad5fa2debf621438e5209
 signed: 1 checkpoint by example.com/log-1, the largest covers 4 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log: who can change the log can change it, so give a copy with --key
-  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gates can start again
+  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gateways can start again
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5
   the log ends after 4 records, but a receipt proves record 5
@@ -283,17 +283,17 @@ fn verify_names_wrong_references() {
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 1 is no earlier intent without an answer
 not intact: the chain breaks after 6 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-reference-later
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 7 is no earlier intent without an answer
 not intact: the chain breaks after 6 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-reference-twice
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
   record 2 is no earlier intent without an answer
 not intact: the chain breaks after 6 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");
 }
 
@@ -304,22 +304,22 @@ fn verify_names_torn_ends() {
 damaged: torn-tail in seg-000000.jsonl, record 5, line 6
   the log ends after 81 bytes of a line
 not intact: the chain breaks after 5 records
-  help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
+  help: a gateway or the machine died while it wrote; the next gateway that starts sets the torn line aside and records that
 # torn-tail-newline
 damaged: torn-tail in seg-000000.jsonl, record 5, line 6
   the log ends after 180 bytes of a line
 not intact: the chain breaks after 5 records
-  help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
+  help: a gateway or the machine died while it wrote; the next gateway that starts sets the torn line aside and records that
 # torn-tail-zeros
 damaged: torn-tail in seg-000000.jsonl, record 6, line 7
   the log ends after 64 bytes of a line
 not intact: the chain breaks after 6 records
-  help: a gate or the machine died while it wrote; the next gate that starts sets the torn line aside and records that
+  help: a gateway or the machine died while it wrote; the next gateway that starts sets the torn line aside and records that
 # unterminated-line
 damaged: unterminated-line in seg-000000.jsonl, record 5, line 6
   the segment ends after 180 bytes of a line
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");
 }
 
@@ -333,19 +333,19 @@ damaged: missing-segment in seg-000000.jsonl, record 0
 damaged: wrong-sequence in seg-000001.jsonl, record 65536, line 1
   the line is record 0: it was here before, or is out of order
 not intact: the chain breaks after 0 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # short-segment
 damaged: short-segment in seg-000000.jsonl, record 6, line 6
   the segment ends after 6 of 65536 records, but is not the last
 not intact: the chain breaks after 6 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # unexpected-file
 damaged: unexpected-file in seg-0.jsonl
   a name like a segment's that no segment has
 the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 signed: nothing; no checkpoint vouches for these records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");
 }
 
@@ -359,169 +359,169 @@ damaged: malformed-record in seg-000000.jsonl, record 3, line 4
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-blank
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-bom
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-counts
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `counts` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-crlf
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not exactly one JSON object
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-deep
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 296
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-empty
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not exactly one JSON object
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-float
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `seq` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-infinite
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 47
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-infinite-integer
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 351
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-json
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-key
 damaged: malformed-record in seg-000000.jsonl, record 0, line 1
   the line is not valid JSON at byte 82
 damaged: broken-link in seg-000000.jsonl, record 1, line 2
   `prev` is not the hash of record 0: one of the two was changed
 not intact: the chain breaks after 0 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-large
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `bytes` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-minus
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `bytes` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-missing
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the field `nonce` is missing
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-null
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `path` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-outcome
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `of` is missing
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-surrogate
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 50
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-surrogate-key
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the line is not valid JSON at byte 50
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-time
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-time-date
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-time-leap-day
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-time-leap-second
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `t` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-two
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not valid JSON at byte 4
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-type
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `path` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-upper
 damaged: malformed-record in seg-000000.jsonl, record 5, line 6
   the field `prev` has a wrong type or form
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # malformed-record-utf8
 damaged: malformed-record in seg-000000.jsonl, record 3, line 4
   the line is not UTF-8
 damaged: broken-link in seg-000000.jsonl, record 4, line 5
   `prev` is not the hash of record 3: one of the two was changed
 not intact: the chain breaks after 3 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # duplicate-key
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "seq" stands twice in the line
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # duplicate-key-escaped
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "seq" stands twice in the line
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # duplicate-key-prev
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "prev" stands twice in the line
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # duplicate-key-unknown
 damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
   the key "new" stands twice in the line
 not intact: the chain breaks after 5 records
-  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gates can start again
+  help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # unsupported-version
 damaged: unsupported-version in seg-000000.jsonl, record 5, line 6
   format version 2 is not supported

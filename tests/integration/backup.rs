@@ -13,8 +13,8 @@ use rustix::fs::{XattrFlags, fsetxattr};
 use serde_json::Value;
 
 use crate::{
-    aftermath,
     common::{Done, World},
+    consistency,
 };
 
 const SECRETIVE: &str = r#"
@@ -52,7 +52,7 @@ fn policy(more: &str) -> String {
 }
 
 #[test]
-fn a_restore_is_gated_audited_and_itself_backed_up() {
+fn a_restore_is_mediated_audited_and_itself_backed_up() {
     let world = World::new();
     world.file("a.txt", "one");
     world.write("a.txt", "two").ok();
@@ -198,7 +198,7 @@ fn a_damaged_backup_is_not_restored() {
     world.file("a.txt", "the good old content");
     world.write("a.txt", "new").ok();
     let id = newest(&world, "a.txt");
-    let entry = aftermath::walk(&world.state().join("backups"))
+    let entry = consistency::walk(&world.state().join("backups"))
         .into_iter()
         .find(|path| path.to_string_lossy().contains(&id))
         .unwrap();
@@ -318,7 +318,7 @@ fn a_backup_is_written_to_a_file_byte_for_byte() {
 
 /// Unsaved changes of an editor in it were gone, without a backup.
 #[test]
-fn a_backup_is_written_to_no_file_of_the_workspace_past_the_gate() {
+fn a_backup_is_written_to_no_file_of_the_workspace_past_the_gateway() {
     let world = World::new();
     world.file("a.txt", "one");
     world.write("a.txt", "two").ok();

@@ -12,9 +12,9 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Client, ContentChange, Follower, Shares},
+    gateway::{Client, ContentChange, Follower, SharedLimits},
     model::{
-        Door, GlobQuery, Session, WorkspacePath,
+        GlobQuery, Session, Transport, WorkspacePath,
         request::{Glob, Stat, Write},
     },
 };
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::{
     acp_rig,
     common::{Done, World},
-    random::Random,
+    seeded_random::Random,
 };
 
 const OPEN: &str = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
@@ -318,8 +318,8 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
     let root = dir.path().join("ws");
     std::fs::create_dir(&root).unwrap();
     let mut gateway = acp_rig::gateway_under(OPEN, &root, dir.path());
-    gateway.share(Shares {
-        turns: 1,
+    gateway.share(SharedLimits {
+        slots: 1,
         per_session: 1,
         requests_per_second: 1_000,
         bytes_per_second: 1,
@@ -331,7 +331,7 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
         id: agent.to_owned(),
         agent: agent.parse().unwrap(),
         user: "me".to_owned(),
-        door: Door::Mcp,
+        transport: Transport::Mcp,
     };
     let (slow, other) = (session("slow"), session("other"));
     let path = |name: &str| WorkspacePath::parse(name).unwrap();

@@ -10,9 +10,9 @@ use std::{
 };
 
 use crate::{
-    aftermath,
     common::{World, budget},
-    random::Random,
+    consistency,
+    seeded_random::Random,
 };
 
 /// Kills, times the budget up to ten.
@@ -79,7 +79,7 @@ impl Kept {
         world.file("kept/a/1.txt", "one");
         world.file("kept/a/b/2.txt", big);
         world.file("kept/3.txt", "three");
-        let nodes = aftermath::snapshot(&world.root())
+        let nodes = consistency::snapshot(&world.root())
             .into_iter()
             .filter(|(name, _)| name == "kept" || name.starts_with("kept/"))
             .collect();
@@ -181,7 +181,7 @@ fn difference(found: &Snapshot, expected: &Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn killed_at_any_moment_the_gate_leaves_old_or_new() {
+fn killed_at_any_moment_the_gateway_leaves_old_or_new() {
     let seed = std::env::var("PORTCULLIS_TEST_SEED").map_or(0x9e37_79b9, |s| s.parse().unwrap());
     let mut random = Random::new(seed);
     let world = World::with_policy(POLICY);
@@ -191,7 +191,7 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
     let rounds = ROUNDS * budget().min(10);
     for round in 1..=rounds {
         prepare(&world, round, &big);
-        let before = aftermath::snapshot(&world.root());
+        let before = consistency::snapshot(&world.root());
         let step = step(&mut random, &before, &kept, round, &big);
         let input = world.base().join("input");
         std::fs::write(&input, &step.input).unwrap();
@@ -207,7 +207,7 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
         let started = Instant::now();
         assert!(command(&world).status().unwrap().success(), "{args:?}");
         let whole = u64::try_from(started.elapsed().as_micros()).unwrap();
-        let done = aftermath::snapshot(&world.root());
+        let done = consistency::snapshot(&world.root());
         assert_eq!(difference(&done, &step.after), Vec::<String>::new(), "{args:?}");
 
         prepare(&world, round, &big);
@@ -222,8 +222,8 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
         let next = world.fs(&["ls"]);
         let context = format!("PORTCULLIS_TEST_SEED={seed}, round {round}, {args:?}");
         assert_eq!(next.code, 0, "{context}: {next:?}");
-        assert_eq!(aftermath::leftovers(&world), Vec::<std::path::PathBuf>::new(), "{context}");
-        let mut found = aftermath::snapshot(&world.root());
+        assert_eq!(consistency::leftovers(&world), Vec::<std::path::PathBuf>::new(), "{context}");
+        let mut found = consistency::snapshot(&world.root());
         if found == step.after {
             changed += 1;
             continue;
@@ -239,7 +239,7 @@ fn killed_at_any_moment_the_gate_leaves_old_or_new() {
     println!("{killed} of {rounds} killed, {changed} changes were made");
     assert!(killed > rounds / 3, "only {killed} of {rounds} were killed in time");
 
-    aftermath::check(&world);
+    consistency::check(&world);
     let records = world.records();
     let recovered = records.iter().filter(|record| record["kind"] == "recovered").count();
     assert!(recovered > 3, "only {recovered} crashes hit an intent");

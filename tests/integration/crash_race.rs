@@ -22,11 +22,12 @@ use portcullis_audit::Hash;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::{
-    acp_rig, aftermath,
+    acp_rig,
     common::{Stop, World},
+    consistency,
     crash::POLICY,
-    hammer::Hammer,
-    random::Random,
+    load::LoadGenerator,
+    seeded_random::Random,
 };
 
 const ROUNDS: u64 = 40;
@@ -57,13 +58,13 @@ impl Exchanger<'_> {
     }
 }
 
-/// A block as the hammer knows them.
+/// A block as the load generator knows them.
 fn content(number: u64) -> String {
     format!("block other {number} 10\n----------\nend\n")
 }
 
 #[test]
-fn nothing_of_another_process_is_lost_when_gates_die() {
+fn nothing_of_another_process_is_lost_when_gateways_die() {
     let world = World::with_policy(POLICY);
     world.fs(&["ls"]).ok();
     let own = world.base().join("own");
@@ -71,7 +72,7 @@ fn nothing_of_another_process_is_lost_when_gates_die() {
     let (mut made, mut random) = (0, Random::new(7));
     for round in 1..=ROUNDS {
         let alive = 20 + random.below(150);
-        let mut hammer = Hammer::start(&world, round, 60);
+        let mut load_generator = LoadGenerator::start(&world, round, 60);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let mut other = Exchanger {
@@ -89,11 +90,11 @@ fn nothing_of_another_process_is_lost_when_gates_die() {
             });
             let _stop = Stop(stop);
             thread::sleep(Duration::from_millis(alive));
-            hammer.child.kill().unwrap();
+            load_generator.child.kill().unwrap();
         });
-        hammer.end();
+        load_generator.end();
     }
-    aftermath::check(&world);
+    consistency::check(&world);
     let recovered = world.records().iter().filter(|record| record["kind"] == "recovered").count();
     assert!(recovered > 10, "only {recovered} changes were cut short");
     nothing_is_lost(&world, made);
@@ -104,7 +105,7 @@ fn nothing_is_lost(world: &World, made: u64) {
     let mut kept = HashSet::new();
     hash_files(&world.root(), &mut kept);
     hash_files(&world.base().join("own"), &mut kept);
-    hash_vault(&world.state(), &mut kept);
+    hash_backup_store(&world.state(), &mut kept);
     let lost: Vec<_> = (1..=made)
         .filter(|number| !kept.contains(&Hash::of(content(*number).as_bytes())))
         .collect();
@@ -113,20 +114,20 @@ fn nothing_is_lost(world: &World, made: u64) {
 
 /// The hash of each file in `directory` and beneath it.
 pub(crate) fn hash_files(directory: &Path, hashes: &mut HashSet<Hash>) {
-    let files = aftermath::walk(directory).into_iter().filter(|path| path.is_file());
+    let files = consistency::walk(directory).into_iter().filter(|path| path.is_file());
     hashes.extend(files.map(|path| Hash::of(&fs::read(path).unwrap())));
 }
 
 /// Adds the hash of each content in the backup store of a state directory.
-pub(crate) fn hash_vault(state: &Path, hashes: &mut HashSet<Hash>) {
+pub(crate) fn hash_backup_store(state: &Path, hashes: &mut HashSet<Hash>) {
     let state = Dir::from_std_file(fs::File::open(state).unwrap());
-    let vault = BackupStore::look(&state).unwrap().unwrap();
-    for entry in vault.entries().unwrap().entries {
+    let backup_store = BackupStore::look(&state).unwrap().unwrap();
+    for entry in backup_store.entries().unwrap().entries {
         hashes.insert(entry.sha256);
         if entry.kind != BackupKind::Tree {
             continue;
         }
-        let mut tree = vault.tree(&entry).unwrap();
+        let mut tree = backup_store.tree(&entry).unwrap();
         while let Some(node) = tree.next_node().unwrap() {
             if node.kind != BackupNodeKind::File {
                 continue;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     common::{Done, World, done},
-    machine::{LANDLOCK, Without},
+    limited_machines::{LANDLOCK, Without},
 };
 
 /// The demo, kept in the world's own directory.
@@ -186,7 +186,7 @@ fn where_nothing_confines_it_warns_shows_the_rest_and_fails() {
     let text = done.text();
     assert!(text.contains("this machine cannot confine an agent"), "{done:?}");
     assert_eq!(text.matches("NOT REFUSED").count(), 5, "{done:?}");
-    assert!(text.contains("secrets.names[0]"), "the gate still decides: {done:?}");
+    assert!(text.contains("secrets.names[0]"), "the gateway still decides: {done:?}");
 }
 
 #[test]

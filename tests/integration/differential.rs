@@ -7,15 +7,15 @@
 
 mod case;
 mod lines;
-mod second;
+mod python_verifier;
 mod states;
 
 use std::path::Path;
 
 use case::{Asked, Log};
-use second::{Second, first, program};
+use python_verifier::{Second, first, program};
 
-use crate::{common::budget, random::Random};
+use crate::{common::budget, seeded_random::Random};
 
 /// Cases in every run: a few seconds on one core.
 const CASES: u64 = 2_500;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     common::{Done, World},
     disk::Disk,
-    machine::{LANDLOCK, OPENAT2, Without},
+    limited_machines::{LANDLOCK, OPENAT2, Without},
 };
 
 fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -93,8 +93,8 @@ fn without_namespaces_run_refuses_unless_partial_enforcement_is_accepted() {
     assert_eq!(without(&RUN).code, 1);
 
     let done = without(&["doctor", "--json", "--allow-partial"]);
-    let cell = says(&done, "self-test", "warning");
-    assert_eq!(cell["facts"]["mcp"], "offered", "{cell}");
+    let sandbox = says(&done, "self-test", "warning");
+    assert_eq!(sandbox["facts"]["mcp"], "offered", "{sandbox}");
     assert_eq!(done.code, 0);
     without(&["run", "--allow-partial", "--", "/bin/true"]).ok();
 }
@@ -105,9 +105,9 @@ fn where_root_can_become_nobody_else_enforcement_is_partial_and_says_so() {
         let world = World::new();
         let without = |args: &[&str]| world.run_without(without, args);
         let done = without(&["doctor", "--json", "--allow-partial"]);
-        let cell = says(&done, "self-test", "warning");
+        let sandbox = says(&done, "self-test", "warning");
         let stays = "the agent stays root, without root's powers";
-        assert!(cell["facts"]["gaps"].to_string().contains(stays), "{cell}");
+        assert!(sandbox["facts"]["gaps"].to_string().contains(stays), "{sandbox}");
         // The kernel does not count root's processes, and an operator who asks for a limit must be
         // told.
         if says(&done, "limits", "warning")["facts"]["processes"].is_null() {
@@ -219,7 +219,7 @@ fn a_state_directory_that_cannot_be_written_fails() {
 /// It reported no problem, and `run` refused.
 #[test]
 fn a_part_of_the_state_directory_that_is_none_fails() {
-    for part in ["approvals", "audit", "backups", "gates", "keys", "logs", "policies"] {
+    for part in ["approvals", "audit", "backups", "gateways", "keys", "logs", "policies"] {
         let world = World::new();
         world.write("a.txt", "a").ok();
         let place = world.state().join(part);

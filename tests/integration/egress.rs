@@ -206,7 +206,10 @@ fn a_connection_is_decided_and_recorded_before_and_after() {
         let to = (&record["facts"]["host"], &record["facts"]["port"]);
         assert_eq!(to, (&json!("site.example"), &json!(server.port)));
     }
-    assert_eq!((&records[0]["door"], &records[1]["door"]), (&json!("proxy"), &json!("proxy")));
+    assert_eq!(
+        (&records[0]["transport"], &records[1]["transport"]),
+        (&json!("proxy"), &json!("proxy"))
+    );
     assert_eq!(records[1]["facts"]["address"], "127.0.0.1");
     let outcome = &records[2];
     assert_eq!((&outcome["of"], &outcome["result"]), (&records[1]["seq"], &json!("ok")));

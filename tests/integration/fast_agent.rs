@@ -104,7 +104,7 @@ impl Scene {
 }
 
 #[test]
-fn reads_writes_and_refusals_through_the_door() {
+fn reads_writes_and_refusals_through_the_transport() {
     let mut scene = Scene::start(None);
     let session = scene.session.clone();
 

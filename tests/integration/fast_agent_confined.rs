@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) world: World,
     client: Option<Client>,
     session: String,
-    gate: Child,
+    gateway: Child,
 }
 
 impl Run {
@@ -63,7 +63,7 @@ impl Run {
         for dir in [peers.as_path(), &python(&peers), config, scripts] {
             command.arg("--agent-read").arg(dir);
         }
-        let mut gate = command
+        let mut gateway = command
             .args(options)
             .args(["--agent-write", home, "--"])
             .arg(peers.join("bin/fast-agent-acp"))
@@ -73,11 +73,11 @@ impl Run {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let streams = (gate.stdout.take().unwrap(), gate.stdin.take().unwrap());
+        let streams = (gateway.stdout.take().unwrap(), gateway.stdin.take().unwrap());
         let root = world.root().canonicalize().unwrap();
         let mut client = Client::with(streams.0, streams.1, editor(&root));
         let session = client.session(&root);
-        Self { world, client: Some(client), session, gate }
+        Self { world, client: Some(client), session, gateway }
     }
 
     /// An absolute path in the workspace.
@@ -102,7 +102,7 @@ impl Run {
     /// Hangs up, as an editor does, and gives what was recorded.
     pub(crate) fn end(mut self) -> Vec<Value> {
         self.client = None;
-        let status = self.gate.wait().unwrap();
+        let status = self.gateway.wait().unwrap();
         assert!(status.success(), "{status}");
         self.world.run(&["audit", "verify"]).ok();
         self.world.records()
@@ -118,7 +118,7 @@ pub(crate) fn python(peers: &Path) -> PathBuf {
 }
 
 #[test]
-fn fast_agent_works_in_its_cell_through_the_gate_alone() {
+fn fast_agent_works_in_its_sandbox_through_the_gateway_alone() {
     let mut run = Run::start(&[]);
 
     let read = json!({"path": run.path("a.txt")});

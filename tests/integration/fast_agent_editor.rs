@@ -87,7 +87,7 @@ fn requests(records: &[Value]) -> Vec<String> {
         .filter(|record| record["op"].is_string() && record["kind"] != "outcome")
         .filter(|record| record["op"] != "acp.prompt")
         // The agent looks at the gateway's MCP server, too.
-        .filter(|record| record["door"] == "acp")
+        .filter(|record| record["transport"] == "acp")
         .map(|record| ["kind", "op", "decision"].map(|key| word(record, key)).join(" "))
         .collect()
 }
@@ -304,7 +304,7 @@ fn with_server(root: &Path) -> PathBuf {
 }
 
 #[test]
-fn progress_of_a_server_in_the_cell_reaches_the_editor() {
+fn progress_of_a_server_in_the_sandbox_reaches_the_editor() {
     let place = tempfile::tempdir().unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.path(), open).unwrap();

@@ -7,34 +7,34 @@ use std::fs;
 use serde_json::Value;
 
 use crate::{
-    aftermath,
     common::{Done, World},
-    courier::{Courier, failure, receipt},
+    consistency,
     crash::POLICY,
     disk::Disk,
+    scripted_agent::{ScriptedAgent, failure, receipt},
 };
 
 mod log;
 mod outage;
 mod peers;
 mod power;
-mod unread;
+mod unread_stderr;
 
 /// The part of the gateway's world that a disk is mounted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Workspace,
-    Vault,
+    Backups,
     Log,
 }
 
-const PARTS: [Part; 3] = [Part::Workspace, Part::Vault, Part::Log];
+const PARTS: [Part; 3] = [Part::Workspace, Part::Backups, Part::Log];
 
 impl Part {
     fn place(self, world: &World) -> std::path::PathBuf {
         match self {
             Self::Workspace => world.root(),
-            Self::Vault => world.state().join("backups"),
+            Self::Backups => world.state().join("backups"),
             Self::Log => world.state().join("audit"),
         }
     }
@@ -50,7 +50,8 @@ fn world() -> World {
     fs::remove_dir_all(world.state()).unwrap();
     world.fs(&["ls"]).ok();
     // Nor does the key know of another log.
-    for place in [Part::Vault.place(&world), Part::Log.place(&world), world.state().join("keys")] {
+    for place in [Part::Backups.place(&world), Part::Log.place(&world), world.state().join("keys")]
+    {
         fs::remove_dir_all(place).unwrap();
     }
     world
@@ -84,14 +85,14 @@ fn a_full_workspace_keeps_every_old_file() {
     let tree = world.fs(&["rm", "-r", "tree", "--json"]).ok().json();
     let tree = tree["backup"].as_str().unwrap();
     disk.fill(64 << 10);
-    let before = aftermath::snapshot(&world.root());
+    let before = consistency::snapshot(&world.root());
     let unchanged = |args: &[&str], input: &str| {
         let done = world.run_with_input(args, input);
         failed(&done, "no space left");
         let (intent, outcome) = last_outcome(&world);
         assert_eq!(outcome["result"], "noSpace", "{args:?} {outcome}");
         assert_eq!(intent["path"], outcome["path"]);
-        assert_eq!(aftermath::snapshot(&world.root()), before, "{args:?}");
+        assert_eq!(consistency::snapshot(&world.root()), before, "{args:?}");
     };
     let more = "new\n".repeat(40_000);
     unchanged(&["fs", "write", "old.txt"], &more);
@@ -109,18 +110,18 @@ fn a_full_workspace_keeps_every_old_file() {
     disk.make_room();
     world.write("old.txt", &more).ok();
     world.run(&["backup", "restore", tree]).ok();
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 #[test]
-fn a_full_vault_lets_nothing_be_replaced() {
+fn a_full_backup_store_lets_nothing_be_replaced() {
     let world = world();
-    let disk = Disk::memory(&Part::Vault.place(&world), 512);
+    let disk = Disk::memory(&Part::Backups.place(&world), 512);
     let old = "old\n".repeat(50_000);
     world.file("old.txt", &old);
     world.file("tree/a.txt", &old);
     disk.fill(100 << 10);
-    let before = aftermath::snapshot(&world.root());
+    let before = consistency::snapshot(&world.root());
     for args in [
         &["fs", "write", "old.txt"][..],
         &["fs", "append", "old.txt"],
@@ -132,9 +133,9 @@ fn a_full_vault_lets_nothing_be_replaced() {
         failed(&done, "no space left for backups");
         let last = world.last();
         assert_eq!((&last["kind"], &last["result"]), (&"decision".into(), &"noSpace".into()));
-        assert_eq!(aftermath::snapshot(&world.root()), before, "{args:?}");
+        assert_eq!(consistency::snapshot(&world.root()), before, "{args:?}");
     }
-    let mut files = aftermath::walk(&Part::Vault.place(&world));
+    let mut files = consistency::walk(&Part::Backups.place(&world));
     files.retain(|path| path.is_file());
     let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap()).collect();
     assert_eq!(names, ["filler", "usage"], "what could not be kept whole is not kept at all");
@@ -144,7 +145,7 @@ fn a_full_vault_lets_nothing_be_replaced() {
 
     disk.make_room();
     world.write("old.txt", "new").ok();
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 /// Fills the log's disk so that a different record each time is the one that
@@ -156,26 +157,26 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         let world = world();
         let disk = Disk::memory(&Part::Log.place(&world), 96);
         world.file("a.txt", "a");
-        let mut courier = Courier::try_with(&world, &["--no-mount"]).unwrap();
+        let mut scripted_agent = ScriptedAgent::try_with(&world, &["--no-mount"]).unwrap();
         disk.fill(12 << 10);
         let (mut contents, mut receipts) = (vec!["a".to_owned()], Vec::new());
         // Names of different length put the end of the page elsewhere.
         let other = format!("{}.txt", "n".repeat(1 + round * 17));
         let refused = loop {
             let content = format!("round {}", contents.len());
-            let write = courier.write("a.txt", &content);
+            let write = scripted_agent.write("a.txt", &content);
             contents.push(content);
-            let write = courier.ask(write);
+            let write = scripted_agent.ask(write);
             if !write["error"].is_null() {
                 break write;
             }
             receipts.push(receipt(&write));
-            let read = courier.ask(courier.read("a.txt"));
+            let read = scripted_agent.ask(scripted_agent.read("a.txt"));
             if !read["error"].is_null() {
                 break read;
             }
             receipts.push(receipt(&read));
-            let missing = courier.ask(courier.read(&other));
+            let missing = scripted_agent.ask(scripted_agent.read(&other));
             if missing["error"]["code"] != -32002 {
                 break missing;
             }
@@ -195,33 +196,36 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         // Nothing is served any more: no read, no change, no listing of
         // denials, not even when there is room again.
         disk.make_room();
-        let requests =
-            [courier.read("a.txt"), courier.write("a.txt", "late"), courier.read(&other)];
-        for answer in courier.ask_all(&requests) {
+        let requests = [
+            scripted_agent.read("a.txt"),
+            scripted_agent.write("a.txt", "late"),
+            scripted_agent.read(&other),
+        ];
+        for answer in scripted_agent.ask_all(&requests) {
             assert_eq!(failure(&answer), (kind.clone(), message.clone()));
         }
         assert_eq!(world.read("a.txt"), now);
         // The operator sees why.
-        let (status, said) = courier.end();
+        let (status, said) = scripted_agent.end();
         assert!(!status.success(), "{status}");
         assert!(said.contains("cannot record the stop: cannot write to the audit log"), "{said}");
 
         // By a restart the operator declares the repair.
-        let mut courier = Courier::try_with(&world, &["--no-mount"]).unwrap();
-        let read = courier.ask(courier.read("a.txt"));
+        let mut scripted_agent = ScriptedAgent::try_with(&world, &["--no-mount"]).unwrap();
+        let read = scripted_agent.ask(scripted_agent.read("a.txt"));
         assert_eq!(read["result"]["content"], now);
         receipts.push(receipt(&read));
-        receipts.push(receipt(&courier.ask(courier.write("a.txt", "after"))));
-        assert!(courier.end().0.success());
-        aftermath::check(&world);
-        aftermath::receipts_are_kept(&world, &receipts);
+        receipts.push(receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "after"))));
+        assert!(scripted_agent.end().0.success());
+        consistency::check(&world);
+        consistency::receipts_are_kept(&world, &receipts);
     }
     println!("the last record that fitted was each of {stopped:?}");
     assert!(stopped.len() > 1, "every round stopped at the same kind of record: {stopped:?}");
 }
 
 #[test]
-fn a_gate_does_not_start_on_a_full_state_directory() {
+fn a_gateway_does_not_start_on_a_full_state_directory() {
     let world = World::with_policy(POLICY);
     world.file("a.txt", "old");
     let disk = Disk::memory(&world.state(), 256);
@@ -232,14 +236,14 @@ fn a_gate_does_not_start_on_a_full_state_directory() {
             let done = world.write("a.txt", "new");
             failed(&done, "No space left");
             assert_eq!(world.read("a.txt"), "old");
-            let Err(complaint) = Courier::try_start(&world) else { panic!("it started") };
+            let Err(complaint) = ScriptedAgent::try_start(&world) else { panic!("it started") };
             assert!(complaint.contains("No space left"), "{complaint}");
         }
         disk.make_room();
         world.fs(&["read", "a.txt"]).ok();
     }
     world.write("a.txt", "new").ok();
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 #[test]
@@ -253,7 +257,7 @@ fn on_a_read_only_disk_nothing_changes() {
         let done = world.write("a.txt", "new");
         let words = match part {
             Part::Workspace => "the file system is read-only",
-            Part::Vault => "cannot open the backups",
+            Part::Backups => "cannot open the backups",
             Part::Log => "cannot open the audit log",
         };
         failed(&done, words);
@@ -263,7 +267,7 @@ fn on_a_read_only_disk_nothing_changes() {
         assert_eq!(read.code, i32::from(part != Part::Workspace), "{part:?} {read:?}");
         disk.again("rw");
         world.write("a.txt", "new").ok();
-        aftermath::check(&world);
+        consistency::check(&world);
     }
 }
 
@@ -275,13 +279,13 @@ fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
     let old = "old\n".repeat(1000);
     world.file("a.txt", "first");
     world.file("b.txt", &old);
-    let mut courier = Courier::start(&world);
-    let mut receipts = vec![receipt(&courier.ask(courier.write("a.txt", &old)))];
+    let mut scripted_agent = ScriptedAgent::start(&world);
+    let mut receipts = vec![receipt(&scripted_agent.ask(scripted_agent.write("a.txt", &old)))];
     disk.sync();
     break_it(&disk);
     for name in ["a.txt", "b.txt", "new.txt"] {
-        let answer = courier.ask(courier.write(name, "new"));
-        if part == Part::Vault && name == "new.txt" {
+        let answer = scripted_agent.ask(scripted_agent.write(name, "new"));
+        if part == Part::Backups && name == "new.txt" {
             // Nothing is replaced, so no backup is needed.
             receipts.push(receipt(&answer));
             continue;
@@ -292,34 +296,34 @@ fn when_a_disk_fails(part: Part, break_it: impl FnOnce(&Disk), words: &str) {
         let recorded = answer["error"]["data"]["receipt"].is_object();
         assert_eq!(recorded, part != Part::Log, "{part:?} {answer}");
     }
-    let read = courier.ask(courier.read("b.txt"));
+    let read = scripted_agent.ask(scripted_agent.read("b.txt"));
     match part {
-        Part::Vault => assert_eq!(read["result"]["content"], old, "reading needs no backup"),
+        Part::Backups => assert_eq!(read["result"]["content"], old, "reading needs no backup"),
         Part::Log => assert_eq!(failure(&read).0, "unavailable"),
         // Content that the kernel still has in memory can be read.
         Part::Workspace => {}
     }
-    let (status, said) = courier.end();
+    let (status, said) = scripted_agent.end();
     assert_eq!(status.success(), part != Part::Log, "{part:?} {said}");
     disk.again("rw");
     assert_eq!(world.read("a.txt"), old, "{part:?}");
     assert_eq!(world.read("b.txt"), old, "{part:?}");
-    let mut courier = Courier::start(&world);
-    receipts.push(receipt(&courier.ask(courier.write("a.txt", "new"))));
-    assert!(courier.end().0.success());
-    aftermath::check(&world);
-    aftermath::receipts_are_kept(&world, &receipts);
+    let mut scripted_agent = ScriptedAgent::start(&world);
+    receipts.push(receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "new"))));
+    assert!(scripted_agent.end().0.success());
+    consistency::check(&world);
+    consistency::receipts_are_kept(&world, &receipts);
 }
 
 #[test]
-fn a_disk_that_turns_read_only_under_a_running_gate() {
+fn a_disk_that_turns_read_only_under_a_running_gateway() {
     for part in PARTS {
         when_a_disk_fails(part, Disk::fail_read_only, "read-only");
     }
 }
 
 #[test]
-fn a_disk_that_only_gives_errors_under_a_running_gate() {
+fn a_disk_that_only_gives_errors_under_a_running_gateway() {
     for part in PARTS {
         when_a_disk_fails(part, Disk::cut_off, "input/output error");
     }
@@ -328,7 +332,7 @@ fn a_disk_that_only_gives_errors_under_a_running_gate() {
 /// The disk of each part in turn cannot store what the kernel took: the sync
 /// is what fails, after the write succeeded.
 #[test]
-fn a_disk_whose_writes_are_lost_under_a_running_gate() {
+fn a_disk_whose_writes_are_lost_under_a_running_gateway() {
     for part in PARTS {
         let world = world();
         let store = Disk::memory(&world.base().join("store"), 20 << 10);
@@ -336,21 +340,21 @@ fn a_disk_whose_writes_are_lost_under_a_running_gate() {
         let old = "old\n".repeat(1000);
         world.file("a.txt", "first");
         world.file("b.txt", &old);
-        let mut courier = Courier::start(&world);
-        let mut receipts = vec![receipt(&courier.ask(courier.write("a.txt", &old)))];
+        let mut scripted_agent = ScriptedAgent::start(&world);
+        let mut receipts = vec![receipt(&scripted_agent.ask(scripted_agent.write("a.txt", &old)))];
         disk.sync();
         store.fill(0);
         let new = "new\n".repeat(300_000);
         let mut failures = 0;
         for _ in 0..3 {
             for name in ["a.txt", "b.txt"] {
-                let answer = courier.ask(courier.write(name, &new));
+                let answer = scripted_agent.ask(scripted_agent.write(name, &new));
                 if answer["error"].is_null() {
                     continue;
                 }
                 let (kind, message) = failure(&answer);
                 let expected: &[&str] = match part {
-                    Part::Workspace | Part::Vault => &["noSpace", "io"],
+                    Part::Workspace | Part::Backups => &["noSpace", "io"],
                     Part::Log => &["unavailable"],
                 };
                 assert!(expected.contains(&kind.as_str()), "{part:?} {answer}");
@@ -359,18 +363,18 @@ fn a_disk_whose_writes_are_lost_under_a_running_gate() {
             }
         }
         assert!(failures > 0, "{part:?}: everything was stored somewhere");
-        assert_eq!(courier.end().0.success(), part != Part::Log);
+        assert_eq!(scripted_agent.end().0.success(), part != Part::Log);
         store.make_room();
         disk.again("rw");
-        aftermath::check(&world);
+        consistency::check(&world);
         for name in ["a.txt", "b.txt"] {
             let now = world.read(name);
             assert!(now == old || now == new, "{part:?} {name}: {} bytes", now.len());
         }
-        let mut courier = Courier::start(&world);
-        receipts.push(receipt(&courier.ask(courier.write("a.txt", "new"))));
-        assert!(courier.end().0.success());
-        aftermath::check(&world);
-        aftermath::receipts_are_kept(&world, &receipts);
+        let mut scripted_agent = ScriptedAgent::start(&world);
+        receipts.push(receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "new"))));
+        assert!(scripted_agent.end().0.success());
+        consistency::check(&world);
+        consistency::receipts_are_kept(&world, &receipts);
     }
 }

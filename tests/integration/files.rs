@@ -12,7 +12,7 @@ use std::{
 
 use portcullis::{
     gateway::{Answer, Gateway},
-    model::{Door, Session},
+    model::{Session, Transport},
     serve::files::{Channel, ChannelLimits, Error},
 };
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::acp_rig::{POLICY, connection, gateway_under, workspace};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client of a channel over a real gateway.
 pub(crate) struct Rig {
@@ -40,7 +40,7 @@ impl Rig {
         let (dir, root) = workspace();
         let gateway = Arc::new(gateway_under(policy, &root, dir.path()));
         let (stream, theirs) = UnixStream::pair().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         theirs.set_nonblocking(true).unwrap();
         let serving = Arc::clone(&gateway);
         let served = thread::spawn(move || {
@@ -49,7 +49,7 @@ impl Rig {
             runtime.block_on(async {
                 let channel = Channel::new(serving, limits);
                 let stream = tokio::net::UnixStream::from_std(theirs).unwrap();
-                let session = Session { door: Door::Files, ..connection() };
+                let session = Session { transport: Transport::Files, ..connection() };
                 channel.serve(session, stream, Arc::default()).await
             })
         });
@@ -156,7 +156,7 @@ fn every_operation_is_as_the_protocol_says() {
     assert!(!rig.root.join("x").exists());
 
     let records = rig.records();
-    assert!(records.iter().filter(|r| r["kind"] == "intent").all(|r| r["door"] == "files"));
+    assert!(records.iter().filter(|r| r["kind"] == "intent").all(|r| r["transport"] == "files"));
     rig.end().unwrap();
 }
 

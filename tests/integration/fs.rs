@@ -25,7 +25,7 @@ fn read_prints_the_file_and_leaves_a_record() {
     assert_eq!(record["rule"], "allowedPaths.read");
     assert_eq!(record["result"], "ok");
     assert_eq!(record["bytes"], 14);
-    assert_eq!(record["door"], "cli");
+    assert_eq!(record["transport"], "cli");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn read_takes_lines_and_base64() {
 
 /// The log had gateways that never stopped.
 #[test]
-fn a_gate_whose_command_fails_before_anything_is_asked_has_stopped() {
+fn a_gateway_whose_command_fails_before_anything_is_asked_has_stopped() {
     let world = World::new();
     world.file("a.txt", "a");
     world.fs(&["stat", "a.txt"]).ok();
@@ -408,7 +408,7 @@ fn every_request_leaves_a_record_and_the_log_verifies() {
 }
 
 #[test]
-fn temporary_names_of_the_gate_are_reserved() {
+fn temporary_names_of_the_gateway_are_reserved() {
     let world = World::new();
     let name = format!(".portcullis-{}.tmp", "0".repeat(32));
     world.file(&name, "planted");

@@ -10,7 +10,7 @@ use std::{
 use crate::common::World;
 
 /// The words that start inner processes.
-const HIDDEN: [&str; 4] = ["demo-agent", "doctor-probe", "gate-process", "cell-stage"];
+const HIDDEN: [&str; 4] = ["demo-agent", "doctor-probe", "gateway-process", "sandbox-stage"];
 
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 

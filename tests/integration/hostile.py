@@ -415,7 +415,7 @@ def works():
     attempt("run a shell", lambda: None if os.system("/bin/true") == 0 else "failed")
     attempt("a thread", lambda: __import__("threading").Thread(target=print).start())
     attempt("a socket pair", lambda: [s.close() for s in socket.socketpair()] and None)
-    attempt("a server in the cell", serves, temporary + "/socket")
+    attempt("a server in the sandbox", serves, temporary + "/socket")
     attempt("an event loop", lambda: __import__("asyncio").run(__import__("asyncio").sleep(0)))
     attempt("a process pool", pool)
     attempt("/dev/null", writes, "/dev/null")

@@ -1,5 +1,5 @@
 //! Imports run one way: `cli → app → acp, mcp, serve → review, policy-tools → config → core →
-//! policy`, and within the core `gateway → ops, view → backup → workspace → ledger`. Between
+//! policy`, and within the core `gateway → ops, view → backup → workspace → audit_log`. Between
 //! crates the compiler sees to it. The other crates name all that the core exports `gateway`.
 
 use std::{
@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
     &["policy"],
     &["random", "fuse", "git"],
-    &["ledger"],
+    &["audit_log"],
     &["workspace"],
     &["backup"],
     &["ops", "view"],
@@ -183,8 +183,8 @@ fn commands_import_no_other_command() {
 
 #[test]
 fn the_import_reader_sees_groups_and_single_names() {
-    let source = "use crate::{model::{A, B}, policy::C, ops}; fn f() { crate::ledger::g() }";
-    let expected = ["ledger", "model", "ops", "policy"].map(str::to_owned);
+    let source = "use crate::{model::{A, B}, policy::C, ops}; fn f() { crate::audit_log::g() }";
+    let expected = ["audit_log", "model", "ops", "policy"].map(str::to_owned);
     assert_eq!(imports(source), BTreeSet::from(expected));
 }
 

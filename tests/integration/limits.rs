@@ -6,9 +6,9 @@ use std::{
 };
 
 use portcullis::{
-    gateway::{Answer, Approver, Client, Gateway, Shares, Ticket},
+    gateway::{Answer, Approver, Client, Gateway, SharedLimits, Ticket},
     model::{
-        Door, Encoding, LineRange, Session, WorkspacePath,
+        Encoding, LineRange, Session, Transport, WorkspacePath,
         request::{Read, Stat, Write},
     },
 };
@@ -76,7 +76,7 @@ fn who_goes_too_fast_is_denied_and_may_go_on_a_moment_later() {
         assert_eq!(answer["error"]["code"], -32001);
     }
     let denied = denied.len();
-    assert!(denied > 0, "the gate did not limit anything");
+    assert!(denied > 0, "the gateway did not limit anything");
     std::thread::sleep(Duration::from_millis(100));
     let request = relay.read("a.txt");
     assert_eq!(relay.ask_one(request)["result"]["content"], "text");
@@ -248,8 +248,8 @@ fn a_worker_serves_every_session_that_was_let_in() {
     std::fs::create_dir(&root).unwrap();
     let policy = format!("{OPEN}[limits]\ndenials = 9\n");
     let mut gateway = acp_rig::gateway_under(&policy, &root, dir.path());
-    gateway.share(Shares {
-        turns: 1,
+    gateway.share(SharedLimits {
+        slots: 1,
         per_session: 1,
         requests_per_second: 1_000_000,
         bytes_per_second: 1_000_000,
@@ -262,7 +262,7 @@ fn a_worker_serves_every_session_that_was_let_in() {
             id: number.to_string(),
             agent: "a".parse().unwrap(),
             user: "me".to_owned(),
-            door: Door::Mcp,
+            transport: Transport::Mcp,
         };
         let answer = gateway.handle(&session, &stat, Client::default());
         assert!(answer.is_ok(), "{number}: {answer:?}");

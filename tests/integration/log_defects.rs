@@ -2,8 +2,8 @@
 //! that then gave false results, hung, filled the memory or left no way out.
 
 mod keys;
+mod messages;
 mod repair;
-mod told;
 
 use std::{
     fs,
@@ -114,7 +114,7 @@ fn a_witness_of_the_name_and_hash_of_a_key_of_the_log_is_refused() {
 
 /// Both verifiers reported a log as intact on which no gateway serves.
 #[test]
-fn what_a_gate_cannot_use_in_the_place_of_its_files_is_damage_to_all() {
+fn what_a_gateway_cannot_use_in_the_place_of_its_files_is_damage_to_all() {
     for name in ["frontier", "quarantine"] {
         for kind in ["pipe", "link", "other"] {
             let world = world();
@@ -253,7 +253,7 @@ fn a_key_that_records_name_is_put_back_beside_the_one_in_use() {
 }
 
 #[test]
-fn a_repair_does_not_say_that_gates_start_where_they_do_not() {
+fn a_repair_does_not_say_that_gateways_start_where_they_do_not() {
     let world = world();
     fs::remove_dir_all(world.state().join("keys")).unwrap();
     let segment = audit(&world, "seg-000000.jsonl");

@@ -17,7 +17,7 @@ use portcullis::{
 };
 
 use self::tree::{MODEL_POLICY, Outcome, Tree, on_disk, plant};
-use crate::{acp_rig, common::budget, random::Random, requests::AnyRequest};
+use crate::{acp_rig, common::budget, requests::AnyRequest, seeded_random::Random};
 
 const SEQUENCES: u64 = 1_000;
 const LENGTH: u64 = 30;
@@ -140,7 +140,7 @@ impl Rig {
 
 /// `PORTCULLIS_TEST_SEED` is the first sequence, `PORTCULLIS_TEST_BUDGET` multiplies their number.
 #[test]
-fn the_gate_does_what_the_model_does() {
+fn the_gateway_does_what_the_model_does() {
     let rig = Rig::new();
     let mut met = BTreeMap::new();
     let first = std::env::var("PORTCULLIS_TEST_SEED").map_or(0, |seed| seed.parse().unwrap());

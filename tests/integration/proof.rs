@@ -70,7 +70,7 @@ fn write_log_at<'a>(world: &World, count: u64, time: impl Fn(u64) -> &'a str) ->
 }
 
 #[test]
-fn a_gate_signs_what_it_wrote_and_both_verifiers_agree() {
+fn a_gateway_signs_what_it_wrote_and_both_verifiers_agree() {
     let world = World::new();
     world.file("a", "x");
     for _ in 0..3 {

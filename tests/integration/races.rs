@@ -30,9 +30,9 @@ use serde_json::Value;
 use crate::{
     acp_rig,
     common::{Stop, World, budget},
-    random::Random,
     relay::Relay,
     requests::AnyRequest,
+    seeded_random::Random,
 };
 
 /// Requests in each race: 20,000 under `tests/run.sh full`.
@@ -298,7 +298,7 @@ fn the_root_exchanged_with_another_directory_stays_the_one_that_was_opened() {
     let mut relay = Relay::start(world);
     while_exchanging(root.clone(), twin.clone(), |_| {
         let tally = play(&mut relay, "k", |round| format!("w{}", round % 64));
-        assert_eq!(tally.refused, 0, "the gate does not depend on the root's name");
+        assert_eq!(tally.refused, 0, "the gateway does not depend on the root's name");
     });
     let is_root = |path: &Path| {
         let opened = rustix::fs::fstat(opened.as_ref().unwrap()).unwrap();
@@ -323,7 +323,7 @@ fn the_root_exchanged_with_a_link_stays_the_one_that_was_opened() {
     let mut relay = Relay::start(world);
     while_exchanging(root.clone(), link.clone(), |_| {
         let tally = play(&mut relay, "k", |round| format!("w{}", round % 64));
-        assert_eq!(tally.refused, 0, "the gate does not depend on the root's name");
+        assert_eq!(tally.refused, 0, "the gateway does not depend on the root's name");
     });
     if root.is_symlink() {
         renameat_with(CWD, &root, CWD, &link, RenameFlags::EXCHANGE).unwrap();
@@ -334,12 +334,12 @@ fn the_root_exchanged_with_a_link_stays_the_one_that_was_opened() {
 }
 
 /// A gateway in this process, in a directory of its own.
-struct Inside {
+struct RunningMount {
     dir: tempfile::TempDir,
     gateway: Gateway,
 }
 
-impl Inside {
+impl RunningMount {
     fn new() -> Self {
         Self::under(acp_rig::POLICY)
     }
@@ -375,7 +375,7 @@ fn path(text: &str) -> WorkspacePath {
 /// Every operation, on `a/…` while `a` is a directory or a link to outside.
 #[test]
 fn no_operation_leaves_the_workspace_while_a_directory_becomes_a_link() {
-    let inside = Inside::new();
+    let inside = RunningMount::new();
     let root = inside.root();
     std::fs::create_dir_all(root.join("a/b")).unwrap();
     std::fs::write(root.join("a/b/k"), "INSIDE").unwrap();
@@ -499,7 +499,7 @@ effect = "deny"
 operations = ["remove"]
 paths = ["**/*.keep"]
 "#;
-    let inside = Inside::under(POLICY);
+    let inside = RunningMount::under(POLICY);
     let root = inside.root();
     std::fs::create_dir(root.join("aside")).unwrap();
     std::fs::write(root.join("aside/a.keep"), "KEEP").unwrap();

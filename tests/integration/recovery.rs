@@ -18,7 +18,7 @@ use portcullis::gateway::AuditLog;
 use portcullis_audit::{Draft, Hash, Kind};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::{aftermath, aftermath::tree_hash, common::World, crash::POLICY};
+use crate::{common::World, consistency, consistency::tree_hash, crash::POLICY};
 mod exchange;
 
 const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
@@ -33,9 +33,9 @@ fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: 
 
 fn admitted(world: &World, draft: Draft) {
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
-    let ledger = AuditLog::open(&state).unwrap();
+    let audit_log = AuditLog::open(&state).unwrap();
     let draft = Draft { decision: Some("allow".to_owned()), temp: Some(TEMP.to_owned()), ..draft };
-    assert!(ledger.note(Kind::Intent, draft, true).unwrap().durable);
+    assert!(audit_log.note(Kind::Intent, draft, true).unwrap().durable);
 }
 
 fn world() -> World {
@@ -48,7 +48,7 @@ fn world() -> World {
 fn settled(world: &World) -> String {
     world.fs(&["ls"]).ok();
     world.run(&["audit", "verify"]).ok();
-    assert_eq!(aftermath::leftovers(world), Vec::<PathBuf>::new());
+    assert_eq!(consistency::leftovers(world), Vec::<PathBuf>::new());
     let records = world.records();
     let recovered = records.iter().rfind(|record| record["kind"] == "recovered").unwrap();
     recovered["result"].as_str().unwrap().to_owned()
@@ -98,7 +98,7 @@ fn what_an_exchange_brought_out_goes_back() {
 /// Every start computed its hash, and none came to an end: another process had put it in the place
 /// of a file, and an exchange had brought it out.
 #[test]
-fn a_huge_sparse_file_that_came_in_between_keeps_no_gate_from_starting() {
+fn a_huge_sparse_file_that_came_in_between_keeps_no_gateway_from_starting() {
     let world = world();
     died_after(&world, "write", "a.txt", Some(Hash::of(b"old")), Some(Hash::of(b"new")));
     world.file("a.txt", "new");
@@ -248,14 +248,14 @@ fn a_removal_that_died_is_finished_under_the_same_process_id() {
             world.file(&format!("{CONDEMNED}/1-{number}-{descriptor}/x/file"), "x");
         }
     }
-    let gate = world.command(&["fs", "ls"]);
+    let gateway = world.command(&["fs", "ls"]);
     let mut command = Command::new("unshare");
     command
         .args(["--pid", "--fork", "--mount-proc"])
-        .arg(gate.get_program())
-        .args(gate.get_args())
+        .arg(gateway.get_program())
+        .args(gateway.get_args())
         .env_clear()
-        .envs(gate.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        .envs(gateway.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(settled(&world), "committed");
@@ -276,12 +276,12 @@ fn a_change_whose_backup_was_taken_back_was_not_made() {
     };
     admitted(&world, draft);
     assert_eq!(settled(&world), "superseded");
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 /// Copies that gateways were making when they died stayed for ever.
 #[test]
-fn what_dead_gates_were_writing_in_the_state_directory_goes() {
+fn what_dead_gateways_were_writing_in_the_state_directory_goes() {
     let world = world();
     let quarantine = world.state().join("audit/quarantine");
     fs::create_dir(&quarantine).unwrap();
@@ -290,13 +290,13 @@ fn what_dead_gates_were_writing_in_the_state_directory_goes() {
     fs::write(world.state().join(format!("policies/{}.12.tmp", kept[0])), "half").unwrap();
     fs::write(world.state().join("backups/tmp/0123"), "half").unwrap();
     world.fs(&["ls"]).ok();
-    assert_eq!(aftermath::leftovers(&world), Vec::<PathBuf>::new());
+    assert_eq!(consistency::leftovers(&world), Vec::<PathBuf>::new());
     assert_eq!(names(&world.state().join("policies")), kept);
 }
 
 /// An intent that makes no sense is no gateway's: its author may have written more.
 #[test]
-fn a_gate_that_cannot_understand_an_intent_does_not_start() {
+fn a_gateway_that_cannot_understand_an_intent_does_not_start() {
     let world = world();
     died_after(&world, "write", "../a.txt", None, None);
     for _ in 0..2 {
@@ -322,7 +322,7 @@ fn fifo(path: &Path) {
 }
 
 #[test]
-fn a_rename_that_was_refused_keeps_no_gate_from_starting() {
+fn a_rename_that_was_refused_keeps_no_gateway_from_starting() {
     let world = world();
     give_away(&world.file("f", "unreadable"), 0o600);
     give_away(&world.file("d/f", "unreadable"), 0o600);
@@ -419,14 +419,14 @@ fn what_cannot_be_settled_now_is_settled_when_it_can_be() {
 fn a_tree_of_which_a_part_may_not_be_removed_stays_whole() {
     let world = world();
     let check = |goes: bool| {
-        let before = aftermath::snapshot(&world.root());
+        let before = consistency::snapshot(&world.root());
         let done = world.fs(&["rm", "-r", "d"]);
         assert_eq!(done.code, i32::from(!goes), "{done:?}");
         match goes {
             true => assert!(!world.path("d").exists()),
-            false => assert_eq!(aftermath::snapshot(&world.root()), before),
+            false => assert_eq!(consistency::snapshot(&world.root()), before),
         }
-        aftermath::check(&world);
+        consistency::check(&world);
     };
     let (kept, given) = (0, 1);
     for (mode, owner, goes) in
@@ -449,7 +449,7 @@ fn a_tree_of_which_a_part_may_not_be_removed_stays_whole() {
 
 /// The same for a removal that an older gateway had begun.
 #[test]
-fn what_may_not_be_deleted_of_a_removal_keeps_no_gate_from_starting() {
+fn what_may_not_be_deleted_of_a_removal_keeps_no_gateway_from_starting() {
     let world = world();
     died_after(&world, "remove", "tree", Some(Hash::of(b"a tree")), None);
     world.file(&format!("{CONDEMNED}/sub/f"), "f");
@@ -481,14 +481,14 @@ fn a_batch_is_taken_back_too_when_another_process_had_a_part_in_it() {
         ..Draft::default()
     };
     let state = Dir::from_std_file(fs::File::open(world.state()).unwrap());
-    let ledger = AuditLog::open(&state).unwrap();
+    let audit_log = AuditLog::open(&state).unwrap();
     for name in ["a.txt", "b.txt"] {
-        assert!(ledger.note(Kind::Intent, draft(name), true).unwrap().durable);
+        assert!(audit_log.note(Kind::Intent, draft(name), true).unwrap().durable);
     }
-    drop(ledger);
+    drop(audit_log);
     world.file("a.txt", "new");
     world.file("b.txt", "of another process");
     world.fs(&["ls"]).ok();
     assert_eq!(names(&world.root()), ["b.txt"]);
-    aftermath::check(&world);
+    consistency::check(&world);
 }

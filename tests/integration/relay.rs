@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// Longer than any batch takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Relay {
     world: Option<World>,
-    gate: Child,
+    gateway: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     root: String,
@@ -36,7 +36,7 @@ impl Relay {
         std::fs::create_dir(&scripts).unwrap();
         let script = scripts.join("relay.py");
         std::fs::write(&script, include_str!("relay.py")).unwrap();
-        let mut gate = world
+        let mut gateway = world
             .command(&["run", "--source", "disk", "--agent", "relay", "--agent-read"])
             .arg(&scripts)
             .args(["--", "/usr/bin/python3"])
@@ -46,8 +46,8 @@ impl Relay {
             .spawn()
             .unwrap();
         let root = world.root().canonicalize().unwrap().to_str().unwrap().to_owned();
-        let input = gate.stdin.take();
-        let output = BufReader::new(gate.stdout.take().unwrap());
+        let input = gateway.stdin.take();
+        let output = BufReader::new(gateway.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in output.lines() {
@@ -57,7 +57,7 @@ impl Relay {
                 }
             }
         });
-        let mut relay = Self { world: Some(world), gate, input, lines, root, next: 10 };
+        let mut relay = Self { world: Some(world), gateway, input, lines, root, next: 10 };
         relay.send(&request(0, "initialize", json!({"protocolVersion": 1})));
         assert_eq!(relay.hear()["result"]["protocolVersion"], 1);
         relay.new_session(1, "s1");
@@ -134,7 +134,7 @@ impl Relay {
 
     /// The process id of the broker.
     pub(crate) fn pid(&self) -> u32 {
-        self.gate.id()
+        self.gateway.id()
     }
 
     /// Has the agent send one request.
@@ -156,7 +156,7 @@ impl Relay {
     /// log verifies.
     pub(crate) fn end(mut self) -> World {
         self.input = None;
-        let status = self.gate.wait().unwrap();
+        let status = self.gateway.wait().unwrap();
         assert!(status.success(), "{status}");
         let world = self.world.take().unwrap();
         world.run(&["audit", "verify"]).ok();
@@ -174,7 +174,7 @@ impl Relay {
 
     /// Returns the next line that the editor gets.
     pub(crate) fn hear(&self) -> Value {
-        let line = self.lines.recv_timeout(PATIENCE).expect("the gate answers");
+        let line = self.lines.recv_timeout(TIMEOUT).expect("the gateway answers");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 }
@@ -188,7 +188,7 @@ fn parsed(lines: &Value) -> Vec<Value> {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.input = None;
-        let _ = self.gate.kill();
-        let _ = self.gate.wait();
+        let _ = self.gateway.kill();
+        let _ = self.gateway.wait();
     }
 }

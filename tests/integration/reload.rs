@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{common::World, relay::Relay};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn policy(version: u64, more: &str) -> String {
     format!(
@@ -42,7 +42,7 @@ fn hang_up(relay: &Relay) {
 /// The records about policies, once there are so many.
 #[track_caller]
 pub(crate) fn policies(world: &World, count: usize) -> Vec<Value> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         let mut records = world.records();
         records.retain(|record| record["kind"] == "policy");
@@ -65,7 +65,7 @@ fn closed(relay: &mut Relay) {
 /// A read is answered like that before long.
 #[track_caller]
 fn comes_to(relay: &mut Relay, is_so: impl Fn(&Value) -> bool) {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         let read = relay.read("a.txt");
         if is_so(&relay.ask_one(read)) {

@@ -54,7 +54,7 @@ pub(crate) fn decision(agent: &str, op: &str, path: &str, decision: &str, rule: 
         session: Some(format!("session of {agent}")),
         agent: Some(agent.to_owned()),
         user: Some("ops".to_owned()),
-        door: Some("acp".to_owned()),
+        transport: Some("acp".to_owned()),
         op: Some(op.to_owned()),
         path: Some(path.to_owned()),
         decision: Some(decision.to_owned()),

@@ -22,8 +22,8 @@ mod interpreters;
 mod keys;
 mod listening;
 mod mount;
+mod named_pipes;
 mod output;
-mod pipes;
 mod presets;
 mod processes;
 mod start;
@@ -74,7 +74,7 @@ fn users() -> Vec<As> {
 }
 
 /// A workspace with a file, a state directory, a policy file and a socket.
-struct Place {
+struct SandboxWorld {
     dir: TempDir,
     who: As,
     /// Its number, where it is not root.
@@ -105,7 +105,7 @@ impl Ended {
     }
 }
 
-impl Place {
+impl SandboxWorld {
     fn new(who: As) -> Self {
         Self::in_directory(TempDir::new().unwrap(), who)
     }
@@ -123,11 +123,11 @@ impl Place {
         .unwrap();
         let socket = UnixListener::bind(base.join("socket")).unwrap();
         set_mode(&base.join("socket"), 0o777);
-        let place = Self { dir, who, user: USER, _socket: socket };
+        let world = Self { dir, who, user: USER, _socket: socket };
         if is_root() && who != As::Root {
-            place.give_away();
+            world.give_away();
         }
-        place
+        world
     }
 
     fn give_away_if_root(&self) {
@@ -268,11 +268,11 @@ impl Place {
 }
 
 /// Runs a command by another program, which gets the place as its last argument before it.
-fn wrapped(program: &str, arguments: &[&str], place: &Place, inner: &Command) -> Ended {
+fn wrapped(program: &str, arguments: &[&str], world: &SandboxWorld, inner: &Command) -> Ended {
     let mut outer = Command::new(program);
     outer
         .args(arguments)
-        .arg(place.base())
+        .arg(world.base())
         .arg(inner.get_program())
         .args(inner.get_args())
         .env_clear()
@@ -304,19 +304,19 @@ fn none_worked(attempts: &BTreeMap<String, String>) {
 #[test]
 fn an_agent_reaches_neither_workspace_nor_state_nor_policy() {
     for who in users() {
-        let place = Place::new(who);
-        let attempts = place.hostile_files(&["--no-mount"]);
+        let world = SandboxWorld::new(who);
+        let attempts = world.hostile_files(&["--no-mount"]);
         assert_eq!(attempts["list"], "empty", "{who:?}");
         none_worked(&attempts);
-        place.untouched();
+        world.untouched();
     }
 }
 
 #[test]
 fn the_same_attempts_succeed_without_confinement() {
     for who in users() {
-        let place = Place::new(who);
-        let attempts = place.hostile_files(&["--unconfined"]);
+        let world = SandboxWorld::new(who);
+        let attempts = world.hostile_files(&["--unconfined"]);
         for name in [
             "read",
             "write",
@@ -343,7 +343,7 @@ fn the_same_attempts_succeed_without_confinement() {
 #[test]
 fn an_agent_has_no_powers() {
     for who in users() {
-        let attempts = Place::new(who).hostile(&[], &["powers"]);
+        let attempts = SandboxWorld::new(who).hostile(&[], &["powers"]);
         assert_eq!(attempts["capabilities"], "0 0 1", "{who:?}");
         for name in ["io_uring", "io_setup", "clone3", "a number from the future"] {
             assert_eq!(attempts[name], "ENOSYS", "{who:?} {name}");
@@ -384,12 +384,12 @@ fn an_agent_has_no_powers() {
 #[test]
 fn an_agent_has_what_it_needs() {
     for who in users() {
-        let place = Place::new(who);
-        let attempts = place.hostile(&[], &["works"]);
+        let world = SandboxWorld::new(who);
+        let attempts = world.hostile(&[], &["works"]);
         for (name, got) in &attempts {
             match name.as_str() {
                 "who am I" => assert_eq!(got, "agent"),
-                "where am I" => assert_eq!(got, &place.at("ws")),
+                "where am I" => assert_eq!(got, &world.at("ws")),
                 _ => assert_eq!(got, "ok", "{who:?} {name}"),
             }
         }
@@ -399,10 +399,10 @@ fn an_agent_has_what_it_needs() {
 #[test]
 fn a_program_in_memory_is_confined_too() {
     for who in users() {
-        let place = Place::new(who);
-        let attempts = place.hostile(&["--no-mount"], &["memory", &place.at("ws/file.txt")]);
+        let world = SandboxWorld::new(who);
+        let attempts = world.hostile(&["--no-mount"], &["memory", &world.at("ws/file.txt")]);
         assert_eq!(attempts["a program in memory"], "1", "{who:?}");
-        let attempts = place.hostile(&[], &["memory", "/usr/bin/env"]);
+        let attempts = world.hostile(&[], &["memory", "/usr/bin/env"]);
         assert_eq!(attempts["a program in memory"], "0", "it runs at all: {who:?}");
     }
 }
@@ -410,10 +410,10 @@ fn a_program_in_memory_is_confined_too() {
 #[test]
 fn descriptors_of_a_careless_parent_do_not_reach_the_agent() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let scripts = tools().join("agent");
         let script = scripts.join("hostile.py");
-        let inner = place.command(&[
+        let inner = world.command(&[
             "run",
             "--agent-read",
             scripts.to_str().unwrap(),
@@ -423,7 +423,7 @@ fn descriptors_of_a_careless_parent_do_not_reach_the_agent() {
             "descriptors",
         ]);
         let script = "exec 7<\"$0\" 8>>\"$0/ws/file.txt\" 9</ && exec \"$@\"";
-        let ended = wrapped("sh", &["-c", script], &place, &inner);
+        let ended = wrapped("sh", &["-c", script], &world, &inner);
         assert_eq!(ended.attempts()["descriptors"], "pipe,pipe,pipe", "{who:?} {ended:?}");
     }
 }
@@ -431,13 +431,13 @@ fn descriptors_of_a_careless_parent_do_not_reach_the_agent() {
 #[test]
 fn only_allowed_tcp_ports_can_be_reached() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let (allowed, denied) = (listener(), listener());
         let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
         let (allowed_port, denied_port) = (port(&allowed), port(&denied));
         let topic = ["network", &allowed_port, &denied_port];
 
-        let attempts = place.hostile(&["--agent-network", &allowed_port], &topic);
+        let attempts = world.hostile(&["--agent-network", &allowed_port], &topic);
         assert_eq!(attempts["the allowed port"], "ok", "{who:?} {attempts:?}");
         assert_eq!(attempts["the denied port"], "EACCES", "{who:?}");
         for name in [
@@ -475,10 +475,10 @@ fn only_allowed_tcp_ports_can_be_reached() {
 
 #[test]
 fn the_network_attempts_succeed_without_confinement() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let (one, other) = (listener(), listener());
     let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
-    let attempts = place.hostile(&["--unconfined"], &["network", &port(&one), &port(&other)]);
+    let attempts = world.hostile(&["--unconfined"], &["network", &port(&one), &port(&other)]);
     for name in ["the allowed port", "the denied port", "UDP", "listen", "fast open on connect"] {
         assert_eq!(attempts[name], "ok", "{name}");
     }
@@ -489,11 +489,11 @@ fn the_network_attempts_succeed_without_confinement() {
 
 #[test]
 fn name_resolution_opens_udp_and_nothing_else() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let (allowed, denied) = (listener(), listener());
     let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
     let options = ["--agent-network", &port(&allowed), "--agent-network", "dns"];
-    let attempts = place.hostile(&options, &["network", &port(&allowed), &port(&denied)]);
+    let attempts = world.hostile(&options, &["network", &port(&allowed), &port(&denied)]);
     for name in ["the allowed port", "UDP", "UDP over IPv6"] {
         assert_eq!(attempts[name], "ok", "{name}");
     }
@@ -506,10 +506,10 @@ fn name_resolution_opens_udp_and_nothing_else() {
 #[test]
 fn without_a_network_nothing_can_be_reached() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let port = listener();
         let number = port.local_addr().unwrap().port().to_string();
-        let attempts = place.hostile(&["--agent-network", "none"], &["network", &number, &number]);
+        let attempts = world.hostile(&["--agent-network", "none"], &["network", &number, &number]);
         let mut rest = attempts;
         // No client connects.
         rest.remove("listen");
@@ -525,8 +525,8 @@ fn listener() -> TcpListener {
 
 #[test]
 fn only_named_variables_reach_the_agent() {
-    let place = Place::new(users()[0]);
-    let ended = place.run(
+    let world = SandboxWorld::new(users()[0]);
+    let ended = world.run(
         &["--agent-env", "GIVEN=value", "--agent-env", "NOT_SET"],
         &["/bin/sh", "-c", "env >&2"],
     );
@@ -538,28 +538,28 @@ fn only_named_variables_reach_the_agent() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, ["GIVEN", "HOME", "PATH", "TMPDIR", "USER"], "{ended:?}");
-    let named = place.run(&["--agent-env", "SECRET_TOKEN"], &["/bin/sh", "-c", "env >&2"]);
+    let named = world.run(&["--agent-env", "SECRET_TOKEN"], &["/bin/sh", "-c", "env >&2"]);
     assert!(named.stderr.contains("SECRET_TOKEN=hunter2"));
 }
 
 #[test]
 fn home_persists_and_tmp_does_not() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let script = "cat $HOME/mark /tmp/mark >&2; echo kept | tee $HOME/mark >/tmp/mark";
-        let first = place.run(&[], &["/bin/sh", "-c", script]);
+        let first = world.run(&[], &["/bin/sh", "-c", script]);
         assert!(!first.stderr.contains("kept"), "{first:?}");
-        let second = place.run(&[], &["/bin/sh", "-c", script]);
+        let second = world.run(&[], &["/bin/sh", "-c", script]);
         assert_eq!(second.stderr.matches("agent: kept").count(), 1, "{second:?}");
-        let other = place.run(&["--agent", "other"], &["/bin/sh", "-c", script]);
+        let other = world.run(&["--agent", "other"], &["/bin/sh", "-c", script]);
         assert!(!other.stderr.contains("kept"), "homes of two agents: {other:?}");
     }
 }
 
 #[test]
 fn what_the_agent_says_on_stderr_cannot_steer_a_terminal() {
-    let place = Place::new(users()[0]);
-    let ended = place.run(
+    let world = SandboxWorld::new(users()[0]);
+    let ended = world.run(
         &[],
         &["/bin/sh", "-c", r"printf '\033[31mred\rportcullis: \342\200\256forged\n' >&2"],
     );
@@ -571,49 +571,49 @@ fn what_the_agent_says_on_stderr_cannot_steer_a_terminal() {
 #[test]
 fn given_directories_are_given_as_said() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         for name in ["tools", "data"] {
-            std::fs::create_dir(place.base().join(name)).unwrap();
-            std::fs::write(place.base().join(name).join("f"), "content\n").unwrap();
-            set_mode(&place.base().join(name), 0o777);
+            std::fs::create_dir(world.base().join(name)).unwrap();
+            std::fs::write(world.base().join(name).join("f"), "content\n").unwrap();
+            set_mode(&world.base().join(name), 0o777);
         }
-        std::os::unix::fs::symlink("tools", place.base().join("link")).unwrap();
-        let (read, write) = (place.at("link"), place.at("data"));
-        let ended = place.run(
+        std::os::unix::fs::symlink("tools", world.base().join("link")).unwrap();
+        let (read, write) = (world.at("link"), world.at("data"));
+        let ended = world.run(
             &["--agent-read", &read, "--agent-write", &write],
             &["/bin/sh", "-c", r#"cat "$0/f" >&2; echo x >"$1/new" && echo wrote >&2; echo x >"$0/new" || echo refused >&2"#, &read, &write],
         );
         assert!(ended.stderr.contains("agent: content"), "{who:?} {ended:?}");
         assert!(ended.stderr.contains("agent: wrote"), "{who:?} {ended:?}");
         assert!(ended.stderr.contains("agent: refused"), "{who:?} {ended:?}");
-        assert!(!place.base().join("tools/new").exists());
+        assert!(!world.base().join("tools/new").exists());
     }
 }
 
 #[test]
 fn no_program_that_runs_as_its_owner_is_left_in_a_given_directory() {
     use std::os::unix::fs::PermissionsExt as _;
-    let modes = |place: &Place| {
-        let found = walk(&place.base().join("data"));
+    let modes = |world: &SandboxWorld| {
+        let found = walk(&world.base().join("data"));
         found.iter().any(|p| p.symlink_metadata().unwrap().permissions().mode() & 0o6000 != 0)
     };
     for who in users() {
-        let place = Place::new(who);
-        std::fs::create_dir(place.base().join("data")).unwrap();
-        set_mode(&place.base().join("data"), 0o777);
-        let data = place.at("data");
-        let mut attempts = place.hostile(&["--agent-write", &data], &["owners", &data]);
+        let world = SandboxWorld::new(who);
+        std::fs::create_dir(world.base().join("data")).unwrap();
+        set_mode(&world.base().join("data"), 0o777);
+        let data = world.at("data");
+        let mut attempts = world.hostile(&["--agent-write", &data], &["owners", &data]);
         assert_eq!(attempts.remove("a plain mode").unwrap(), "ok", "{who:?}");
         assert_eq!(attempts.remove("mkdir").unwrap(), "ok", "{who:?}");
         assert_eq!(attempts.remove("openat2").unwrap(), "ENOSYS", "{who:?}");
         assert!(attempts.values().all(|got| got == "EPERM"), "{who:?} {attempts:?}");
-        assert!(!modes(&place), "{who:?}");
+        assert!(!modes(&world), "{who:?}");
     }
-    let place = Place::new(users()[0]);
-    std::fs::create_dir(place.base().join("data")).unwrap();
-    let attempts = place.hostile(&["--unconfined"], &["owners", &place.at("data")]);
+    let world = SandboxWorld::new(users()[0]);
+    std::fs::create_dir(world.base().join("data")).unwrap();
+    let attempts = world.hostile(&["--unconfined"], &["owners", &world.at("data")]);
     assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
-    assert!(modes(&place));
+    assert!(modes(&world));
 }
 
 fn walk(directory: &Path) -> Vec<std::path::PathBuf> {

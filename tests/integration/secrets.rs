@@ -5,7 +5,7 @@ mod disclosure;
 mod forms;
 mod invisible;
 mod rulesets;
-mod unseen;
+mod write_only;
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 
@@ -186,7 +186,7 @@ fn lines_and_limits_count_what_the_reader_sees() {
 }
 
 #[test]
-fn the_editor_door_redacts_and_puts_back() {
+fn the_editor_transport_redacts_and_puts_back() {
     let mut rig = Rig::under(POLICY, |_| {}).made_ready(json!({}));
     let path = rig.path("app.conf");
     std::fs::write(&path, FILE).unwrap();

@@ -1,17 +1,18 @@
 //! `portcullis serve`: its processes, admission of clients, and their
 //! separation.
 
-mod copies;
 mod ends;
+mod fairness;
 mod golden;
 mod hostile;
-mod life;
 mod limits;
+mod log_copies;
 mod login;
 mod mcp;
 mod memory;
-mod misplaced;
-mod refused;
+mod partial_reload;
+mod policy_locations;
+mod processes;
 mod reload;
 mod revisions;
 mod revoked;
@@ -21,4 +22,3 @@ mod sessions;
 mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;
-mod turns;

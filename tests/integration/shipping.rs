@@ -8,11 +8,11 @@ use std::{
 
 use crate::common::{Done, World, done};
 
-#[cfg(feature = "full")]
-mod answers;
-mod holes;
+mod gaps;
 #[cfg(feature = "full")]
 mod remote;
+#[cfg(feature = "full")]
+mod replies;
 
 /// The copies beneath a target, the oldest first.
 pub(crate) fn copies(target: &Path) -> Vec<PathBuf> {

@@ -13,7 +13,7 @@ use crate::{
     relay::Relay,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn policy(version: u64) -> String {
     format!(
@@ -198,7 +198,7 @@ fn every_command_says_of_a_stale_signature_what_the_documents_say() {
 
 #[track_caller]
 fn policies(world: &World, count: usize) -> Value {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         let mut records = world.records();
         records.retain(|record| record["kind"] == "policy");
@@ -211,7 +211,7 @@ fn policies(world: &World, count: usize) -> Value {
 }
 
 #[test]
-fn a_running_gate_takes_up_what_is_signed_only() {
+fn a_running_gateway_takes_up_what_is_signed_only() {
     let signer = Signer::new();
     signer.sign("key").ok();
     let directory = signer.world.base().join("policy");

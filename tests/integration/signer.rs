@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::{
     common::{Done, World, done},
-    courier::{Courier, PATIENCE, gone, receipt},
     proof::{PYTHON, SIGNER},
+    scripted_agent::{ScriptedAgent, TIMEOUT, gone, receipt},
 };
 
 /// A world whose checkpoints a program signs, which behaves as the file `mode`
@@ -92,8 +92,8 @@ impl Signed {
         runs.lines().filter_map(pair).collect()
     }
 
-    fn start(&self) -> Courier {
-        Courier::with(&self.world, &["--config", self.config().to_str().unwrap()])
+    fn start(&self) -> ScriptedAgent {
+        ScriptedAgent::with(&self.world, &["--config", self.config().to_str().unwrap()])
     }
 
     fn run(&self, args: &[&str]) -> Done {
@@ -113,7 +113,7 @@ impl Signed {
 
     #[track_caller]
     fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !holds() {
             assert!(Instant::now() < end, "{what}");
             std::thread::sleep(Duration::from_millis(20));
@@ -122,19 +122,19 @@ impl Signed {
 }
 
 #[test]
-fn the_broker_runs_the_signer_and_the_gate_never_has_the_key() {
+fn the_broker_runs_the_signer_and_the_gateway_never_has_the_key() {
     let signed = Signed::new();
-    let mut courier = signed.start();
+    let mut scripted_agent = signed.start();
     for _ in 0..10 {
-        receipt(&courier.ask(courier.read("a")));
+        receipt(&scripted_agent.ask(scripted_agent.read("a")));
     }
     signed.wait("a checkpoint while it serves", || signed.covered() > 8);
-    let broker = courier.broker.id().cast_signed();
-    let gate = courier.gate();
+    let broker = scripted_agent.broker.id().cast_signed();
+    let gateway = scripted_agent.gateway();
     for (parent, _) in signed.runs() {
-        assert!(parent == broker && parent != gate, "{parent}");
+        assert!(parent == broker && parent != gateway, "{parent}");
     }
-    let (status, complaints) = courier.end();
+    let (status, complaints) = scripted_agent.end();
     assert!(status.success(), "{complaints}");
     assert!(!complaints.contains("signer"), "{complaints}");
     assert!(!signed.world.state().join("keys/checkpoint.key").exists());
@@ -150,12 +150,12 @@ fn a_signer_that_goes_wrong_costs_checkpoints_only() {
     {
         let signed = Signed::new();
         signed.mode(mode);
-        let mut courier = signed.start();
+        let mut scripted_agent = signed.start();
         for round in 0..5 {
-            receipt(&courier.ask(courier.write("b", &round.to_string())));
+            receipt(&scripted_agent.ask(scripted_agent.write("b", &round.to_string())));
         }
         signed.wait("it is asked", || !signed.runs().is_empty());
-        let (status, complaints) = courier.end();
+        let (status, complaints) = scripted_agent.end();
         assert!(status.success(), "{mode}: {complaints}");
         let warning = "the signer signed no checkpoint of the audit log";
         assert!(complaints.contains(warning) && complaints.contains(word), "{mode}: {complaints}");
@@ -172,26 +172,26 @@ fn a_signer_that_goes_wrong_costs_checkpoints_only() {
 fn a_signer_that_hangs_holds_up_nobody_and_is_ended() {
     let signed = Signed::new();
     signed.mode("hang");
-    let mut courier = signed.start();
-    receipt(&courier.ask(courier.write("b", "0")));
+    let mut scripted_agent = signed.start();
+    receipt(&scripted_agent.ask(scripted_agent.write("b", "0")));
     signed.wait("it is asked", || signed.runs().len() >= 2);
     for round in 0..20 {
-        receipt(&courier.ask(courier.write("b", &round.to_string())));
+        receipt(&scripted_agent.ask(scripted_agent.write("b", &round.to_string())));
     }
     let hung: Vec<_> = signed.runs().into_iter().map(|(_, own)| own).collect();
     signed.mode("ok");
     assert!(gone(&hung), "{hung:?}");
     // The same gateway goes on with it.
     signed.wait("a checkpoint", || {
-        receipt(&courier.ask(courier.read("b")));
+        receipt(&scripted_agent.ask(scripted_agent.read("b")));
         signed.covered() > 20
     });
     // And one that hangs at the end is not waited for long.
     signed.mode("hang");
     let before = signed.runs().len();
-    receipt(&courier.ask(courier.write("b", "last")));
+    receipt(&scripted_agent.ask(scripted_agent.write("b", "last")));
     signed.wait("it is asked", || signed.runs().len() >= before + 2);
-    let (status, complaints) = courier.end();
+    let (status, complaints) = scripted_agent.end();
     assert!(status.success(), "{complaints}");
     assert!(complaints.contains("did not answer within"), "{complaints}");
     let last = signed.world.records().pop().unwrap();

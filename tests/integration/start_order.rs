@@ -19,12 +19,12 @@ use serde_json::Value;
 
 use crate::{
     common::{ALL, World, done},
-    courier,
     disk::Disk,
+    scripted_agent,
 };
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time in which a process could do a forbidden action.
 const TEMPTATION: Duration = Duration::from_secs(1);
 /// Number of attempts of a test to come between two steps of a start.
@@ -37,7 +37,7 @@ fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "nothing came");
+        assert!(begun.elapsed() < TIMEOUT, "nothing came");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -81,7 +81,7 @@ fn is_silent(stream: &mut UnixStream) {
 /// Returns the bytes that come on this stream until it ends; a stream that is closed with unread
 /// bytes is reset.
 fn rest(stream: &mut UnixStream) -> Vec<u8> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut said = Vec::new();
     if let Err(error) = stream.read_to_end(&mut said) {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
@@ -114,29 +114,30 @@ fn signal(child: &Child, signal: Signal) {
 fn before_the_agent(world: &World) -> (Killed, UnixStream) {
     for tried in 0..TRIES {
         let agent = ["/bin/sh", "-c", "echo released >&2; exec cat"];
-        let run = Killed(courier::run(world, &["--no-mount"], &agent));
-        let desks = world.state().join("approvals");
-        let desk: PathBuf = wait(|| {
-            let mut names = fs::read_dir(&desks).ok()?.map(|entry| entry.unwrap().path());
+        let run = Killed(scripted_agent::run(world, &["--no-mount"], &agent));
+        let approval_sockets = world.state().join("approvals");
+        let approval_socket: PathBuf = wait(|| {
+            let mut names =
+                fs::read_dir(&approval_sockets).ok()?.map(|entry| entry.unwrap().path());
             names.find(|path| path.extension().is_some_and(|extension| extension == "sock"))
         });
         signal(&run.0, Signal::STOP);
         // The gateway goes as far as it can.
         thread::sleep(TEMPTATION);
         if starts(&world.state()) == tried {
-            let mut visitor = UnixStream::connect(desk).unwrap();
+            let mut visitor = UnixStream::connect(approval_socket).unwrap();
             visitor.write_all(b"{}\n").unwrap();
             return (run, visitor);
         }
         drop(run);
-        fs::remove_dir_all(desks).unwrap();
+        fs::remove_dir_all(approval_sockets).unwrap();
     }
     panic!("the start was always recorded before the broker could be stopped");
 }
 
 /// The approval socket listened before the start was on record.
 #[test]
-fn nobody_is_at_the_desk_of_run_before_the_start_is_on_record() {
+fn nobody_is_at_the_approval_socket_of_run_before_the_start_is_on_record() {
     let world = World::with_policy(ALL);
     let (mut run, mut visitor) = before_the_agent(&world);
     is_silent(&mut visitor);
@@ -268,7 +269,7 @@ fn no_command_answers_when_its_start_cannot_be_recorded() {
 }
 
 #[test]
-fn every_gate_s_first_record_is_its_start() {
+fn every_gateway_s_first_record_is_its_start() {
     let world = World::with_policy(ALL);
     world.write("a.txt", "1").ok();
     world.fs(&["read", "a.txt"]).ok();

@@ -1,4 +1,4 @@
-//! No oracle: a denied name is answered as fast whether or not it exists.
+//! No disclosure of existence: a denied name is answered as fast whether or not it exists.
 //!
 //! `tests/run.sh` runs these by themselves: times are compared here, and other
 //! processes would distort them.
@@ -14,7 +14,7 @@ use portcullis::{
 };
 use serde_json::Value;
 
-use crate::{acp_rig, common::budget, oracle::world, relay::Relay, requests::AnyRequest};
+use crate::{acp_rig, common::budget, denied_names::world, relay::Relay, requests::AnyRequest};
 
 /// Tries of each kind: 5,000 under `tests/run.sh full`.
 fn tries() -> usize {

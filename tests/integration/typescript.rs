@@ -52,12 +52,12 @@ fn absolute(world: &World, name: &str) -> String {
 }
 
 /// `portcullis run --source SOURCE -- node agent.mjs`, confined.
-fn gated_agent(world: &World, source: &str) -> Command {
-    gated_agent_with(world, source, &[])
+fn mediated_agent(world: &World, source: &str) -> Command {
+    mediated_agent_with(world, source, &[])
 }
 
 /// The same with these options of `run`.
-fn gated_agent_with(world: &World, source: &str, options: &[&str]) -> Command {
+fn mediated_agent_with(world: &World, source: &str, options: &[&str]) -> Command {
     let mut command = world.command(&["run", "--source", source, "--agent", "ts"]);
     command.args(options);
     let (node, scripts) = (node(), scripts());
@@ -75,7 +75,7 @@ struct Run {
     world: World,
     client: Option<Client>,
     session: String,
-    gate: Child,
+    gateway: Child,
 }
 
 impl Run {
@@ -85,15 +85,15 @@ impl Run {
 
     fn with(source: &str, options: &[&str], editor: Editor) -> Self {
         let world = world();
-        let mut gate = gated_agent_with(&world, source, options)
+        let mut gateway = mediated_agent_with(&world, source, options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let streams = (gate.stdout.take().unwrap(), gate.stdin.take().unwrap());
+        let streams = (gateway.stdout.take().unwrap(), gateway.stdin.take().unwrap());
         let mut client = Client::with(streams.0, streams.1, editor);
         let session = client.session(&world.root().canonicalize().unwrap());
-        Self { world, client: Some(client), session, gate }
+        Self { world, client: Some(client), session, gateway }
     }
 
     fn path(&self, name: &str) -> String {
@@ -113,7 +113,7 @@ impl Run {
 
     fn end(mut self) -> Vec<Value> {
         self.client = None;
-        let status = self.gate.wait().unwrap();
+        let status = self.gateway.wait().unwrap();
         assert!(status.success(), "{status}");
         self.world.run(&["audit", "verify"]).ok();
         self.world.records()
@@ -121,7 +121,7 @@ impl Run {
 }
 
 #[test]
-fn an_agent_on_the_sdk_works_in_its_cell_through_the_gate_alone() {
+fn an_agent_on_the_sdk_works_in_its_sandbox_through_the_gateway_alone() {
     let mut run = Run::start("disk", Editor::default());
     let (offered, _) = run.order(&json!({"order": "offered"}));
     assert_eq!(offered["ok"]["fs"], json!({"readTextFile": true, "writeTextFile": true}));
@@ -208,7 +208,7 @@ fn two_hundred_requests_of_the_sdk_at_once_are_all_answered() {
 /// Just-in-time compilation, WebAssembly, threads and child processes work in
 /// the sandbox; the workspace and the network are not there.
 #[test]
-fn the_runtime_works_in_the_cell_and_reaches_nothing_by_itself() {
+fn the_runtime_works_in_the_sandbox_and_reaches_nothing_by_itself() {
     let mut run = Run::with("disk", &["--no-mount"], Editor::default());
     // Any process in this machine's network can connect here.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -232,12 +232,12 @@ fn the_runtime_works_in_the_cell_and_reaches_nothing_by_itself() {
 
 /// Runs the editor on the SDK, with the gateway as its agent; returns its
 /// report.
-fn drive(gate: &Command, plan: &Value) -> Value {
+fn drive(gateway: &Command, plan: &Value) -> Value {
     let mut editor = Command::new(node());
     editor.arg(scripts().join("client.mjs")).arg(plan.to_string());
-    editor.arg(gate.get_program()).args(gate.get_args()).env_clear();
-    editor.current_dir(gate.get_current_dir().unwrap()).stdin(Stdio::null());
-    for (name, value) in gate.get_envs() {
+    editor.arg(gateway.get_program()).args(gateway.get_args()).env_clear();
+    editor.current_dir(gateway.get_current_dir().unwrap()).stdin(Stdio::null());
+    for (name, value) in gateway.get_envs() {
         if let Some(value) = value {
             editor.env(name, value);
         }
@@ -260,7 +260,7 @@ fn answer(turn: &Value) -> Value {
 }
 
 #[test]
-fn an_editor_on_the_sdk_serves_its_buffers_through_the_gate() {
+fn an_editor_on_the_sdk_serves_its_buffers_through_the_gateway() {
     let world = world();
     let (open, fresh) = (absolute(&world, "open.txt"), absolute(&world, "fresh.txt"));
     let secret = absolute(&world, "secret/key.txt");
@@ -279,7 +279,7 @@ fn an_editor_on_the_sdk_serves_its_buffers_through_the_gate() {
             {"prompt": {"order": "permission"}},
         ]
     });
-    let report = drive(&gated_agent(&world, "editor"), &plan);
+    let report = drive(&mediated_agent(&world, "editor"), &plan);
     assert_eq!(report["agent"]["agentInfo"]["name"], "portcullis-test-agent");
     let turns = report["turns"].as_array().unwrap();
     assert!(turns.iter().all(|turn| turn["stopReason"] == "end_turn"), "{turns:#?}");
@@ -323,7 +323,7 @@ fn a_request_that_the_sdk_gives_up_on_is_cancelled_and_the_one_before_it_is_serv
             "hold": {"path": open, "until": "given up"}
         }]
     });
-    let report = drive(&gated_agent(&world, "editor"), &plan);
+    let report = drive(&mediated_agent(&world, "editor"), &plan);
     let answer = answer(&report["turns"][0]);
     assert_eq!(answer["ok"]["second"]["error"]["code"], -32800, "{answer}");
     assert_eq!(answer["ok"]["first"]["ok"]["content"], "held\n", "{answer}");
@@ -354,7 +354,7 @@ fn an_editor_on_the_sdk_cancels_a_turn_and_what_waits_in_it() {
             {"prompt": {"order": "read", "path": open}},
         ]
     });
-    let report = drive(&gated_agent(&world, "editor"), &plan);
+    let report = drive(&mediated_agent(&world, "editor"), &plan);
     let (cancelled, next) = (&report["turns"][0], &report["turns"][1]);
     assert_eq!(cancelled["stopReason"], "cancelled", "{report}");
     let came = answer(cancelled);
@@ -373,14 +373,14 @@ fn a_question_that_the_sdk_takes_back_is_taken_back_from_the_editor() {
         "cwd": root(&world), "fs": {}, "leavesOpen": true,
         "turns": [{"prompt": {"order": "withdraw"}}]
     });
-    let report = drive(&gated_agent(&world, "editor"), &plan);
+    let report = drive(&mediated_agent(&world, "editor"), &plan);
     let answer = answer(&report["turns"][0]);
     assert_eq!(answer["ok"]["outcome"]["outcome"], "cancelled", "{answer}");
     assert_eq!(report["asked"].as_array().unwrap().len(), 1, "{report}");
 }
 
 #[test]
-fn an_editor_on_the_sdk_works_with_fast_agent_under_the_gate() {
+fn an_editor_on_the_sdk_works_with_fast_agent_under_the_gateway() {
     let world = world();
     let home = world.base().join("agent-home");
     std::fs::create_dir_all(&home).unwrap();
@@ -388,11 +388,12 @@ fn an_editor_on_the_sdk_works_with_fast_agent_under_the_gate() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&home, open).unwrap();
     let (home, config, peers) = (home.to_str().unwrap(), fast_agent_config(), peers());
-    let mut gate = world.command(&["run", "--source", "auto", "--agent", "fast-agent"]);
+    let mut gateway = world.command(&["run", "--source", "auto", "--agent", "fast-agent"]);
     for dir in [peers.as_path(), &python(&peers), &config] {
-        gate.arg("--agent-read").arg(dir);
+        gateway.arg("--agent-read").arg(dir);
     }
-    gate.args(["--agent-write", home, "--"])
+    gateway
+        .args(["--agent-write", home, "--"])
         .arg(peers.join("bin/fast-agent-acp"))
         .args(arguments(&config, home));
     let tool = |name: &str, arguments: Value| json!({"prompt": format!("***CALL_TOOL {name} {arguments}")});
@@ -409,7 +410,7 @@ fn an_editor_on_the_sdk_works_with_fast_agent_under_the_gate() {
             tool("read_text_file", json!({"path": absolute(&world, "missing.txt")})),
         ]
     });
-    let report = drive(&gate, &plan);
+    let report = drive(&gateway, &plan);
     let said = |turn: usize| report["turns"][turn]["updates"].to_string();
     assert!(said(0).contains("not saved yet"), "{}", said(0));
     assert!(said(1).contains("completed"), "{}", said(1));

@@ -3,7 +3,7 @@
 //! killed.
 
 mod attributes;
-mod whole;
+mod complete_workspace;
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use std::{
 use portcullis::{
     gateway::{Changed, Client, Gateway, Request},
     model::{
-        Door, Session, WorkspacePath,
+        Session, Transport, WorkspacePath,
         request::{Mkdir, Remove, Rename, Write},
     },
 };
@@ -74,7 +74,7 @@ impl Agent {
             id: format!("{number:02x}").repeat(16),
             agent: "agent".parse().unwrap(),
             user: "user".to_owned(),
-            door: Door::Acp,
+            transport: Transport::Acp,
         };
         gateway.start(&session, BTreeMap::new()).unwrap();
         Self { gateway, session }

@@ -15,7 +15,7 @@ fn failed(done: &Done, code: i32, kind: &str) -> Value {
 }
 
 #[test]
-fn failures_before_the_gate_are_json_where_json_was_asked_for() {
+fn failures_before_the_gateway_are_json_where_json_was_asked_for() {
     let world = World::new();
     world.file("a", "1");
     std::fs::write(world.base().join("bad.toml"), "schema = 1\nname = \"x\"\nfoo = 1\n").unwrap();
@@ -60,7 +60,7 @@ fn a_filter_that_can_find_nothing_is_refused() {
             assert_eq!(found.text().lines().count(), 2, "{found:?}");
         }
     }
-    let done = world.run(&["audit", "query", "--door", "frob"]);
+    let done = world.run(&["audit", "query", "--transport", "frob"]);
     assert!(done.code == 2 && done.stderr.contains("files"), "{done:?}");
     world.run(&["audit", "query", "--op", "terminal/create"]).ok();
 }
@@ -70,7 +70,7 @@ fn a_filter_that_can_find_nothing_is_refused() {
 fn a_run_that_makes_no_sense_is_not_begun() {
     let world = World::new();
     for (option, wrong, why) in [
-        ("--forward", "fs/read_text_file", "the gate itself serves `fs/*`"),
+        ("--forward", "fs/read_text_file", "the gateway itself serves `fs/*`"),
         ("--forward", "", "a method has a name"),
         ("--agent-env", "", "a variable has a name"),
         ("--agent-env", "=x", "a variable has a name"),
@@ -123,9 +123,9 @@ fn a_missing_directory_is_named_with_what_to_do() {
 fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     let world = World::new();
     let help = world.fs(&["grep", "--help"]).ok();
-    let (own, gate) = help.text().split_once("\nGate options:\n").unwrap();
+    let (own, gateway) = help.text().split_once("\nGate options:\n").unwrap();
     assert!(own.contains("--no-ignore") && !own.contains("--workspace"), "{own}");
-    assert!(gate.contains("--workspace") && !gate.contains("--no-ignore"), "{gate}");
+    assert!(gateway.contains("--workspace") && !gateway.contains("--no-ignore"), "{gateway}");
     let run = world.run(&["run", "--help"]).ok();
     assert!(run.text().contains("--agent-network 443 \\\n    --agent-network dns -- fast"));
     let listed = world.run(&["policy", "list", "--json"]).ok().json();

@@ -1,11 +1,11 @@
 //! Subscriptions to changes: the events that are sent, those that are not, and
 //! that none is lost without a notice.
 
-mod arrivals;
 mod command;
+mod errors;
 mod mirror;
-mod sight;
-mod trouble;
+mod new_directories;
+mod visibility;
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,7 @@ use crate::acp_rig;
 use crate::common::ALL;
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A gateway in this process, and the workspace behind it.
 struct House {
@@ -97,7 +97,7 @@ impl House {
         fs::create_dir(self.at(directory).join(&mark)).unwrap();
         let mut told = Vec::new();
         loop {
-            let event = subscription.next(PATIENCE).unwrap().expect("nothing came");
+            let event = subscription.next(TIMEOUT).unwrap().expect("nothing came");
             match event.path.file_name() {
                 Some(name) if name == mark => break,
                 Some(name) if name.starts_with("mark-") => {}
@@ -212,7 +212,7 @@ fn walk(root: &Path, directory: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn what_the_gate_changes_is_told_without_its_temporary_names() {
+fn what_the_gateway_changes_is_told_without_its_temporary_names() {
     let house = House::new("");
     house.mkdir("tree/sub");
     house.write("tree/sub/x", "x");
@@ -290,7 +290,7 @@ fn one_directory_or_one_file_can_be_watched_alone() {
     let expected = ["modify d/f", "delete d/f", "create d/f", "delete d/f"];
     let mut told = Vec::new();
     while told.len() < expected.len() {
-        add(&mut told, &file.next(PATIENCE).unwrap().unwrap());
+        add(&mut told, &file.next(TIMEOUT).unwrap().unwrap());
     }
     assert_eq!(told, expected);
 }
@@ -301,7 +301,7 @@ fn a_watched_directory_that_moves_away_and_comes_back_is_followed_by_its_name() 
     house.mkdir("a/b/c");
     house.write("a/b/c/f", "x");
     let deep = house.watch("a/b/c");
-    let next = || words(&deep.next(PATIENCE).unwrap().unwrap());
+    let next = || words(&deep.next(TIMEOUT).unwrap().unwrap());
     house.mv("a/b", "elsewhere");
     assert_eq!(next(), "rescan a/b/c/");
     house.write("elsewhere/c/unseen", "x");

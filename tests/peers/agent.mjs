@@ -144,7 +144,7 @@ const ORDERS = {
     return servers.get(turn.sessionId);
   },
 
-  /** Calls tools of the gate's own server; `word` instead of its own. */
+  /** Calls tools of the gateway's own server; `word` instead of its own. */
   async inside(turn, { calls, word }) {
     const own = servers.get(turn.sessionId).find(({ name }) => name === "portcullis");
     const env = own.env.map((one) => (word === undefined ? one : { ...one, value: word }));

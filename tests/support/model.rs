@@ -13,7 +13,7 @@ use portcullis_policy::model::{
     request::{Append, Edit, Mkdir, Remove, Rename, Write},
 };
 
-use crate::random::Random;
+use crate::seeded_random::Random;
 
 pub(crate) const MODEL_POLICY: &str = r#"
 schema = 1

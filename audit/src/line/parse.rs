@@ -67,7 +67,7 @@ macro_rules! members {
 
 members! {
     V "v", Seq "seq", Kind "kind", T "t", Boot "boot", Session "session", Agent "agent",
-    User "user", Door "door", Op "op", Path "path", Resolved "resolved", To "to", Temp "temp",
+    User "user", Transport "transport", Op "op", Path "path", Resolved "resolved", To "to", Temp "temp",
     Decision "decision", WouldDeny "wouldDeny", Rule "rule", Policy "policy",
     PolicySha256 "policySha256", Line "line", Reason "reason", Bytes "bytes", Before "before",
     After "after", Backup "backup", Source "source", Findings "findings", Counts "counts",
@@ -85,7 +85,7 @@ fn empty<'a>() -> RecordView<'a> {
         session: None,
         agent: None,
         user: None,
-        door: None,
+        transport: None,
         op: None,
         path: None,
         resolved: None,
@@ -222,7 +222,7 @@ impl<'a> Cursor<'a> {
             Member::Session => record.session = Some(take!(self.optional_text()?)),
             Member::Agent => record.agent = Some(take!(self.optional_text()?)),
             Member::User => record.user = Some(take!(self.optional_text()?)),
-            Member::Door => record.door = Some(take!(self.optional_text()?)),
+            Member::Transport => record.transport = Some(take!(self.optional_text()?)),
             Member::Op => record.op = Some(take!(self.optional_text()?)),
             Member::Path => record.path = Some(take!(self.optional_text()?)),
             Member::Resolved => record.resolved = Some(take!(self.optional_text()?)),

@@ -142,12 +142,12 @@ pub(super) fn digest(Lines(mut bytes): Lines) -> Digests {
 
 /// Returns the statements of a record about the log itself.
 fn notices(record: &RecordView<'_>) -> Vec<Notice> {
-    let gate = || record.boot().map(|boot| Hash::of(boot.as_bytes()));
+    let gateway = || record.boot().map(|boot| Hash::of(boot.as_bytes()));
     let mut notices = Vec::new();
     match record.kind {
-        Kind::Stop => notices.push(Notice::Stop(gate())),
+        Kind::Stop => notices.push(Notice::Stop(gateway())),
         Kind::Start => {
-            notices.extend(record.fact(KEY_FACT).map(|key| Notice::Key(key.to_owned(), gate())));
+            notices.extend(record.fact(KEY_FACT).map(|key| Notice::Key(key.to_owned(), gateway())));
         }
         Kind::Pruned | Kind::Recovered => {
             let segments = record.facts.as_ref().and_then(|facts| facts.get("segments")?.as_u64());

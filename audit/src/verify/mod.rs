@@ -6,8 +6,8 @@
 //! [`Verifier::expect`].
 
 mod digest;
-mod flow;
-mod marks;
+mod expected;
+mod parallel;
 mod report;
 mod run;
 

@@ -45,7 +45,7 @@ pub struct Report {
     pub last: Option<String>,
     /// Number of records of each kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// All damages, in the order of the log; at most [`Report::MOST_DAMAGES`].
+    /// All damages, in the order of the log; at most [`Report::MAX_DAMAGES`].
     pub damages: Vec<Damage>,
     /// True if the verification stopped because of the number of damages.
     pub stopped: bool,
@@ -75,7 +75,7 @@ pub struct Report {
     pub roots: BTreeMap<u64, Hash>,
     /// The result of verifying signatures.
     pub signed: SignedPart,
-    /// Policies that records name, each with its first record; at most [`Report::MOST_POLICIES`].
+    /// Policies that records name, each with its first record; at most [`Report::MAX_POLICIES`].
     /// Of texts that are not a hash one is included, cut to the length of a hash.
     pub policies: BTreeMap<String, u64>,
     /// True if records name more policies than that.
@@ -108,9 +108,9 @@ pub struct SignedPart {
 impl Report {
     /// Number of damages after which a verification stops, unless it is
     /// [thorough](super::Verifier::thorough).
-    pub const MOST_DAMAGES: usize = 100;
+    pub const MAX_DAMAGES: usize = 100;
     /// Maximum number of policies that are listed: the writer of a log chooses how many it names.
-    pub const MOST_POLICIES: usize = 10_000;
+    pub const MAX_POLICIES: usize = 10_000;
 
     /// True if the log is valid.
     pub fn is_valid(&self) -> bool {

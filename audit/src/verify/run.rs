@@ -13,8 +13,8 @@ use std::{
 
 use super::{
     Position, Progress, Report, SignedPart, Verifier,
-    flow::{self, Cutter, Piece, Workers},
-    marks::Marks,
+    expected::Expectations,
+    parallel::{self, Cutter, Piece, Workers},
 };
 use crate::{Damage, DamageKind, Hash, Kind, Segment, Source, Warning, WarningKind, time::Time};
 
@@ -27,7 +27,7 @@ pub(super) struct Run<'a, S> {
     progress: Option<Box<dyn FnMut(Progress) + 'a>>,
     /// True if no number of damages ends it while the chain is intact.
     thorough: bool,
-    marks: Marks,
+    expectations: Expectations,
     total: u64,
     /// The sequence number of the next line.
     expected: u64,
@@ -94,15 +94,15 @@ impl<'a, S: Source> Run<'a, S> {
     pub(super) fn run(verifier: Verifier<'a, S>) -> io::Result<Report> {
         let Verifier { source, heads, checkpoints, keys, witnesses, threads, thorough, progress } =
             verifier;
-        // `Marks` must be read before the listing.
-        let marks = Marks::read(source, keys, witnesses, checkpoints)?;
-        let mut run = Self::new(source, heads, progress, marks);
+        // `Expectations` must be read before the listing.
+        let expectations = Expectations::read(source, keys, witnesses, checkpoints)?;
+        let mut run = Self::new(source, heads, progress, expectations);
         run.thorough = thorough;
         let segments = run.directory(source.list()?);
         // Checkpoints of zero records are checked, too.
-        run.marks.check(source)?;
+        run.expectations.check(source)?;
         run.take_faults();
-        let pieces = usize::try_from(run.total / flow::PIECE as u64).unwrap_or(usize::MAX);
+        let pieces = usize::try_from(run.total / parallel::READ_SIZE as u64).unwrap_or(usize::MAX);
         let threads = threads.min(pieces.saturating_add(1));
         thread::scope(|scope| run.read(&segments, Workers::start(scope, threads)))?;
         Ok(run.finish())
@@ -112,7 +112,7 @@ impl<'a, S: Source> Run<'a, S> {
         source: &'a S,
         heads: BTreeMap<u64, Vec<Hash>>,
         progress: Option<Box<dyn FnMut(Progress) + 'a>>,
-        marks: Marks,
+        expectations: Expectations,
     ) -> Self {
         let start = Position { records: 0, segment: 0, offset: 0 };
         let report = Report {
@@ -147,7 +147,7 @@ impl<'a, S: Source> Run<'a, S> {
             heads,
             progress,
             thorough: false,
-            marks,
+            expectations,
             total: 0,
             expected: 0,
             prev: Some(Hash::ZERO),
@@ -232,7 +232,7 @@ impl<'a, S: Source> Run<'a, S> {
     }
 
     fn stopped(&self) -> bool {
-        let many = self.report.damages.len() >= Report::MOST_DAMAGES;
+        let many = self.report.damages.len() >= Report::MAX_DAMAGES;
         many && !(self.thorough && self.report.complete)
     }
 
@@ -261,7 +261,7 @@ impl<'a, S: Source> Run<'a, S> {
     }
 
     fn take_faults(&mut self) {
-        self.report.damages.extend(self.marks.faults());
+        self.report.damages.extend(self.expectations.faults());
     }
 
     fn tell(&mut self) {

@@ -134,7 +134,7 @@ fn full() -> Draft {
         session: text("s-1"),
         agent: text("coder"),
         user: text("alice"),
-        door: text("acp"),
+        transport: text("acp"),
         op: text("rename"),
         path: text("src/\u{1b}[31m\"old\"\n.rs"),
         resolved: text("lib/żółć 日本.rs"),
@@ -488,7 +488,7 @@ const SMALL_ORDER: (&str, &str) = (
     "wqkEwVhmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
 );
 /// The same point with a coordinate that is not reduced.
-const OTHER_SPELLING: &str =
+const OTHER_ENCODING: &str =
     "portcullis/small+984d290d+Ae7///////////////////////////////////////9/";
 
 /// Returns the vectors with checkpoints, by the keys that the log's directory names.
@@ -590,7 +590,7 @@ fn signed() -> Vec<Vector> {
         vector(
             "bad-checkpoint-key-encoding",
             "a public key that is another spelling of a point",
-            with("key.vkey", format!("{OTHER_SPELLING}\n").into_bytes()),
+            with("key.vkey", format!("{OTHER_ENCODING}\n").into_bytes()),
         ),
         vector("bad-checkpoint-many", "101 signatures", with("checkpoint", note("", 101))),
         vector(
@@ -610,7 +610,7 @@ fn signed() -> Vec<Vector> {
         }),
         vector(
             "missing-checkpoint-stopped",
-            "a gate that signs stopped in order, and nothing is signed",
+            "a gateway that signs stopped in order, and nothing is signed",
             {
                 let mut log = stopped();
                 log.read("later");

@@ -99,7 +99,7 @@ fn segments_have_exactly_their_records() {
 
     let mut full = log.files.clone();
     full.0.insert("seg-000001.jsonl".to_owned(), Vec::new());
-    assert!(verify(&full).is_valid(), "a gate died after it made a segment");
+    assert!(verify(&full).is_valid(), "a gateway died after it made a segment");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_ruin_does_not_fill_the_report() {
     let lines: Vec<_> = (0..5000).map(|_| "ruin").collect();
     let report = verify(&of_lines(lines));
     assert!(report.stopped);
-    assert_eq!(report.damages.len(), Report::MOST_DAMAGES);
+    assert_eq!(report.damages.len(), Report::MAX_DAMAGES);
     assert_eq!(report.damages[0].kind, DamageKind::MalformedRecord);
     assert_eq!(report.intact.records, 0);
 }
@@ -180,21 +180,21 @@ fn policies_do_not_fill_the_memory() {
     let names = |name: String| Draft { policy_sha256: Some(name), ..Draft::default() };
     // A `start` is parsed differently from most records.
     log.push(Kind::Start, names("ż".repeat(1000)));
-    for number in 0..Report::MOST_POLICIES - 1 {
+    for number in 0..Report::MAX_POLICIES - 1 {
         log.push(Kind::Decision, names(hash(number)));
         log.push(Kind::Decision, names(format!("{number}{}", "x".repeat(1000))));
     }
     log.push(Kind::Decision, names(hash(0)));
     let report = verify(&log.files);
     assert!(report.is_valid() && !report.more_policies);
-    assert_eq!(report.policies.len(), Report::MOST_POLICIES);
+    assert_eq!(report.policies.len(), Report::MAX_POLICIES);
     assert_eq!(report.policies["ż".repeat(64).as_str()], 0);
     assert_eq!(report.policies[&hash(7)], 15);
 
-    log.push(Kind::Decision, names(hash(Report::MOST_POLICIES)));
+    log.push(Kind::Decision, names(hash(Report::MAX_POLICIES)));
     let report = verify(&log.files);
     assert!(report.is_valid() && report.more_policies);
-    assert_eq!(report.policies.len(), Report::MOST_POLICIES);
+    assert_eq!(report.policies.len(), Report::MAX_POLICIES);
 }
 
 #[test]

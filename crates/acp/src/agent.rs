@@ -23,22 +23,21 @@ use crate::{
 
 use super::{
     SourceMode,
-    asker::Asker,
+    asker::EditorApprover,
     buffers::EditorBuffers,
-    door::{Door, Pass, Peer},
-    initialize,
-    jobs::{FileRequest, Job, PushError},
-    logins,
-    params::{self, Method, Params, What},
-    paths::NotInside,
+    file_request_queue::{FileRequest, PushError, QueuedRequest},
+    initialize, logins,
+    params::{self, FileOperation, Method, Params},
+    paths::OutsideWorkspace,
+    proxy::{AcpProxy, Pass, Peer},
     render,
     sessions::Effect,
     terminals::Terminals,
 };
 
-impl Door<'_> {
+impl AcpProxy<'_> {
     /// Handles a frame from the agent.
-    pub(super) fn hear_agent(&self, frame: Frame) {
+    pub(super) fn handle_agent_frame(&self, frame: Frame) {
         let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { head } | Frame::GivenUp { head } => {
@@ -82,9 +81,9 @@ impl Door<'_> {
             self.repeated(id, Some(method));
             return Pass::Stop;
         }
-        if self.calls.owns(id) {
+        if self.editor_requests.owns(id) {
             let receipt =
-                self.dropped(Peer::Agent, &"the id is one of the gate's own", Some(method));
+                self.dropped(Peer::Agent, &"the id is one of the gateway's own", Some(method));
             let line =
                 render::error(id, response::INVALID_REQUEST, "`id` is reserved", receipt.as_ref());
             self.send(Peer::Agent, line);
@@ -138,10 +137,10 @@ impl Door<'_> {
                 return Pass::Forward;
             }
             // A request that is being served is completed and answered.
-            let served = self.jobs.contains(id);
-            self.jobs.withdraw(|waiting, _| waiting == id);
-            let cancelled = self.jobs.cancel(|job| job.id == *id);
-            cancelled.iter().for_each(|job| self.cancelled(job));
+            let served = self.file_requests.contains(id);
+            self.file_requests.withdraw(|waiting, _| waiting == id);
+            let cancelled = self.file_requests.cancel(|queued| queued.id == *id);
+            cancelled.iter().for_each(|queued| self.cancelled(queued));
             if served || !cancelled.is_empty() || self.cancel_terminal(id) {
                 return Pass::Stop;
             }
@@ -203,32 +202,34 @@ impl Door<'_> {
                 return refuse(&self.connection, bad.path.as_deref(), refusal);
             }
         };
-        let Some(visit) = self.sessions.get(&session) else {
+        let Some(session_link) = self.sessions.get(&session) else {
             let refusal = Refusal::Parameters("`sessionId` names no session".to_owned());
             return refuse(&self.connection, Some(&path), refusal);
         };
         let (further, inside) = match self.locate(&path) {
             Ok(located) => located,
-            Err(not) => return refuse(&visit.session, Some(&path), refusal_of(not)),
+            Err(not) => return refuse(&session_link.session, Some(&path), refusal_of(not)),
         };
         let request = match what {
-            What::Read(range) => {
+            FileOperation::Read(range) => {
                 FileRequest::Read(Read { path: inside, range, encoding: Encoding::Text })
             }
-            What::Write(content) => FileRequest::Write(Write { path: inside, content, mode: None }),
+            FileOperation::Write(content) => {
+                FileRequest::Write(Write { path: inside, content, mode: None })
+            }
         };
-        let job = Job { id: id.clone(), visit, request, further, path };
-        if self.is_quick(&job)
-            && let Some(_alone) = self.jobs.alone()
+        let queued = QueuedRequest { id: id.clone(), session_link, request, further, path };
+        if self.is_quick(&queued)
+            && let Some(_alone) = self.file_requests.alone()
         {
             // No other request waits for this thread, and no other thread has to be woken.
-            let line = self.answer(&job, Client::asking(&Unasked));
+            let line = self.answer(&queued, Client::asking(&WithdrawingApprover));
             self.send(Peer::Agent, line);
             return;
         }
-        match self.jobs.push(job).map_err(|no| *no) {
+        match self.file_requests.push(queued).map_err(|no| *no) {
             Ok(()) => {}
-            Err(PushError::Closed(job)) => self.cancelled(&job),
+            Err(PushError::Closed(queued)) => self.cancelled(&queued),
             Err(PushError::Duplicate) => self.repeated(id, None),
         }
     }
@@ -246,21 +247,21 @@ impl Door<'_> {
 
     /// Serves `fs/*` requests, as one worker, until the queue is closed.
     pub(super) fn work(&self) {
-        while let Some(job) = self.jobs.take() {
-            let id = job.id.clone();
-            let line = self.serve(&job);
-            self.jobs.served(&id);
+        while let Some(queued) = self.file_requests.take() {
+            let id = queued.id.clone();
+            let line = self.serve(&queued);
+            self.file_requests.served(&id);
             self.send(Peer::Agent, line);
-            self.jobs.answered();
+            self.file_requests.answered();
         }
     }
 
-    fn serve(&self, job: &Job) -> Vec<u8> {
+    fn serve(&self, queued: &QueuedRequest) -> Vec<u8> {
         let offers = *lock(&self.offers);
         let buffers = EditorBuffers {
-            calls: &self.calls,
-            roots: self.workspace_of(job).1,
-            session: &job.visit.acp_id,
+            editor_requests: &self.editor_requests,
+            roots: self.workspace_of(queued).1,
+            session: &queued.session_link.acp_id,
             offers,
         };
         let source = match self.source {
@@ -269,29 +270,29 @@ impl Door<'_> {
             // Reads that the editor does not offer are refused, never served from the disk.
             SourceMode::Editor => Source::Editor(&buffers),
         };
-        let (visit, id) = (&job.visit, &job.id);
-        let asker = Asker { door: self, visit, id, call: Mutex::default() };
-        self.answer(job, Client { source, ..Client::asking(&asker) })
+        let (session_link, id) = (&queued.session_link, &queued.id);
+        let asker = EditorApprover { proxy: self, session_link, id, call: Mutex::default() };
+        self.answer(queued, Client { source, ..Client::asking(&asker) })
     }
 
-    fn answer(&self, job: &Job, client: Client<'_>) -> Vec<u8> {
-        let (session, (gateway, _)) = (&job.visit.session, self.workspace_of(job));
-        let answer = match &job.request {
-            FileRequest::Read(read) => {
-                gateway.handle(session, read, client).map(|reply| render::content(&job.id, reply))
-            }
+    fn answer(&self, queued: &QueuedRequest, client: Client<'_>) -> Vec<u8> {
+        let (session, (gateway, _)) = (&queued.session_link.session, self.workspace_of(queued));
+        let answer = match &queued.request {
+            FileRequest::Read(read) => gateway
+                .handle(session, read, client)
+                .map(|reply| render::content(&queued.id, reply)),
             FileRequest::Write(write) => gateway
                 .handle(session, write, client)
-                .map(|reply| render::changed(&job.id, &reply.receipt)),
+                .map(|reply| render::changed(&queued.id, &reply.receipt)),
         };
         answer.unwrap_or_else(|error| {
             self.pause(Peer::Agent);
-            render::refusal(&job.id, &error, Some(&job.path))
+            render::refusal(&queued.id, &error, Some(&queued.path))
         })
     }
 
     /// True if serving a job waits for no more than the file.
-    fn is_quick(&self, job: &Job) -> bool {
+    fn is_quick(&self, queued: &QueuedRequest) -> bool {
         let from_disk = match self.source {
             SourceMode::Disk | SourceMode::Mount => true,
             SourceMode::Auto => !lock(&self.offers).read,
@@ -299,18 +300,18 @@ impl Door<'_> {
         };
         self.prompt
             && from_disk
-            && matches!(job.request, FileRequest::Read(_))
+            && matches!(queued.request, FileRequest::Read(_))
             // The reader thread must not block on an agent that does not read its replies.
             && self.to_agent.is_idle()
-            && !self.workspace_of(job).0.policy().asks()
+            && !self.workspace_of(queued).0.policy().asks()
     }
 }
 
 /// The approver of a policy that never asks. If a policy that asks is loaded just now, the question
 /// is withdrawn.
-struct Unasked;
+struct WithdrawingApprover;
 
-impl Approver for Unasked {
+impl Approver for WithdrawingApprover {
     fn ask(&self, ticket: &Arc<Ticket>) {
         ticket.withdraw();
     }
@@ -318,11 +319,11 @@ impl Approver for Unasked {
     fn over(&self, _ticket: &Ticket) {}
 }
 
-fn refusal_of(not: NotInside) -> Refusal {
+fn refusal_of(not: OutsideWorkspace) -> Refusal {
     match not {
-        NotInside::Relative => Refusal::Parameters("`path` must be absolute".to_owned()),
-        NotInside::Outside => Refusal::Outside,
-        NotInside::Path(error) => Refusal::Path(error),
+        OutsideWorkspace::Relative => Refusal::Parameters("`path` must be absolute".to_owned()),
+        OutsideWorkspace::Outside => Refusal::Outside,
+        OutsideWorkspace::Path(error) => Refusal::Path(error),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Allowed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
     /// `fs/*` is never forwarded.
-    #[error("`{0}` cannot be forwarded: the gate itself serves `fs/*`")]
+    #[error("`{0}` cannot be forwarded: the gateway itself serves `fs/*`")]
     Served(String),
     /// It is empty.
     #[error("a method has a name")]

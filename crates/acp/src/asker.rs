@@ -10,33 +10,36 @@ use crate::{
 };
 
 use super::{
-    asking::{params, take},
-    door::Door,
-    jobs::Waiting,
-    sessions::Visit,
+    file_request_queue::Waiting,
+    permission_request::{params, take},
+    proxy::AcpProxy,
+    sessions::SessionLink,
 };
 
 /// An `fs/*` request that may have to wait for the editor's user.
-pub(super) struct Asker<'a> {
-    pub(super) door: &'a Door<'a>,
-    pub(super) visit: &'a Arc<Visit>,
+pub(super) struct EditorApprover<'a> {
+    pub(super) proxy: &'a AcpProxy<'a>,
+    pub(super) session_link: &'a Arc<SessionLink>,
     /// The agent's request.
     pub(super) id: &'a Id,
     /// The ID of the question to the editor, while it waits.
     pub(super) call: Mutex<Option<String>>,
 }
 
-impl Approver for Asker<'_> {
+impl Approver for EditorApprover<'_> {
     fn ask(&self, ticket: &Arc<Ticket>) {
         // Other requests can use the worker's slot while it waits.
-        let waiting = Waiting { acp_id: self.visit.acp_id.clone(), ticket: Arc::clone(ticket) };
-        self.door.jobs.pause(self.id, waiting);
-        let (door, question) = (self.door, ticket.question());
-        let params = params(&self.visit.acp_id, question, &door.roots, &door.calls);
+        let waiting =
+            Waiting { acp_id: self.session_link.acp_id.clone(), ticket: Arc::clone(ticket) };
+        self.proxy.file_requests.pause(self.id, waiting);
+        let (proxy, question) = (self.proxy, ticket.question());
+        let params =
+            params(&self.session_link.acp_id, question, &proxy.roots, &proxy.editor_requests);
         let answered = Arc::clone(ticket);
-        let call = self.door.calls.post("session/request_permission", &params, move |answer| {
-            take(&answered, answer);
-        });
+        let call =
+            self.proxy.editor_requests.post("session/request_permission", &params, move |answer| {
+                take(&answered, answer);
+            });
         match call {
             Ok(call) => *lock(&self.call) = Some(call),
             // The question can still be answered in another way, or time out.
@@ -46,8 +49,8 @@ impl Approver for Asker<'_> {
 
     fn over(&self, _ticket: &Ticket) {
         if let Some(call) = lock(&self.call).take() {
-            self.door.calls.give_up(&call);
+            self.proxy.editor_requests.give_up(&call);
         }
-        self.door.jobs.resume(self.id);
+        self.proxy.file_requests.resume(self.id);
     }
 }

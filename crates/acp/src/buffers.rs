@@ -12,8 +12,8 @@ use crate::{
 };
 
 use super::{
-    calls::{Answer, CallError, Calls},
-    initialize::Offers,
+    editor_requests::{Answer, EditorRequests, NoReply},
+    initialize::EditorCapabilities,
     paths::Roots,
 };
 
@@ -22,10 +22,10 @@ const NOT_FOUND: i64 = -32002;
 
 /// The editor as seen by one session.
 pub(super) struct EditorBuffers<'a> {
-    pub(super) calls: &'a Calls,
+    pub(super) editor_requests: &'a EditorRequests,
     pub(super) roots: &'a Roots,
     pub(super) session: &'a str,
-    pub(super) offers: Offers,
+    pub(super) offers: EditorCapabilities,
 }
 
 #[derive(Serialize)]
@@ -55,11 +55,11 @@ impl EditorBuffers<'_> {
         content: Option<&str>,
     ) -> Result<Answer, BufferError> {
         let path = self.roots.absolute(path);
-        self.calls
+        self.editor_requests
             .call(method, &WriteTextFileParams { session_id: self.session, path, content })
             .map_err(|error| match error {
-                CallError::Timeout => BufferError::Timeout,
-                CallError::Gone => BufferError::Gone,
+                NoReply::Timeout => BufferError::Timeout,
+                NoReply::Gone => BufferError::Gone,
             })
     }
 }

@@ -7,7 +7,7 @@ use portcullis_rpc::framing::line_for;
 
 use crate::{FurtherWorkspace, mcp_attach::AttachTokens};
 
-use super::{editor_user::EditorUser, notices::Notices};
+use super::{editor_user::EditorUser, notices::OperatorOutput};
 use crate::model::Session;
 
 /// The configuration of one connection.
@@ -48,7 +48,7 @@ pub struct Config {
     /// The editor's user as somebody else asks: for programs in the sandbox.
     pub user: Arc<EditorUser>,
     /// Messages for the person who started the gateway.
-    pub notices: Option<Arc<dyn Notices>>,
+    pub notices: Option<Arc<dyn OperatorOutput>>,
 }
 
 /// Sources and destinations of file content.

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::model::{Escaped, WorkspacePath};
 
-use crate::paths::{NotInside, Roots};
+use crate::paths::{OutsideWorkspace, Roots};
 
 /// The requests with directories. In `session/list` `cwd` is a filter.
 const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "session/resume"];
@@ -19,7 +19,7 @@ const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "sess
 const CWD: &str = "cwd";
 const LIST: &str = "additionalDirectories";
 /// Maximum length of a directory's path, in characters.
-const LONGEST: usize = 4096;
+const MAX_DIRECTORY: usize = 4096;
 
 /// Reasons why a session is not opened.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ pub(super) fn check(
     let Some(params) = params.and_then(|params| Object::parse(params.get())) else { return Ok(()) };
     let named = |name| params.members().filter(move |(key, _)| folds_to(key, name));
     let serves = |directory: &str| match workspace.relative(directory) {
-        Err(NotInside::Relative) => None,
+        Err(OutsideWorkspace::Relative) => None,
         found => {
             let within = |other: &&Roots| other.relative(directory).is_ok();
             Some(found.is_ok() || others.iter().any(within))
@@ -97,5 +97,5 @@ pub(super) fn check(
 }
 
 fn short(directory: &str) -> String {
-    directory.chars().take(LONGEST).collect()
+    directory.chars().take(MAX_DIRECTORY).collect()
 }

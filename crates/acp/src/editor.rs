@@ -12,17 +12,18 @@ use portcullis_rpc::{Frame, Id, InvalidMessage, Message, MessageError, Object, O
 use serde_json::value::RawValue;
 
 use super::{
-    calls::Answer,
     directories,
-    door::{Door, Pass, Peer},
-    initialize, render,
+    editor_requests::Answer,
+    initialize,
+    proxy::{AcpProxy, Pass, Peer},
+    render,
     sessions::Effect,
 };
 use crate::lock;
 
-impl Door<'_> {
+impl AcpProxy<'_> {
     /// Handles a frame from the editor.
-    pub(super) fn hear_editor(&self, frame: Frame) {
+    pub(super) fn handle_editor_frame(&self, frame: Frame) {
         let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { head } | Frame::GivenUp { head } => {
@@ -125,7 +126,7 @@ impl Door<'_> {
             ("session/close" | "session/delete", Some(id)) => Effect::Ends(id),
             ("session/prompt", Some(id)) => {
                 self.note_turn(&id, BTreeMap::from([("event".to_owned(), "begin".into())]));
-                self.user.attend_to(&id);
+                self.user.set_session(&id);
                 Effect::Prompts(id)
             }
             _ => Effect::Nothing,
@@ -133,12 +134,12 @@ impl Door<'_> {
     }
 
     fn editor_replies(&self, id: &Id, outcome: Outcome<'_>) -> Pass {
-        if self.calls.owns(id) {
+        if self.editor_requests.owns(id) {
             let answer = match outcome {
                 Outcome::Result(result) => Answer::Result(result.to_owned()),
                 Outcome::Error(error) => Answer::Error(error.to_owned()),
             };
-            if !self.calls.answer(id, answer) {
+            if !self.editor_requests.answer(id, answer) {
                 self.dropped(Peer::Editor, &"an answer that nobody waits for any more", None);
             }
             return Pass::Stop;

@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use crate::{gateway::Ticket, lock, mcp_attach::AskUser};
+use crate::{gateway::Ticket, lock, mcp_attach::UserApprover};
 
 /// The editor's user. Nobody is asked before there is a session.
 #[derive(Default)]
 pub struct EditorUser {
-    messenger: OnceLock<Arc<dyn AskUser>>,
+    messenger: OnceLock<Arc<dyn UserApprover>>,
     /// The session that was opened or prompted last: an editor shows a question in one.
     session: Mutex<Option<String>>,
     /// Questions under way, by their ids; each is taken back when it is dropped.
@@ -35,12 +35,12 @@ impl EditorUser {
         drop(asked);
     }
 
-    pub(super) fn set_messenger(&self, messenger: Arc<dyn AskUser>) {
+    pub(super) fn set_messenger(&self, messenger: Arc<dyn UserApprover>) {
         // There is one connection.
         let _ = self.messenger.set(messenger);
     }
 
-    pub(super) fn attend_to(&self, session: &str) {
+    pub(super) fn set_session(&self, session: &str) {
         *lock(&self.session) = Some(session.to_owned());
     }
 

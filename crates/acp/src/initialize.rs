@@ -32,7 +32,7 @@ const MAX_REPLY: usize = 1024 * 1024;
 
 /// The file methods that the editor offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Offers {
+pub(super) struct EditorCapabilities {
     pub(super) read: bool,
     pub(super) write: bool,
 }
@@ -52,7 +52,7 @@ pub(super) fn request(
     line: &str,
     allowed: &Allowed,
     source: SourceMode,
-) -> Option<(Vec<u8>, Offers)> {
+) -> Option<(Vec<u8>, EditorCapabilities)> {
     let mut message = Object::parse(line)?;
     let mut params = message.object("params")?;
     let offers = clamp(&mut params, allowed, source)?;
@@ -61,19 +61,24 @@ pub(super) fn request(
     Some((serde_json::to_vec(&message).ok()?, offers))
 }
 
-fn clamp(params: &mut Object<'_>, allowed: &Allowed, source: SourceMode) -> Option<Offers> {
+fn clamp(
+    params: &mut Object<'_>,
+    allowed: &Allowed,
+    source: SourceMode,
+) -> Option<EditorCapabilities> {
     if params.get("protocolVersion").is_some_and(|version| !matches!(version.get(), "0" | "1")) {
         params.set("protocolVersion", to_raw_value(&1).ok()?);
     }
     let mut capabilities = params.object("clientCapabilities").or_else(empty)?;
     let mut fs = capabilities.object("fs").or_else(empty)?;
     let offered = |key| fs.get(key).is_some_and(|value| value.get() == "true");
-    let offers = Offers { read: offered("readTextFile"), write: offered("writeTextFile") };
+    let offers =
+        EditorCapabilities { read: offered("readTextFile"), write: offered("writeTextFile") };
     let served = match source {
-        SourceMode::Auto | SourceMode::Disk => Offers { read: true, write: true },
+        SourceMode::Auto | SourceMode::Disk => EditorCapabilities { read: true, write: true },
         // A write reads the old content first.
-        SourceMode::Editor => Offers { write: offers.read && offers.write, ..offers },
-        SourceMode::Mount => Offers::default(),
+        SourceMode::Editor => EditorCapabilities { write: offers.read && offers.write, ..offers },
+        SourceMode::Mount => EditorCapabilities::default(),
     };
     fs.set("readTextFile", to_raw_value(&served.read).ok()?);
     fs.set("writeTextFile", to_raw_value(&served.write).ok()?);
@@ -115,7 +120,7 @@ pub(super) fn result(
     if !versions.map(|(_, value)| value.get()).eq(["1"]) {
         return Err(ReplyError::Version);
     }
-    changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
+    changed(raw, clean(raw, allowed, ReplyPosition::Result).ok_or(ReplyError::Shape)?)
 }
 
 /// Removes members of the error of an agent's reply to any request; `None` if it stays unchanged.
@@ -156,7 +161,7 @@ fn cleaned_error(raw: &RawValue, allowed: &Allowed) -> Result<Option<Box<RawValu
     if raw.get().len() > MAX_REPLY {
         return Err(ReplyError::Shape);
     }
-    changed(raw, clean(raw, allowed, In::Result).ok_or(ReplyError::Shape)?)
+    changed(raw, clean(raw, allowed, ReplyPosition::Result).ok_or(ReplyError::Shape)?)
 }
 
 fn changed(old: &RawValue, new: Box<RawValue>) -> Result<Option<Box<RawValue>>, ReplyError> {
@@ -167,7 +172,7 @@ fn changed(old: &RawValue, new: Box<RawValue>) -> Result<Option<Box<RawValue>>, 
 
 /// The position of a value in the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum In {
+enum ReplyPosition {
     Result,
     AgentCapabilities,
     McpCapabilities,
@@ -177,7 +182,7 @@ enum In {
     Else,
 }
 
-impl In {
+impl ReplyPosition {
     fn member(self, key: &str) -> Self {
         let is = |name| folds_to(key, name);
         match self {
@@ -205,30 +210,37 @@ impl In {
     }
 }
 
-fn clean(raw: &RawValue, allowed: &Allowed, place: In) -> Option<Box<RawValue>> {
+fn clean(raw: &RawValue, allowed: &Allowed, place: ReplyPosition) -> Option<Box<RawValue>> {
     let text = raw.get();
     if text.starts_with('{') {
         let mut object = Object::parse(text)?;
         object.retain(|key, value| {
             place.keeps(key, allowed)
                 && match place {
-                    In::Result if folds_to(key, "authMethods") => value.get().starts_with('['),
-                    In::AuthMethod if key == "type" => logins::keeps_type(value),
+                    ReplyPosition::Result if folds_to(key, "authMethods") => {
+                        value.get().starts_with('[')
+                    }
+                    ReplyPosition::AuthMethod if key == "type" => logins::keeps_type(value),
                     _ => true,
                 }
         });
         object.change_values(|key, value| match place {
             // Values that the operator forwards pass unchanged.
-            In::Meta => Some(value.to_owned()),
+            ReplyPosition::Meta => Some(value.to_owned()),
             _ => clean(value, allowed, place.member(key)),
         })?;
         return object.to_raw();
     }
     if text.starts_with('[') {
         let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-        let inner = if place == In::AuthMethods { In::AuthMethod } else { In::Else };
-        let kept =
-            items.into_iter().filter(|item| inner == In::Else || logins::passes(item, allowed));
+        let inner = if place == ReplyPosition::AuthMethods {
+            ReplyPosition::AuthMethod
+        } else {
+            ReplyPosition::Else
+        };
+        let kept = items
+            .into_iter()
+            .filter(|item| inner == ReplyPosition::Else || logins::passes(item, allowed));
         let cleaned: Option<Vec<_>> = kept.map(|item| clean(item, allowed, inner)).collect();
         return to_raw_value(&cleaned?).ok();
     }
@@ -259,11 +271,11 @@ mod tests {
             String::from_utf8(line).unwrap(),
             r#"{"id":0.50,"params":{"z":1.0,"protocolVersion":1,"clientCapabilities":{"terminal":false,"fs":{"readTextFile":true,"_meta":{"k":1e1},"writeTextFile":true},"auth":{"terminal":false},"_meta":{"terminal_output":true}},"clientInfo":{"name":"e"}}}"#
         );
-        assert_eq!(offers, Offers { read: true, write: false });
+        assert_eq!(offers, EditorCapabilities { read: true, write: false });
     }
 
     #[test]
-    fn a_client_without_capabilities_offers_nothing_and_the_gate_offers_fs() {
+    fn a_client_without_capabilities_offers_nothing_and_the_gateway_offers_fs() {
         for params in
             [r#"{"protocolVersion":1}"#, r#"{"protocolVersion":1,"clientCapabilities":null}"#]
         {
@@ -274,7 +286,7 @@ mod tests {
                 line["params"]["clientCapabilities"],
                 json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": false})
             );
-            assert_eq!(offers, Offers::default());
+            assert_eq!(offers, EditorCapabilities::default());
         }
     }
 
@@ -293,7 +305,7 @@ mod tests {
             let line: Value = serde_json::from_slice(&line).unwrap();
             let fs = &line["params"]["clientCapabilities"]["fs"];
             assert_eq!([&fs["readTextFile"], &fs["writeTextFile"]], served, "{fs}");
-            assert_eq!(offers, Offers { read, write });
+            assert_eq!(offers, EditorCapabilities { read, write });
         }
     }
 

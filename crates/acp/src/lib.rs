@@ -28,32 +28,32 @@ pub use portcullis_rpc::output::{Output, write_now};
 
 pub use allowed::{ForwardError, acts, check_forward};
 pub use config::{Config, SourceMode, SourceModeError};
-use door::Door;
 pub use editor_user::EditorUser;
 pub use logins::{RemovedLogin, variables as login_variables};
-pub use notices::Notices;
+pub use notices::OperatorOutput;
 use peer_reader::{PeerReader, PeerReaders};
 pub use portcullis_mcp::FurtherWorkspace;
 pub use portcullis_rpc::framing::line_for;
+use proxy::AcpProxy;
 
 mod agent;
 mod allowed;
 mod asker;
-mod asking;
 mod buffers;
-mod calls;
 mod config;
 mod directories;
-mod door;
 mod editor;
+mod editor_requests;
 mod editor_user;
+mod file_request_queue;
 mod initialize;
 mod inject;
-mod jobs;
 mod logins;
 mod notices;
 mod params;
 mod peer_reader;
+mod permission_request;
+mod proxy;
 mod render;
 mod sessions;
 mod terminal_content;
@@ -65,15 +65,15 @@ mod workspaces;
 use portcullis_core as gateway;
 use portcullis_mcp::{attach as mcp_attach, paths, question};
 use portcullis_policy::model;
-use portcullis_rpc::{count, hangup, lock, pace};
+use portcullis_rpc::{count, hangup, lock, spin_wait};
 
 /// Number of `fs/*` requests that are served in parallel.
 const WORKERS: usize = 8;
 /// Number of threads for requests that wait for an approval, equal to the gateway's maximum of
 /// them, so that they take no slots from the others.
-const WAITING: usize = 16;
+const WAITING_THREADS: usize = 16;
 /// Maximum number of bytes that wait to be written; a larger line waits alone.
-const OUTBOUND: usize = 4 * 1024 * 1024;
+const MAX_OUTBOUND_BYTES: usize = 4 * 1024 * 1024;
 
 /// The peer that ended the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub fn serve(
     let queues = Queues::new();
     let (editor_reader, agent_reader) = (PeerReader::new(&editor.0)?, PeerReader::new(&agent.0)?);
     let readers = PeerReaders { editor: editor_reader, agent: agent_reader };
-    let door = Door::new(gateway, config, &queues, &readers)?;
+    let proxy = AcpProxy::new(gateway, config, &queues, &readers)?;
     let served = thread::scope(|scope| {
         let started = (|| {
             // An editor that no longer reads is gone, even if it still sends.
@@ -120,28 +120,32 @@ pub fn serve(
                 PeerReader::stop_by(gone)
             })?;
             write(&queues.to_agent, agent.1, "acp-agent-out", || {})?;
-            for _ in 0..WORKERS + WAITING {
+            for _ in 0..WORKERS + WAITING_THREADS {
                 thread::Builder::new()
                     .name("acp-fs".to_owned())
-                    .spawn_scoped(scope, || door.work())?;
+                    .spawn_scoped(scope, || proxy.work())?;
             }
             thread::Builder::new().name("acp-editor".to_owned()).spawn_scoped(scope, || {
-                readers.editor.read(editor.0, config.max_line, |frame| door.hear_editor(frame));
+                readers
+                    .editor
+                    .read(editor.0, config.max_line, |frame| proxy.handle_editor_frame(frame));
                 let _ = queues.ended.push(Ending::Editor, 1);
             })?;
             thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
-                readers.agent.read(agent.0, config.max_line, |frame| door.hear_agent(frame));
+                readers
+                    .agent
+                    .read(agent.0, config.max_line, |frame| proxy.handle_agent_frame(frame));
                 let _ = queues.ended.push(Ending::Agent, 1);
             })?;
             thread::Builder::new()
                 .name("acp-terminals".to_owned())
-                .spawn_scoped(scope, || door.follow_terminals())?;
+                .spawn_scoped(scope, || proxy.follow_terminals())?;
             Ok(())
         })();
-        let ending = started.map(|()| wind_up(&door, &queues, config.grace));
-        door.stop_jobs();
-        door.calls.close();
-        door.stop_terminals();
+        let ending = started.map(|()| shut_down(&proxy, &queues, config.grace));
+        proxy.stop_jobs();
+        proxy.editor_requests.close();
+        proxy.stop_terminals();
         queues.discard();
         readers.editor.stop();
         readers.agent.stop();
@@ -151,25 +155,25 @@ pub fn serve(
 }
 
 /// Waits for the end of one peer and ends the rest.
-fn wind_up(door: &Door<'_>, queues: &Queues, grace: Duration) -> Ending {
+fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> Ending {
     let first = queues.ended.pop().unwrap_or(Ending::Editor);
     // Waiting requests are cancelled; running ones are completed.
-    door.stop_jobs();
+    proxy.stop_jobs();
     match first {
         Ending::Editor => {
-            door.calls.close();
-            door.jobs.wait_idle(grace);
+            proxy.editor_requests.close();
+            proxy.file_requests.wait_idle(grace);
             // The closed input signals the end to the agent; its last messages still pass.
             queues.to_agent.close();
             if queues.ended.pop_within(grace).is_some() {
-                door.output.ended();
+                proxy.output.ended();
             }
         }
         Ending::Agent => {
-            door.output.ended();
-            door.jobs.wait_idle(grace);
-            door.calls.close();
-            door.fail_editor_requests(grace);
+            proxy.output.ended();
+            proxy.file_requests.wait_idle(grace);
+            proxy.editor_requests.close();
+            proxy.fail_editor_requests(grace);
         }
     }
     queues.to_editor.close();
@@ -187,8 +191,8 @@ struct Queues {
 impl Queues {
     fn new() -> Self {
         Self {
-            to_editor: Arc::new(BoundedQueue::new(OUTBOUND)),
-            to_agent: Arc::new(BoundedQueue::new(OUTBOUND)),
+            to_editor: Arc::new(BoundedQueue::new(MAX_OUTBOUND_BYTES)),
+            to_agent: Arc::new(BoundedQueue::new(MAX_OUTBOUND_BYTES)),
             ended: BoundedQueue::new(2),
         }
     }

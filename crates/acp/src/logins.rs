@@ -35,7 +35,7 @@ pub struct RemovedLogin {
 }
 
 /// The treatment of a method.
-enum Fate {
+enum MethodTreatment {
     Passes,
     /// It lacks these variables.
     Lacks(Vec<String>),
@@ -51,7 +51,7 @@ struct LoginVariable {
 
 /// True if an entry of `authMethods` leaves the login to the agent.
 pub(super) fn passes(entry: &RawValue, allowed: &Allowed) -> bool {
-    matches!(fate(entry, allowed), Fate::Passes)
+    matches!(fate(entry, allowed), MethodTreatment::Passes)
 }
 
 /// True if the member `type` of an entry that passes is forwarded.
@@ -59,22 +59,22 @@ pub(super) fn keeps_type(value: &RawValue) -> bool {
     !matches!(serde_json::from_str(value.get()), Ok(VARIABLES))
 }
 
-fn fate(entry: &RawValue, allowed: &Allowed) -> Fate {
-    let Some(entry) = Object::parse(entry.get()) else { return Fate::Acts };
+fn fate(entry: &RawValue, allowed: &Allowed) -> MethodTreatment {
+    let Some(entry) = Object::parse(entry.get()) else { return MethodTreatment::Acts };
     let mut types = entry.members().filter(|(key, _)| folds_to(key, "type"));
     match (types.next(), types.next()) {
-        (None, _) => Fate::Passes,
+        (None, _) => MethodTreatment::Passes,
         (Some(("type", kind)), None) => match serde_json::from_str(kind.get()) {
-            Ok(Some("agent")) | Ok(None) => Fate::Passes,
-            Ok(Some("terminal")) if allowed.any_terminal() => Fate::Passes,
+            Ok(Some("agent")) | Ok(None) => MethodTreatment::Passes,
+            Ok(Some("terminal")) if allowed.any_terminal() => MethodTreatment::Passes,
             Ok(Some(VARIABLES)) => match missing(&entry, allowed) {
-                Some(missing) if missing.is_empty() => Fate::Passes,
-                Some(missing) => Fate::Lacks(missing),
-                None => Fate::Acts,
+                Some(missing) if missing.is_empty() => MethodTreatment::Passes,
+                Some(missing) => MethodTreatment::Lacks(missing),
+                None => MethodTreatment::Acts,
             },
-            _ => Fate::Acts,
+            _ => MethodTreatment::Acts,
         },
-        _ => Fate::Acts,
+        _ => MethodTreatment::Acts,
     }
 }
 
@@ -99,11 +99,11 @@ pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
         .flatten()
         .filter_map(|entry| {
             let missing = match fate(entry, allowed) {
-                Fate::Passes => return None,
-                Fate::Lacks(names) => {
+                MethodTreatment::Passes => return None,
+                MethodTreatment::Lacks(names) => {
                     Some(names.into_iter().filter(|name| is_name(name)).take(MAX_NAMES).collect())
                 }
-                Fate::Acts => None,
+                MethodTreatment::Acts => None,
             };
             let entry = Object::parse(entry.get())?;
             let name = entry.get("name").or_else(|| entry.get("id"))?;

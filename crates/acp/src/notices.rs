@@ -14,7 +14,7 @@ use std::{
 use super::logins::RemovedLogin;
 
 /// Receives messages for the operator.
-pub trait Notices: fmt::Debug + Send + Sync {
+pub trait OperatorOutput: fmt::Debug + Send + Sync {
     /// Receives a line of the agent that is not a JSON-RPC message. The line is not escaped.
     fn printed(&self, line: &[u8]);
 
@@ -28,7 +28,7 @@ pub trait Notices: fmt::Debug + Send + Sync {
 /// The parts of the agent's output that are for the operator.
 #[derive(Debug)]
 pub(super) struct AgentOutput {
-    notices: Option<Arc<dyn Notices>>,
+    notices: Option<Arc<dyn OperatorOutput>>,
     spoke_acp: AtomicBool,
     printed: AtomicBool,
     /// The login methods that were removed first, from the reply to `initialize`.
@@ -36,7 +36,7 @@ pub(super) struct AgentOutput {
 }
 
 impl AgentOutput {
-    pub(super) fn new(notices: Option<Arc<dyn Notices>>) -> Self {
+    pub(super) fn new(notices: Option<Arc<dyn OperatorOutput>>) -> Self {
         Self {
             notices,
             spoke_acp: AtomicBool::new(false),

@@ -15,12 +15,12 @@ use crate::{count::count, model::LineRange};
 pub(super) struct Params {
     pub(super) session: String,
     pub(super) path: String,
-    pub(super) what: What,
+    pub(super) what: FileOperation,
 }
 
 /// The operations.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum FileOperation {
     Read(LineRange),
     Write(Vec<u8>),
 }
@@ -73,12 +73,12 @@ pub(super) fn parse(method: Method, params: Option<&RawValue>) -> Result<Params,
                 "`line` and `limit` must be whole numbers, not negative, `line` counted from 1";
             let line = optional(&object, "line").ok_or_else(|| bad(number))?;
             let limit = optional(&object, "limit").ok_or_else(|| bad(number))?;
-            What::Read(LineRange::new(line, limit).map_err(|_| bad(number))?)
+            FileOperation::Read(LineRange::new(line, limit).map_err(|_| bad(number))?)
         }
         Method::Write => {
             let content: String =
                 field(&object, "content").ok_or_else(|| bad("`content` must be a string"))?;
-            What::Write(content.into_bytes())
+            FileOperation::Write(content.into_bytes())
         }
     };
     Ok(Params { session, path, what })
@@ -108,7 +108,7 @@ mod tests {
         let range = |extra: &str| {
             read(&format!(r#"{{"sessionId":"s","path":"/a"{extra}}}"#)).map(|params| params.what)
         };
-        let ok = |line, limit| Ok(What::Read(LineRange::new(line, limit).unwrap()));
+        let ok = |line, limit| Ok(FileOperation::Read(LineRange::new(line, limit).unwrap()));
         assert_eq!(range(""), ok(None, None));
         assert_eq!(range(r#","line":null,"limit":null,"_meta":{}"#), ok(None, None));
         assert_eq!(range(r#","line":2,"limit":0"#), ok(Some(2), Some(0)));

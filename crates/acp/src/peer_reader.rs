@@ -12,7 +12,7 @@ use std::{
 use portcullis_rpc::{Frame, framing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{hangup, lock, pace::Pace};
+use crate::{hangup, lock, spin_wait::SpinWait};
 
 use super::write_now;
 
@@ -53,7 +53,7 @@ impl PeerReader {
 
     /// Reads frames until the stream ends or reading is stopped.
     pub(super) fn read(&self, stream: impl Read + AsFd, max_line: usize, each: impl FnMut(Frame)) {
-        let stream = Stoppable { stream, stop: &self.stop, pace: Pace::default() };
+        let stream = Stoppable { stream, stop: &self.stop, spin_wait: SpinWait::default() };
         framing::read(stream, max_line, each);
     }
 
@@ -75,7 +75,7 @@ impl PeerReader {
 struct Stoppable<'a, S> {
     stream: S,
     stop: &'a PipeReader,
-    pace: Pace,
+    spin_wait: SpinWait,
 }
 
 impl<S: Read + AsFd> Read for Stoppable<'_, S> {
@@ -84,13 +84,13 @@ impl<S: Read + AsFd> Read for Stoppable<'_, S> {
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
         ];
-        let wait = self.pace.wait();
+        let wait = self.spin_wait.wait();
         let mut ready = 0;
         while ready == 0 {
             let at_once = wait.is_awake().then(Timespec::default);
             ready = poll(&mut waiting, at_once.as_ref())?;
         }
-        self.pace.heard(&wait);
+        self.spin_wait.line_arrived(&wait);
         let [stopped, _] = waiting.map(|fd| !fd.revents().is_empty());
         if stopped {
             return Err(io::ErrorKind::ConnectionAborted.into());

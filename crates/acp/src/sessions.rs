@@ -15,7 +15,7 @@ const MAX_ID: usize = 1024;
 
 /// An ACP session with its session in the log.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub(super) struct SessionLink {
     /// The ID in ACP.
     pub(super) acp_id: String,
     /// The session in the log.
@@ -25,7 +25,7 @@ pub(super) struct Visit {
 /// The sessions on which agent and editor have agreed.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    known: Mutex<HashMap<String, Arc<Visit>>>,
+    known: Mutex<HashMap<String, Arc<SessionLink>>>,
 }
 
 /// Effects of an editor's request on sessions, once it is answered.
@@ -48,7 +48,7 @@ pub(super) enum Effect {
 }
 
 impl Sessions {
-    pub(super) fn get(&self, id: &str) -> Option<Arc<Visit>> {
+    pub(super) fn get(&self, id: &str) -> Option<Arc<SessionLink>> {
         lock(&self.known).get(id).cloned()
     }
 
@@ -57,18 +57,18 @@ impl Sessions {
         &self,
         id: &str,
         make: impl FnOnce() -> Option<Session>,
-    ) -> Option<Arc<Visit>> {
+    ) -> Option<Arc<SessionLink>> {
         let mut known = lock(&self.known);
         if id.len() > MAX_ID || known.contains_key(id) {
             return None;
         }
-        let visit = Arc::new(Visit { acp_id: id.to_owned(), session: make()? });
-        known.insert(id.to_owned(), Arc::clone(&visit));
-        Some(visit)
+        let session_link = Arc::new(SessionLink { acp_id: id.to_owned(), session: make()? });
+        known.insert(id.to_owned(), Arc::clone(&session_link));
+        Some(session_link)
     }
 
     /// Removes a session and returns it, if it exists.
-    pub(super) fn close(&self, id: &str) -> Option<Arc<Visit>> {
+    pub(super) fn close(&self, id: &str) -> Option<Arc<SessionLink>> {
         lock(&self.known).remove(id)
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct TerminalContent(pub(super) Mutex<Stored>);
 /// The stored tool calls and texts of terminals.
 #[derive(Default)]
 pub(super) struct Stored {
-    pub(super) calls: VecDeque<ToolCall>,
+    pub(super) editor_requests: VecDeque<ToolCall>,
     /// The last texts of released terminals.
     released: VecDeque<(u64, String)>,
 }

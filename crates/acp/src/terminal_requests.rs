@@ -16,12 +16,12 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Number, Value, json, value::RawValue};
 
 use super::{
-    door::{Door, Peer},
-    paths::NotInside,
+    paths::OutsideWorkspace,
+    proxy::{AcpProxy, Peer},
     render,
-    sessions::Visit,
+    sessions::SessionLink,
     terminal_content::{id_of, number_of},
-    terminals::{For, Terminals, WaitingRequest},
+    terminals::{AwaitedEvent, Terminals, WaitingRequest},
 };
 use crate::{count::count, gateway::Refusal, lock, model::Session};
 
@@ -56,7 +56,7 @@ struct OfTerminal {
 /// A result, or a refusal in the words of the gateway.
 type TerminalReply = Result<Value, Refusal>;
 
-impl Door<'_> {
+impl AcpProxy<'_> {
     /// Serves a request of the agent about terminals.
     pub(super) fn terminal_request(
         &self,
@@ -65,15 +65,15 @@ impl Door<'_> {
         params: Option<&RawValue>,
     ) {
         let named = parse::<OfSession>(params).and_then(|OfSession { session_id }| {
-            let visit = self.sessions.get(&session_id);
-            visit.ok_or(Refusal::Parameters("`sessionId` names no session".to_owned()))
+            let session_link = self.sessions.get(&session_id);
+            session_link.ok_or(Refusal::Parameters("`sessionId` names no session".to_owned()))
         });
-        let visit = match named {
-            Ok(visit) => visit,
+        let session_link = match named {
+            Ok(session_link) => session_link,
             Err(refusal) => return self.refuse_terminal(&self.connection, (id, method), &refusal),
         };
         let answer = match method {
-            "terminal/create" => match self.create(terminals, &visit, id, params) {
+            "terminal/create" => match self.create(terminals, &session_link, id, params) {
                 Ok(()) => return,
                 Err(Error::Refused(error)) => {
                     self.pause(Peer::Agent);
@@ -85,11 +85,14 @@ impl Door<'_> {
             _ => parse::<OfTerminal>(params).and_then(|terminal| {
                 let number = number_of(&terminal.terminal_id);
                 let view = number.and_then(|number| {
-                    Some((number, terminals.registry.view(&visit.session.id, number, MAX_OUTPUT)?))
+                    Some((
+                        number,
+                        terminals.registry.view(&session_link.session.id, number, MAX_OUTPUT)?,
+                    ))
                 });
                 let why = "`terminalId` names no terminal of the session";
                 let (number, view) = view.ok_or(Refusal::Parameters(why.to_owned()))?;
-                self.about(terminals, &visit, (id, method), (number, &view))
+                self.about(terminals, &session_link, (id, method), (number, &view))
             }),
         };
         match answer {
@@ -98,7 +101,7 @@ impl Door<'_> {
             Ok(result) => {
                 self.send(Peer::Agent, response::result(id, result));
             }
-            Err(refusal) => self.refuse_terminal(&visit.session, (id, method), &refusal),
+            Err(refusal) => self.refuse_terminal(&session_link.session, (id, method), &refusal),
         }
     }
 
@@ -115,12 +118,17 @@ impl Door<'_> {
     fn create(
         &self,
         terminals: &Terminals,
-        visit: &Arc<Visit>,
+        session_link: &Arc<SessionLink>,
         id: &Id,
         params: Option<&RawValue>,
     ) -> Result<(), Error> {
         let refuse = |refusal: &Refusal| {
-            Error::from(self.gateway.refuse(&visit.session, "terminal/create", None, refusal))
+            Error::from(self.gateway.refuse(
+                &session_link.session,
+                "terminal/create",
+                None,
+                refusal,
+            ))
         };
         let create = parse::<Create>(params).map_err(|refusal| refuse(&refusal))?;
         let directory = create.cwd.filter(|cwd| !cwd.is_empty());
@@ -145,8 +153,8 @@ impl Door<'_> {
             directory: directory.map(PathBuf::from),
             ..CommandLine::new(create.command, create.args.unwrap_or_default())
         };
-        let number = terminals.registry.start(&visit.session, command, limit)?;
-        self.wait_for(terminals, visit, id, (number, For::Start));
+        let number = terminals.registry.start(&session_link.session, command, limit)?;
+        self.wait_for(terminals, session_link, id, (number, AwaitedEvent::Start));
         Ok(())
     }
 
@@ -156,14 +164,16 @@ impl Door<'_> {
         let mut others = further.chain(&self.granted);
         match self.roots.relative(directory) {
             Ok(_) => Ok(()),
-            Err(NotInside::Relative) => {
+            Err(OutsideWorkspace::Relative) => {
                 Err(Refusal::Parameters("`cwd` must be an absolute path".to_owned()))
             }
-            Err(NotInside::Path(error)) => Err(Refusal::Path(error)),
-            Err(NotInside::Outside) if others.any(|roots| roots.relative(directory).is_ok()) => {
+            Err(OutsideWorkspace::Path(error)) => Err(Refusal::Path(error)),
+            Err(OutsideWorkspace::Outside)
+                if others.any(|roots| roots.relative(directory).is_ok()) =>
+            {
                 Ok(())
             }
-            Err(NotInside::Outside) => Err(Refusal::Outside),
+            Err(OutsideWorkspace::Outside) => Err(Refusal::Outside),
         }
     }
 
@@ -171,11 +181,11 @@ impl Door<'_> {
     fn about(
         &self,
         terminals: &Terminals,
-        visit: &Arc<Visit>,
+        session_link: &Arc<SessionLink>,
         (id, method): (&Id, &str),
         (number, view): (u64, &View),
     ) -> TerminalReply {
-        let session = &visit.session.id;
+        let session = &session_link.session.id;
         match method {
             "terminal/output" => Ok(output(view)),
             "terminal/wait_for_exit" => match &view.state {
@@ -185,7 +195,7 @@ impl Door<'_> {
                     Err(Refusal::Parameters(why.to_owned()))
                 }
                 _ => {
-                    self.wait_for(terminals, visit, id, (number, For::End));
+                    self.wait_for(terminals, session_link, id, (number, AwaitedEvent::End));
                     Ok(Value::Null)
                 }
             },
@@ -205,11 +215,11 @@ impl Door<'_> {
     fn wait_for(
         &self,
         terminals: &Terminals,
-        visit: &Arc<Visit>,
+        session_link: &Arc<SessionLink>,
         id: &Id,
-        (number, for_what): (u64, For),
+        (number, for_what): (u64, AwaitedEvent),
     ) {
-        let waiting = WaitingRequest { session: visit.session.id.clone(), number, for_what };
+        let waiting = WaitingRequest { session: session_link.session.id.clone(), number, for_what };
         terminals.wait(id, waiting);
     }
 
@@ -217,7 +227,7 @@ impl Door<'_> {
     pub(super) fn cancel_terminal(&self, id: &Id) -> bool {
         let Some(terminals) = &self.terminals else { return false };
         let is_there = terminals.give_up(id);
-        if is_there == Some(For::End) {
+        if is_there == Some(AwaitedEvent::End) {
             self.send(Peer::Agent, render::error(id, render::CANCELLED, "cancelled", None));
         }
         is_there.is_some()
@@ -260,14 +270,14 @@ fn answer(id: &Id, waiting: &WaitingRequest, state: Option<State>) -> Option<(Ve
     let failed = |why: &str| render::error(id, response::INTERNAL, why, None);
     match (waiting.for_what, state) {
         (_, None) => Some((failed("the terminal was released"), false)),
-        (For::Start, Some(State::Running | State::Ended(_))) => {
+        (AwaitedEvent::Start, Some(State::Running | State::Ended(_))) => {
             let terminal = json!({ "terminalId": id_of(waiting.number) });
             Some((response::result(id, terminal), false))
         }
         (_, Some(State::NotStarted(why))) => {
             Some((failed(&format!("the command cannot be started: {why}")), true))
         }
-        (For::End, Some(State::Ended(exit))) => {
+        (AwaitedEvent::End, Some(State::Ended(exit))) => {
             Some((response::result(id, Value::from(exit.members())), false))
         }
         (_, Some(State::Starting | State::Running)) => None,

@@ -6,24 +6,24 @@ use portcullis_rpc::{Object, response};
 use serde_json::{json, value::RawValue};
 
 use super::{
-    door::{Door, Peer},
+    proxy::{AcpProxy, Peer},
     terminal_content::{ToolCall, progress, push, rendered},
     terminals::Terminals,
 };
 use crate::lock;
 
 /// Minimum time between two updates of a tool call.
-const INTERVAL: Duration = Duration::from_millis(500);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 /// The most bytes of an update in which terminals are replaced, and which is stored to be sent anew.
 const MAX_UPDATE: usize = 64 * 1024;
 
-impl Door<'_> {
+impl AcpProxy<'_> {
     /// The parameters of a `session/update` with texts in place of terminals; `None` where there are
     /// none in it. A larger update than [`MAX_UPDATE`] passes as it came.
     pub(super) fn with_terminals(&self, params: &RawValue) -> Option<Box<RawValue>> {
         let terminals = self.terminals.as_ref()?;
         let mut stored = lock(&terminals.content.0);
-        if stored.calls.is_empty() && !params.get().contains("terminal") {
+        if stored.editor_requests.is_empty() && !params.get().contains("terminal") {
             return None;
         }
         let is_small = params.get().len() <= MAX_UPDATE;
@@ -33,7 +33,7 @@ impl Door<'_> {
         let id: String = serde_json::from_str(update.get("toolCallId")?.get()).ok()?;
         let content = update.get("content")?.get();
         // Its earlier content is no longer shown.
-        stored.calls.retain(|call| call.id != id || call.acp_session != acp_session);
+        stored.editor_requests.retain(|call| call.id != id || call.acp_session != acp_session);
         if !is_small {
             return None;
         }
@@ -47,7 +47,7 @@ impl Door<'_> {
         call.shown = progress(&terminals.registry, &call);
         let content = rendered(&terminals.registry, &stored, &call)?;
         if call.shown.iter().any(|(_, is_over)| !is_over) {
-            push(&mut stored.calls, call);
+            push(&mut stored.editor_requests, call);
         }
         drop(stored);
         update.set("content", content);
@@ -60,14 +60,15 @@ impl Door<'_> {
     /// check.
     pub(super) fn show_terminals(&self, terminals: &Terminals) -> Option<Duration> {
         let mut stored = lock(&terminals.content.0);
-        let (mut calls, mut next) = (std::mem::take(&mut stored.calls), None::<Duration>);
-        calls.retain_mut(|call| {
+        let (mut editor_requests, mut next) =
+            (std::mem::take(&mut stored.editor_requests), None::<Duration>);
+        editor_requests.retain_mut(|call| {
             let shown = progress(&terminals.registry, call);
             if shown == call.shown {
                 return true;
             }
             let is_over = shown.iter().all(|(_, is_over)| *is_over);
-            let wait = INTERVAL.saturating_sub(call.since.elapsed());
+            let wait = UPDATE_INTERVAL.saturating_sub(call.since.elapsed());
             if !is_over && !wait.is_zero() {
                 next = Some(next.map_or(wait, |next| next.min(wait)));
                 return true;
@@ -78,13 +79,13 @@ impl Door<'_> {
             let line = response::notification("session/update", params);
             // An editor that does not read gets the update later.
             if self.queue(Peer::Editor).push_line_within(line, Duration::ZERO).is_err() {
-                next = Some(INTERVAL);
+                next = Some(UPDATE_INTERVAL);
                 return true;
             }
             (call.shown, call.since) = (shown, Instant::now());
             !is_over
         });
-        stored.calls = calls;
+        stored.editor_requests = editor_requests;
         next
     }
 }

@@ -33,12 +33,12 @@ pub(super) struct WaitingRequest {
     /// The session in the log.
     pub(super) session: String,
     pub(super) number: u64,
-    pub(super) for_what: For,
+    pub(super) for_what: AwaitedEvent,
 }
 
 /// The event that a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum For {
+pub(super) enum AwaitedEvent {
     Start,
     End,
 }
@@ -72,10 +72,10 @@ impl Terminals {
 
     /// Returns the event that a request waits for, and removes the request if it waits for a
     /// command's end.
-    pub(super) fn give_up(&self, id: &Id) -> Option<For> {
+    pub(super) fn give_up(&self, id: &Id) -> Option<AwaitedEvent> {
         let mut waiting = lock(&self.waiting);
         let for_what = waiting.get(id)?.for_what;
-        if for_what == For::End {
+        if for_what == AwaitedEvent::End {
             waiting.remove(id);
         }
         Some(for_what)

@@ -7,20 +7,20 @@ use crate::{
     FurtherWorkspace,
     gateway::Gateway,
     model::WorkspacePath,
-    paths::{NotInside, Roots},
+    paths::{OutsideWorkspace, Roots},
 };
 
-use super::{door::Door, jobs::Job};
+use super::{file_request_queue::QueuedRequest, proxy::AcpProxy};
 
 /// The location of a path: its further workspace, if any, and the path in the workspace.
 pub(super) type Located = (Option<Arc<FurtherWorkspace>>, WorkspacePath);
 
-impl Door<'_> {
+impl AcpProxy<'_> {
     /// Returns the workspace of an absolute path, and the path in it.
-    pub(super) fn locate(&self, path: &str) -> Result<Located, NotInside> {
+    pub(super) fn locate(&self, path: &str) -> Result<Located, OutsideWorkspace> {
         let mut found = self.roots.relative(path).map(|inside| (None, inside));
         for further in &self.further {
-            if !matches!(found, Err(NotInside::Outside)) {
+            if !matches!(found, Err(OutsideWorkspace::Outside)) {
                 break;
             }
             let inside = further.roots.relative(path);
@@ -30,8 +30,11 @@ impl Door<'_> {
     }
 
     /// Returns the gateway and the roots of a job's workspace.
-    pub(super) fn workspace_of<'a>(&'a self, job: &'a Job) -> (&'a Gateway, &'a Roots) {
-        match &job.further {
+    pub(super) fn workspace_of<'a>(
+        &'a self,
+        queued: &'a QueuedRequest,
+    ) -> (&'a Gateway, &'a Roots) {
+        match &queued.further {
             Some(further) => (&further.gateway, &further.roots),
             None => (self.gateway, &self.roots),
         }

@@ -17,7 +17,7 @@ use crate::{
     command::{CommandLine, Exit},
     gateway::{self, Gateway},
     lock,
-    model::{Door, Session},
+    model::{Session, Transport},
     output::{Output, Part},
 };
 
@@ -177,7 +177,7 @@ impl Registry {
         };
         lock(&self.all).by_number.insert(number, entered);
         if let Err(why) = self.starter.start(number, command) {
-            self.hear(number, Event::NotStarted(why));
+            self.handle_event(number, Event::NotStarted(why));
         }
         Ok(number)
     }
@@ -195,7 +195,7 @@ impl Registry {
             return Ok(());
         }
         let is_spent = |(_, command): &(&u64, &Command)| {
-            command.session.door == Door::Mcp && command.state.is_over()
+            command.session.transport == Transport::Mcp && command.state.is_over()
         };
         let spent = own().find(is_spent).map(|(number, _)| *number).ok_or(Error::TooMany)?;
         drop(all);
@@ -361,7 +361,7 @@ impl Registry {
     }
 
     /// Handles an event of a command.
-    pub fn hear(&self, number: u64, event: Event<'_>) {
+    pub fn handle_event(&self, number: u64, event: Event<'_>) {
         let mut all = lock(&self.all);
         let Some(command) = all.by_number.get_mut(&number) else { return };
         match event {
@@ -379,7 +379,7 @@ impl Registry {
     }
 
     /// Handles the end of the sandbox with all commands.
-    pub fn hear_end(&self) {
+    pub fn handle_end(&self) {
         let mut all = lock(&self.all);
         all.is_closed = true;
         for (number, command) in &mut all.by_number {

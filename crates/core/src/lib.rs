@@ -6,7 +6,7 @@
 //! a backup of what it replaces, and a record of its own.
 //!
 //! The modules are layers, each of which imports only from those before it:
-//! `ledger` records, `workspace` resolves, `backup` stores, `ops` prepares and makes a
+//! `audit_log` records, `workspace` resolves, `backup` stores, `ops` prepares and makes a
 //! change, `gateway` orders these steps.
 //!
 //! `docs/core-api.txt` lists all public items of this crate.
@@ -51,7 +51,7 @@
 //! Only the log makes a grant, and only in this crate:
 //!
 //! ```compile_fail,E0603
-//! use portcullis_core::ledger::Grant;
+//! use portcullis_core::audit_log::Grant;
 //! ```
 //!
 //! ```compile_fail,E0624
@@ -60,7 +60,7 @@
 //!
 //! ```compile_fail,E0616
 //! fn log(gateway: portcullis_core::Gateway) {
-//!     let log = gateway.ledger;
+//!     let log = gateway.audit_log;
 //! }
 //! ```
 //!
@@ -129,9 +129,9 @@
 //! let keep = portcullis_core::BackupStore::set_retention;
 //! ```
 
+mod audit_log;
 mod backup;
 mod gateway;
-mod ledger;
 mod ops;
 mod random;
 mod view;
@@ -139,6 +139,10 @@ mod workspace;
 
 use portcullis_policy::{self as policy, model};
 
+pub use audit_log::{
+    AuditLog, Error as LogError, LogInspection, Prune as PrunePlan, Pruning, RecoveryPlan, Signer,
+    Signing,
+};
 pub use backup::{
     Attributes, Backup, BackupContent, BackupId, BackupIdError, BackupKind, BackupList,
     BackupMaintenance, BackupStore, Error as BackupError, Node as BackupNode,
@@ -146,13 +150,10 @@ pub use backup::{
 };
 pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
-    ConnectionAttempt, ConnectionEnd, ContentChange, Decided, EndReason, Error, ErrorKind,
-    Exchange, Following, Gateway, Herald, Import, MountView, Numbers, OpenConnection, Question,
-    Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, Seen, Shares, Ticket, Times,
-    WriteOver, unified_diff,
-};
-pub use ledger::{
-    AuditLog, Error as LogError, Looked, Prune as PrunePlan, Pruning, RecoveryPlan, Signer, Signing,
+    ConnectionAttempt, ConnectionEnd, ContentChange, EndReason, Error, ErrorKind, Exchange,
+    Gateway, GatewayMetrics, Import, LinkDecisions, MountView, OpenConnection, PolicyListener,
+    Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, RuleCount, Seen,
+    SharedLimits, Ticket, Times, WriteOver, unified_diff,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,

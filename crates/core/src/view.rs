@@ -10,7 +10,9 @@ use crate::{
     backup::{self, content_hash, fingerprint},
     model::WorkspacePath,
     policy::ObjectKind,
-    workspace::{Error, Follow, Listing, Met, Resolved, Stat, Walked, Workspace, read_bounded},
+    workspace::{
+        Error, Follow, Listing, Resolved, Stat, VisitedName, Walked, Workspace, read_bounded,
+    },
 };
 
 /// A read-only view of a workspace, for the operator's tools: no policy decides and no record is
@@ -53,20 +55,20 @@ impl<'a> WorkspaceView<'a> {
         self.0.resolve(path, follow)
     }
 
-    pub(crate) fn resolve_heeding(
+    pub(crate) fn resolve_with(
         self,
         path: &WorkspacePath,
         follow: Follow,
-        follows: &mut dyn FnMut(Met<'_>) -> bool,
+        follows: &mut dyn FnMut(VisitedName<'_>) -> bool,
     ) -> Result<Resolved, Error> {
-        self.0.resolve_heeding(path, follow, follows)
+        self.0.resolve_with(path, follow, follows)
     }
 
     pub(crate) fn resolve_target(
         self,
         link: &WorkspacePath,
         target: &str,
-        follows: &mut dyn FnMut(Met<'_>) -> bool,
+        follows: &mut dyn FnMut(VisitedName<'_>) -> bool,
     ) -> Result<Resolved, Error> {
         self.0.resolve_target(link, target, follows)
     }

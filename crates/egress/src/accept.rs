@@ -13,7 +13,7 @@ use tokio::{
 use crate::{link::Link, refused::Refused};
 
 /// The pause after an error that other connections cause, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The timeout for closing connections at the end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -57,7 +57,7 @@ where
                             // A reply that does not fit into the socket's buffer is lost.
                             let _ = client.try_write(&Refused::full().bytes());
                         }
-                        Err(_) => sleep(ACCEPT_PAUSE).await,
+                        Err(_) => sleep(ACCEPT_RETRY_INTERVAL).await,
                     },
                 }
             }

@@ -17,7 +17,7 @@ pub(crate) enum Framing {
 
 /// The error for a body that is malformed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedBody;
 
 impl Framing {
     pub(crate) fn length(length: u64) -> Self {
@@ -29,7 +29,7 @@ impl Framing {
     }
 
     /// Takes the next bytes, and returns how many of them belong to the body.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<usize, MalformedBody> {
         match self {
             Self::Length(left) => {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
@@ -62,7 +62,7 @@ enum State {
 }
 
 impl Chunks {
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, MalformedBody> {
         let mut rest = bytes;
         while let Some(byte) = rest.first() {
             match self.state {
@@ -81,7 +81,7 @@ impl Chunks {
                     if *byte == b'\n' {
                         self.end_line()?;
                     } else if self.line.len() > MAX_LINE {
-                        return Err(Malformed);
+                        return Err(MalformedBody);
                     }
                 }
             }
@@ -89,11 +89,11 @@ impl Chunks {
         Ok(bytes.len() - rest.len())
     }
 
-    fn end_line(&mut self) -> Result<(), Malformed> {
+    fn end_line(&mut self) -> Result<(), MalformedBody> {
         let line = std::mem::take(&mut self.line);
-        let line = line.strip_suffix(b"\r\n").ok_or(Malformed)?;
+        let line = line.strip_suffix(b"\r\n").ok_or(MalformedBody)?;
         if line.contains(&b'\r') {
-            return Err(Malformed);
+            return Err(MalformedBody);
         }
         self.state = match (self.state, line.is_empty()) {
             (State::Size, _) => match size(line)? {
@@ -103,7 +103,7 @@ impl Chunks {
             (State::DataEnd, true) => State::Size,
             (State::Trailer, true) => State::Over,
             (State::Trailer, false) => State::Trailer,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedBody),
         };
         Ok(())
     }
@@ -111,13 +111,13 @@ impl Chunks {
 
 /// Parses the size of a chunk, in front of extensions. Refuses signs and spaces, which some parsers
 /// accept.
-fn size(line: &[u8]) -> Result<u64, Malformed> {
+fn size(line: &[u8]) -> Result<u64, MalformedBody> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return Err(Malformed);
+        return Err(MalformedBody);
     }
-    let digits = std::str::from_utf8(digits).map_err(|_| Malformed)?;
-    u64::from_str_radix(digits, 16).map_err(|_| Malformed)
+    let digits = std::str::from_utf8(digits).map_err(|_| MalformedBody)?;
+    u64::from_str_radix(digits, 16).map_err(|_| MalformedBody)
 }
 
 #[cfg(test)]
@@ -140,8 +140,8 @@ mod tests {
     fn chunks_of_another_form_are_refused() {
         for body in ["4\nWiki", " 4\r\n", "+4\r\n", "0x4\r\n", "\r\n", "4\r\nWikix\r\n", "4\r\r\n"]
         {
-            assert_eq!(Framing::chunked().take(body.as_bytes()), Err(Malformed), "{body:?}");
+            assert_eq!(Framing::chunked().take(body.as_bytes()), Err(MalformedBody), "{body:?}");
         }
-        assert_eq!(Framing::chunked().take(&[b'0'; MAX_LINE + 2]), Err(Malformed));
+        assert_eq!(Framing::chunked().take(&[b'0'; MAX_LINE + 2]), Err(MalformedBody));
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct ClientHello {
 
 /// The result of parsing the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Parsed {
+pub(crate) enum ParsedHello {
     /// The message is not complete.
     Incomplete,
     /// The message.
@@ -23,7 +23,7 @@ pub(crate) enum Parsed {
 
 /// The error for bytes that are no ClientHello.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedHello;
 
 /// The type of a record that carries handshake messages.
 pub(crate) const HANDSHAKE_RECORD: u8 = 22;
@@ -38,45 +38,45 @@ const ENCRYPTED_SERVER_NAME: u16 = 0xffce;
 const MAX_FRAGMENT: usize = 1 << 14;
 
 /// Parses the bytes that a client sent, from the first one on.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
-    let Some(message) = handshake(bytes)? else { return Ok(Parsed::Incomplete) };
-    body(&message).map(Parsed::Complete)
+pub(crate) fn parse(bytes: &[u8]) -> Result<ParsedHello, MalformedHello> {
+    let Some(message) = handshake(bytes)? else { return Ok(ParsedHello::Incomplete) };
+    body(&message).map(ParsedHello::Complete)
 }
 
 /// Returns the body of the first handshake message, put together from its records; `None` while it
 /// is incomplete.
-fn handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+fn handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, MalformedHello> {
     let mut rest = Reader(bytes);
     let mut message = Vec::new();
     loop {
         if let Some((header, body)) = message.split_first_chunk::<4>() {
             let [kind, a, b, c] = *header;
             if kind != CLIENT_HELLO {
-                return Err(Malformed);
+                return Err(MalformedHello);
             }
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
             // Another message in the same record would go unchecked.
             match body.len().cmp(&length) {
                 std::cmp::Ordering::Less => {}
                 std::cmp::Ordering::Equal => return Ok(Some(body.to_vec())),
-                std::cmp::Ordering::Greater => return Err(Malformed),
+                std::cmp::Ordering::Greater => return Err(MalformedHello),
             }
         }
         let Ok([kind, major, _]) = rest.array() else { return Ok(None) };
         if (kind, major) != (HANDSHAKE_RECORD, 3) {
-            return Err(Malformed);
+            return Err(MalformedHello);
         }
         let Ok(length) = rest.u16() else { return Ok(None) };
         let length = usize::from(length);
         if length == 0 || length > MAX_FRAGMENT {
-            return Err(Malformed);
+            return Err(MalformedHello);
         }
         let Ok(fragment) = rest.take(length) else { return Ok(None) };
         message.extend_from_slice(fragment);
     }
 }
 
-fn body(message: &[u8]) -> Result<ClientHello, Malformed> {
+fn body(message: &[u8]) -> Result<ClientHello, MalformedHello> {
     let mut rest = Reader(message);
     // The legacy version, and random bytes.
     rest.take(2 + 32)?;
@@ -89,7 +89,7 @@ fn body(message: &[u8]) -> Result<ClientHello, Malformed> {
     }
     let mut extensions = Reader(rest.vector_u16()?);
     if !rest.0.is_empty() {
-        return Err(Malformed);
+        return Err(MalformedHello);
     }
     let mut seen = Vec::new();
     while !extensions.0.is_empty() {
@@ -97,7 +97,7 @@ fn body(message: &[u8]) -> Result<ClientHello, Malformed> {
         let data = extensions.vector_u16()?;
         // Of two extensions of one kind the server might use the other one.
         if seen.contains(&kind) {
-            return Err(Malformed);
+            return Err(MalformedHello);
         }
         seen.push(kind);
         match kind {
@@ -110,41 +110,41 @@ fn body(message: &[u8]) -> Result<ClientHello, Malformed> {
 }
 
 /// Returns the only host name of the extension.
-fn server_name(data: &[u8]) -> Result<String, Malformed> {
+fn server_name(data: &[u8]) -> Result<String, MalformedHello> {
     let mut rest = Reader(data);
     let mut list = Reader(rest.vector_u16()?);
     let [kind] = list.array()?;
     let name = list.vector_u16()?;
     if kind != HOST_NAME || !list.0.is_empty() || !rest.0.is_empty() || name.is_empty() {
-        return Err(Malformed);
+        return Err(MalformedHello);
     }
-    String::from_utf8(name.to_vec()).map_err(|_| Malformed)
+    String::from_utf8(name.to_vec()).map_err(|_| MalformedHello)
 }
 
 /// A reader of bytes, with those that are still unread.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedHello> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(MalformedHello)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.take(N)?.try_into().map_err(|_| Malformed)
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedHello> {
+        self.take(N)?.try_into().map_err(|_| MalformedHello)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    fn u16(&mut self) -> Result<u16, MalformedHello> {
         self.array().map(u16::from_be_bytes)
     }
 
-    fn vector_u8(&mut self) -> Result<&'a [u8], Malformed> {
+    fn vector_u8(&mut self) -> Result<&'a [u8], MalformedHello> {
         let [length] = self.array()?;
         self.take(length.into())
     }
 
-    fn vector_u16(&mut self) -> Result<&'a [u8], Malformed> {
+    fn vector_u16(&mut self) -> Result<&'a [u8], MalformedHello> {
         let length = self.u16()?;
         self.take(length.into())
     }
@@ -191,11 +191,11 @@ mod tests {
         for size in [1, 5, 60, message.len()] {
             let bytes = records(&message, size);
             for end in 0..bytes.len() {
-                assert_eq!(parse(&bytes[..end]), Ok(Parsed::Incomplete), "{size} {end}");
+                assert_eq!(parse(&bytes[..end]), Ok(ParsedHello::Incomplete), "{size} {end}");
             }
             let found =
                 ClientHello { server_name: Some("a.example".to_owned()), is_encrypted: false };
-            assert_eq!(parse(&bytes), Ok(Parsed::Complete(found)), "{size}");
+            assert_eq!(parse(&bytes), Ok(ParsedHello::Complete(found)), "{size}");
         }
     }
 
@@ -203,14 +203,15 @@ mod tests {
     fn an_encrypted_hello_is_seen() {
         for kind in [ENCRYPTED_CLIENT_HELLO, ENCRYPTED_SERVER_NAME] {
             let message = hello(&[name("a.example"), extension(kind, &[0; 30])]);
-            let Ok(Parsed::Complete(found)) = parse(&records(&message, 100)) else { panic!() };
+            let Ok(ParsedHello::Complete(found)) = parse(&records(&message, 100)) else { panic!() };
             assert!(found.is_encrypted);
         }
     }
 
     #[test]
     fn what_two_readers_could_take_differently_is_refused() {
-        let wrong = |message: &[u8]| assert_eq!(parse(&records(message, 4000)), Err(Malformed));
+        let wrong =
+            |message: &[u8]| assert_eq!(parse(&records(message, 4000)), Err(MalformedHello));
         wrong(&hello(&[name("a.example"), name("b.example")]));
         let two = [&name("a.example")[6..], &name("b.example")[6..]].concat();
         let length = u16::try_from(two.len()).unwrap().to_be_bytes();
@@ -221,7 +222,7 @@ mod tests {
         let mut other = hello(&[]);
         other[0] = 2;
         wrong(&other);
-        assert_eq!(parse(&[0x80, 0x2e, 1, 3, 1]), Err(Malformed));
-        assert_eq!(parse(&[HANDSHAKE_RECORD, 3, 1, 0, 0]), Err(Malformed));
+        assert_eq!(parse(&[0x80, 0x2e, 1, 3, 1]), Err(MalformedHello));
+        assert_eq!(parse(&[HANDSHAKE_RECORD, 3, 1, 0, 0]), Err(MalformedHello));
     }
 }

@@ -13,7 +13,7 @@ mod certificates;
 #[cfg(feature = "tls")]
 mod filter;
 #[cfg(feature = "tls")]
-mod needles;
+mod key_search;
 #[cfg(feature = "tls")]
 mod query;
 #[cfg(feature = "tls")]

@@ -95,12 +95,12 @@ pub(crate) fn judge(bytes: &[u8], host: &Host, port: u16) -> Result<Option<First
     match bytes.first() {
         None => Ok(None),
         Some(&HANDSHAKE_RECORD) => match client_hello::parse(bytes) {
-            Ok(client_hello::Parsed::Incomplete) if bytes.len() <= MAX_HEAD => Ok(None),
-            Ok(client_hello::Parsed::Complete(hello)) => {
+            Ok(client_hello::ParsedHello::Incomplete) if bytes.len() <= MAX_HEAD => Ok(None),
+            Ok(client_hello::ParsedHello::Complete(hello)) => {
                 let checked = check(&hello, host).map(|()| Some(First::Tls));
                 checked.map_err(|why| cut_off(why, hello.server_name.as_deref()))
             }
-            Ok(client_hello::Parsed::Incomplete) | Err(client_hello::Malformed) => {
+            Ok(client_hello::ParsedHello::Incomplete) | Err(client_hello::MalformedHello) => {
                 Err(Cut::Tls.into())
             }
         },

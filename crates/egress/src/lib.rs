@@ -13,7 +13,6 @@
 //! TLS.
 
 mod accept;
-mod answer;
 mod attempts;
 mod body;
 mod client_hello;
@@ -28,6 +27,7 @@ mod packet;
 mod peer;
 mod proxy;
 mod refused;
+mod reply;
 mod service;
 mod stream;
 mod tunnel;

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The interval at which open connections are decided on again, by the policy in force.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An egress process or a credential's process, with its open connections.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Peer {
 
     /// Closes the connections that the policy in force denies.
     fn look(&self, gone: &mpsc::Receiver<()>) {
-        while gone.recv_timeout(LOOK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+        while gone.recv_timeout(CHECK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
             let open = self.open();
             let denied = open.iter().filter(|(_, opened)| opened.connection.account(0).is_err());
             let denied: Vec<_> = denied.map(|(id, _)| *id).collect();

@@ -8,12 +8,12 @@ use tokio::{net::TcpStream, select, sync::oneshot, time::timeout};
 
 use crate::{
     accept,
-    answer::{ACCESS_DENIED, ESTABLISHED, close_with},
     first_bytes::{self, Cut, CutOff, First},
     head::{self, Authority, Request, Wanted},
     link::{Link, Open},
     messages::{End, Reason},
     refused::Refused,
+    reply::{ACCESS_DENIED, ESTABLISHED, close_with},
     stream::{self, Scratch},
     tunnel::{Copying, NO_END},
 };

@@ -28,9 +28,9 @@ impl Scratch {
     }
 
     /// Counts a connection as long as the result lives.
-    pub(crate) fn enter(&self) -> Entered<'_> {
+    pub(crate) fn enter(&self) -> CountedConnection<'_> {
         self.connections.set(self.connections.get() + 1);
-        Entered(self)
+        CountedConnection(self)
     }
 
     /// Waits for bytes and returns them; none at the end of the stream.
@@ -77,9 +77,9 @@ impl Scratch {
 
 /// A connection that is counted.
 #[derive(Debug)]
-pub(crate) struct Entered<'a>(&'a Scratch);
+pub(crate) struct CountedConnection<'a>(&'a Scratch);
 
-impl Drop for Entered<'_> {
+impl Drop for CountedConnection<'_> {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get().saturating_sub(1));
     }

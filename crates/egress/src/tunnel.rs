@@ -15,7 +15,7 @@ use crate::{
 pub(crate) const NO_END: &str = "the body of the request has no end";
 
 /// The silence of a server that ends a connection once the program has begun another request on it.
-const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to copy.
 pub(crate) struct Copying<'a> {
@@ -93,7 +93,7 @@ async fn outward(
 async fn silence(open: &Open) -> Result<(), Reason> {
     loop {
         let before = open.bytes_in();
-        sleep(SILENCE).await;
+        sleep(SILENCE_TIMEOUT).await;
         if open.bytes_in() == before {
             return Err(Reason::new(End::Closed, "another request came on the same connection"));
         }

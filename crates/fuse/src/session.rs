@@ -39,9 +39,9 @@ const POLLING: Duration = Duration::from_micros(30);
 /// Default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval of checks of the last requests.
-const LAST_LOOK: Duration = Duration::from_millis(5);
+const FINAL_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval at which a thread checks for requests even if nothing wakes it.
-const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A mount whose INIT is done.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Session {
             if left.is_zero() {
                 return Err(SessionError::NoInit);
             }
-            let left = Timespec::try_from(left).unwrap_or(LOOK);
+            let left = Timespec::try_from(left).unwrap_or(CHECK_INTERVAL);
             match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&left)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(io("wait for the kernel")(errno)),
@@ -224,14 +224,15 @@ impl Session {
 
     /// Replies to requests whose programs must not wait any longer, until all threads have ended.
     fn watch(&self, fs: &impl FileSystem, slots: &Slots, is_over: &AtomicBool) {
-        let pause = Timespec::try_from(self.timeout / 2).unwrap_or(LOOK).min(LOOK);
+        let pause =
+            Timespec::try_from(self.timeout / 2).unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL);
         while !is_over.load(Ordering::Acquire) {
             match self.stop.is_ordered.load(Ordering::Acquire) {
                 true => slots.end(self.device.as_fd(), fs),
                 false => slots.look(self.device.as_fd(), fs),
             }
             match self.stop.is_set.load(Ordering::Acquire) {
-                true => std::thread::sleep(LAST_LOOK),
+                true => std::thread::sleep(FINAL_CHECK_INTERVAL),
                 // A wakeup for any reason starts another check.
                 false => {
                     let _ = poll(&mut [PollFd::new(&self.stop.event, PollFlags::IN)], Some(&pause));
@@ -303,7 +304,7 @@ impl Stopper {
     /// Waits until the session is stopped, or the mount is gone.
     pub fn wait(&self) {
         while !self.0.is_set.load(Ordering::Acquire) {
-            let _ = poll(&mut [PollFd::new(&self.0.event, PollFlags::IN)], Some(&LOOK));
+            let _ = poll(&mut [PollFd::new(&self.0.event, PollFlags::IN)], Some(&CHECK_INTERVAL));
         }
     }
 }
@@ -331,7 +332,7 @@ impl Waiting {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 2];
-        match epoll::wait(&self.epoll, &mut events[..], Some(&LOOK)) {
+        match epoll::wait(&self.epoll, &mut events[..], Some(&CHECK_INTERVAL)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(io("wait for requests")(errno)),
         }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_leads_into_a_repository_in_any_spelling() {
+    fn no_path_leads_into_a_repository_in_any_form() {
         for path in [
             ".git",
             ".GIT/hooks/post-checkout",

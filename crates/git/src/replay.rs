@@ -38,7 +38,7 @@ pub struct FileChange<'a> {
 }
 
 /// The decisions on each path. An error is the reason why a path may not be changed.
-pub trait Decide {
+pub trait PathDecider {
     /// Decides on a text of a commit that is imported verbatim.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl<'a> Replay<'a> {
 
     /// Replays one commit whose parents were replayed. If an object of either repository cannot be
     /// read, only this commit is refused.
-    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn Decide) -> Replayed {
+    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn PathDecider) -> Replayed {
         let (mut subject, mut parent) = (String::new(), None);
         let outcome = match self.try_commit(id, decide, (&mut subject, &mut parent)) {
             Ok(outcome) => outcome,
@@ -189,7 +189,7 @@ impl<'a> Replay<'a> {
     fn try_commit(
         &mut self,
         id: &ObjectId,
-        decide: &mut dyn Decide,
+        decide: &mut dyn PathDecider,
         (subject, first_parent): (&mut String, &mut Option<ObjectId>),
     ) -> Result<Outcome, Error> {
         let refused = |why: String| Ok(Outcome::Refused(vec![(None, why)]));
@@ -230,7 +230,8 @@ impl<'a> Replay<'a> {
         let mut overlay = Overlay::new(self.onto, &self.added);
         let tree = Commit::read(&mut overlay, &first)?.tree;
         let (mut root, mut refusals) = (Node::default(), Vec::new());
-        let mut one = One { from: self.from, onto: &mut overlay, tree: &tree, commit: id, decide };
+        let mut one =
+            CommitReplay { from: self.from, onto: &mut overlay, tree: &tree, commit: id, decide };
         for change in &changes {
             match one.entry(change, format) {
                 Ok(entry) => root.set(check_path(&change.path)?, entry),
@@ -264,16 +265,16 @@ impl<'a> Replay<'a> {
 }
 
 /// The replay of one commit.
-struct One<'a, 'o> {
+struct CommitReplay<'a, 'o> {
     from: &'a mut dyn Source,
     onto: &'a mut Overlay<'o>,
     /// The tree onto which the commit is replayed.
     tree: &'a ObjectId,
     commit: &'a ObjectId,
-    decide: &'a mut dyn Decide,
+    decide: &'a mut dyn PathDecider,
 }
 
-impl One<'_, '_> {
+impl CommitReplay<'_, '_> {
     /// Returns the entry that a change makes; `None` removes it.
     fn entry(&mut self, change: &Change, format: Format) -> Result<Option<Entry>, Error> {
         let path = check_path(&change.path)?;
@@ -288,7 +289,7 @@ impl One<'_, '_> {
         // The removed paths show that the commit replaces a directory.
         let there = there.filter(|entry| entry.mode != Mode::Directory);
         let are_files = is_file(&change.old) && is_file(&there);
-        // Contents of files are compared by [`Decide`], since secrets differ.
+        // Contents of files are compared by [`PathDecider`], since secrets differ.
         if !are_files && change.old != there {
             return Err(refuse(
                 "it is not in the operator's commit as the agent's commit had it: it was not \

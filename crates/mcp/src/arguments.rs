@@ -3,7 +3,7 @@
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::answer::Trouble;
+use super::tool_result::ToolError;
 use crate::{count::count, model::OperationKind};
 
 /// The value of `arguments`.
@@ -16,18 +16,18 @@ impl Arguments {
     }
 
     /// Refuses arguments that `known` does not name.
-    pub(super) fn only(&self, known: &JsonObject) -> Result<(), Trouble> {
+    pub(super) fn only(&self, known: &JsonObject) -> Result<(), ToolError> {
         match self.0.keys().find(|key| !known.contains_key(*key)) {
             Some(key) => {
                 let key: String = key.chars().take(64).collect();
-                Err(Trouble::Arguments(format!("the tool takes no argument `{key}`")))
+                Err(ToolError::Arguments(format!("the tool takes no argument `{key}`")))
             }
             None => Ok(()),
         }
     }
 
     /// Returns a mandatory string.
-    pub(super) fn text(&self, name: &str) -> Result<&str, Trouble> {
+    pub(super) fn text(&self, name: &str) -> Result<&str, ToolError> {
         match self.0.get(name) {
             Some(Value::String(text)) => Ok(text),
             other => Err(wrong(name, "a string", other)),
@@ -36,7 +36,7 @@ impl Arguments {
 
     /// Returns a boolean, false when left out. `null` is refused: read as false it would turn a
     /// preview (`dryRun`) into the change.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, Trouble> {
+    pub(super) fn flag(&self, name: &str) -> Result<bool, ToolError> {
         match self.0.get(name) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -45,7 +45,7 @@ impl Arguments {
     }
 
     /// Returns an optional string.
-    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&str>, Trouble> {
+    pub(super) fn optional_text(&self, name: &str) -> Result<Option<&str>, ToolError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -54,7 +54,7 @@ impl Arguments {
     }
 
     /// Returns an optional integer, not negative.
-    pub(super) fn count(&self, name: &str) -> Result<Option<u64>, Trouble> {
+    pub(super) fn count(&self, name: &str) -> Result<Option<u64>, ToolError> {
         let wrong = |value| wrong(name, "a whole number, not negative", value);
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -66,7 +66,7 @@ impl Arguments {
     }
 
     /// Returns a list of strings; an empty one when left out.
-    pub(super) fn texts(&self, name: &str) -> Result<Vec<&str>, Trouble> {
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<&str>, ToolError> {
         let Some(value) = self.0.get(name) else { return Ok(Vec::new()) };
         let texts = value.as_array().map(|items| items.iter().map(Value::as_str).collect());
         match texts {
@@ -76,7 +76,7 @@ impl Arguments {
     }
 
     /// Returns the members of an object of strings; none when left out.
-    pub(super) fn text_members(&self, name: &str) -> Result<Vec<(String, String)>, Trouble> {
+    pub(super) fn text_members(&self, name: &str) -> Result<Vec<(String, String)>, ToolError> {
         let Some(value) = self.0.get(name) else { return Ok(Vec::new()) };
         let texts = value.as_object().map(|members| {
             let texts =
@@ -87,7 +87,7 @@ impl Arguments {
     }
 
     /// Returns a mandatory list of objects.
-    pub(super) fn objects(&self, name: &str) -> Result<Vec<Self>, Trouble> {
+    pub(super) fn objects(&self, name: &str) -> Result<Vec<Self>, ToolError> {
         let value = self.0.get(name);
         let objects = value.and_then(Value::as_array).map(|items| {
             items.iter().map(|item| Some(Self(item.as_object()?.clone()))).collect::<Option<_>>()
@@ -126,8 +126,8 @@ impl Arguments {
     }
 }
 
-fn wrong(name: &str, expected: &str, found: Option<&Value>) -> Trouble {
-    Trouble::Arguments(match found {
+fn wrong(name: &str, expected: &str, found: Option<&Value>) -> ToolError {
+    ToolError::Arguments(match found {
         None => format!("the argument `{name}` is missing; it must be {expected}"),
         Some(_) => format!("the argument `{name}` must be {expected}"),
     })

@@ -17,7 +17,7 @@ use crate::{
     ClientMemory,
     gateway::{Ticket, random_hex},
     lock,
-    model::{Door, Session},
+    model::{Session, Transport},
 };
 
 /// The environment variable with an MCP client's token: other processes can see
@@ -28,7 +28,7 @@ pub const ATTACH_TOKEN: &str = "PORTCULLIS_ATTACH_TOKEN";
 const MAX_CLIENTS: usize = 32;
 
 /// Asks the user of a session's editor.
-pub trait AskUser: Send + Sync {
+pub trait UserApprover: Send + Sync {
     /// Asks the user; dropping the result withdraws the question. `acp_id` is the
     /// session's id over ACP.
     fn ask(&self, acp_id: &str, ticket: &Arc<Ticket>) -> Option<Box<dyn Send>>;
@@ -50,7 +50,7 @@ pub struct AttachTokens {
     /// The socket to which that program connects.
     socket: PathBuf,
     state: Mutex<State>,
-    ask: OnceLock<Arc<dyn AskUser>>,
+    ask: OnceLock<Arc<dyn UserApprover>>,
     /// The memory of all attached clients.
     memory: Arc<ClientMemory>,
 }
@@ -106,7 +106,7 @@ impl AttachTokens {
     }
 
     /// Sets the function that asks the user; only the first call counts.
-    pub fn set_ask_user(&self, ask: Arc<dyn AskUser>) {
+    pub fn set_ask_user(&self, ask: Arc<dyn UserApprover>) {
         let _ = self.ask.set(ask);
     }
 
@@ -116,7 +116,7 @@ impl AttachTokens {
         let token = random_hex::<16>().ok()?;
         let known = AcpId::default();
         acp_id.map(|acp_id| known.set(acp_id.to_owned()));
-        let session = Session { door: Door::Mcp, ..session.clone() };
+        let session = Session { transport: Transport::Mcp, ..session.clone() };
         let mut state = lock(&self.state);
         if state.closed {
             return None;
@@ -254,7 +254,7 @@ mod tests {
             id: id.to_owned(),
             agent: "a".parse().unwrap(),
             user: "u".to_owned(),
-            door: Door::Acp,
+            transport: Transport::Acp,
         }
     }
 
@@ -266,7 +266,10 @@ mod tests {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         assert!(tokens.attach("", theirs.try_clone().unwrap()).is_none());
         let client = tokens.attach(&first, theirs.try_clone().unwrap()).unwrap();
-        assert_eq!((client.session().id.as_str(), client.session().door), ("1", Door::Mcp));
+        assert_eq!(
+            (client.session().id.as_str(), client.session().transport),
+            ("1", Transport::Mcp)
+        );
         assert!(client.acp_id.get().is_none());
         tokens.set_acp_id("1", "acp-1");
         assert_eq!(client.acp_id.get().map(String::as_str), Some("acp-1"));

@@ -9,10 +9,10 @@ use rmcp::model::RequestId;
 use crate::{
     gateway::{Approver, Client, Content, Follower, Gateway, Refusal, Request},
     model::{Encoding, LineRange, OperationKind, Session, WorkspacePath, request::Read},
-    paths::{NotInside, Roots},
+    paths::{OutsideWorkspace, Roots},
 };
 
-use super::answer::Trouble;
+use super::tool_result::ToolError;
 
 /// A call in progress.
 pub(super) struct Call<'a> {
@@ -34,23 +34,28 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     /// Parses a path of the client: relative to the workspace, or absolute beneath
     /// its root.
-    pub(super) fn path(&self, kind: OperationKind, text: &str) -> Result<WorkspacePath, Trouble> {
+    pub(super) fn path(&self, kind: OperationKind, text: &str) -> Result<WorkspacePath, ToolError> {
         let parsed = match text.starts_with('/') {
             true => self.roots.relative(text),
-            false if self.is_further => Err(NotInside::Outside),
-            false => WorkspacePath::parse(text).map_err(NotInside::Path),
+            false if self.is_further => Err(OutsideWorkspace::Outside),
+            false => WorkspacePath::parse(text).map_err(OutsideWorkspace::Path),
         };
         parsed.map_err(|error| {
             let refusal = match error {
-                NotInside::Path(error) => Refusal::Path(error),
-                NotInside::Relative | NotInside::Outside => Refusal::Outside,
+                OutsideWorkspace::Path(error) => Refusal::Path(error),
+                OutsideWorkspace::Relative | OutsideWorkspace::Outside => Refusal::Outside,
             };
-            Trouble::Gate(self.gateway.refuse(self.session, kind.as_str(), Some(text), &refusal))
+            ToolError::Gateway(self.gateway.refuse(
+                self.session,
+                kind.as_str(),
+                Some(text),
+                &refusal,
+            ))
         })
     }
 
     /// Converts a pattern on paths, which in a further workspace is absolute.
-    pub(super) fn pattern(&self, text: &str) -> Result<String, Trouble> {
+    pub(super) fn pattern(&self, text: &str) -> Result<String, ToolError> {
         match self.is_further {
             true => Ok(self.path(OperationKind::Glob, text)?.as_str().to_owned()),
             false => Ok(text.to_owned()),
@@ -66,9 +71,9 @@ impl Call<'_> {
     }
 
     /// Passes a request to the gateway.
-    pub(super) fn put<R: Request>(&self, request: &R) -> Result<R::Output, Trouble> {
+    pub(super) fn put<R: Request>(&self, request: &R) -> Result<R::Output, ToolError> {
         let operation = request.as_operation();
-        self.go_on(operation.kind(), operation.path().as_str())?;
+        self.check_cancelled(operation.kind(), operation.path().as_str())?;
         let (approver, follower) = (self.approver, self.follower);
         let client = Client { approver, follower, ..Client::default() };
         let reply = self.gateway.handle(self.session, request, client)?;
@@ -77,9 +82,9 @@ impl Call<'_> {
     }
 
     /// Checks for cancellation; a cancelled call is refused, on record.
-    pub(super) fn go_on(&self, kind: OperationKind, path: &str) -> Result<(), Trouble> {
+    pub(super) fn check_cancelled(&self, kind: OperationKind, path: &str) -> Result<(), ToolError> {
         match self.is_cancelled() {
-            true => Err(Trouble::Gate(self.gateway.refuse(
+            true => Err(ToolError::Gateway(self.gateway.refuse(
                 self.session,
                 kind.as_str(),
                 Some(path),
@@ -100,16 +105,16 @@ impl Call<'_> {
         path: &str,
         range: LineRange,
         encoding: Encoding,
-    ) -> Result<Content, Trouble> {
+    ) -> Result<Content, ToolError> {
         let path = self.path(OperationKind::Read, path)?;
         self.put(&Read { path, range, encoding })
     }
 
     /// Refuses to read a further file, because the reply is full.
-    pub(super) fn no_room(&self, path: &str) -> Trouble {
+    pub(super) fn no_room(&self, path: &str) -> ToolError {
         let why = "what was asked for before it fills the reply; ask for it in another call";
         let refusal = Refusal::Parameters(why.to_owned());
         let op = OperationKind::Read.as_str();
-        Trouble::Gate(self.gateway.refuse(self.session, op, Some(path), &refusal))
+        ToolError::Gateway(self.gateway.refuse(self.session, op, Some(path), &refusal))
     }
 }

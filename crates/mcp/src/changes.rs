@@ -15,15 +15,15 @@ use rmcp::{Peer, RoleServer, model::ResourceUpdatedNotificationParam, service::S
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use crate::{
-    gateway::{self, EventKind, Gateway, Herald, Subscription},
+    gateway::{self, EventKind, Gateway, PolicyListener, Subscription},
     lock,
     model::{Session, WatchQuery, WorkspacePath},
 };
 
-use super::{offer::ShownTools, shared::Shared};
+use super::{shared::Shared, tool_catalog::ShownTools};
 
 /// Minimum interval between notifications.
-const PAUSE: Duration = Duration::from_millis(100);
+const NOTIFICATION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The subscriptions of one client, or of one stream of it.
 #[derive(Default)]
@@ -46,12 +46,12 @@ struct FollowedList {
 struct AnnouncedTools {
     shown: Arc<ShownTools>,
     /// Signals when a policy is loaded that may show other tools.
-    herald: Arc<Herald>,
+    policy_listener: Arc<PolicyListener>,
 }
 
 /// Pending notifications.
 #[derive(Default)]
-struct News {
+struct PendingNotifications {
     updated: Vec<String>,
     list: bool,
     tools: bool,
@@ -66,7 +66,7 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    async fn tell(&self, news: News) {
+    async fn send_notifications(&self, news: PendingNotifications) {
         for uri in news.updated {
             let told = match self {
                 Self::Peer(peer) => {
@@ -146,13 +146,13 @@ impl Changes {
     /// Subscribes to the list of tools; returns the tools shown now.
     pub(super) fn follow_tools(&self, shared: &Shared) -> Arc<ShownTools> {
         let mut followed = self.lock();
-        let herald = match followed.tools.take() {
-            Some(tools) => tools.herald,
-            None => self.herald(&shared.gateway),
+        let policy_listener = match followed.tools.take() {
+            Some(tools) => tools.policy_listener,
+            None => self.policy_listener(&shared.gateway),
         };
         // In this order, or a policy loaded between the two would be missed.
         let shown = shared.shown();
-        followed.tools = Some(AnnouncedTools { shown: Arc::clone(&shown), herald });
+        followed.tools = Some(AnnouncedTools { shown: Arc::clone(&shown), policy_listener });
         shown
     }
 
@@ -171,19 +171,20 @@ impl Changes {
         if followed.task.is_none() {
             let (changes, shared) = (Arc::clone(self), Arc::clone(shared));
             let sink = Sink::Peer(peer.clone());
-            followed.task = Some(tokio::spawn(async move { changes.tell(&shared, &sink).await }));
+            followed.task =
+                Some(tokio::spawn(async move { changes.send_notifications(&shared, &sink).await }));
         }
     }
 
     /// Sends notifications until cancelled.
-    pub(super) async fn tell(&self, shared: &Shared, sink: &Sink) {
+    pub(super) async fn send_notifications(&self, shared: &Shared, sink: &Sink) {
         loop {
             self.bell.notified().await;
             while !shared.writer.has_room() {
-                sleep(PAUSE).await;
+                sleep(NOTIFICATION_INTERVAL).await;
             }
-            sink.tell(self.news(shared)).await;
-            sleep(PAUSE).await;
+            sink.send_notifications(self.news(shared)).await;
+            sleep(NOTIFICATION_INTERVAL).await;
         }
     }
 
@@ -192,19 +193,19 @@ impl Changes {
         subscription.on_ready(move || bell.notify_one());
     }
 
-    fn herald(&self, gateway: &Gateway) -> Arc<Herald> {
+    fn policy_listener(&self, gateway: &Gateway) -> Arc<PolicyListener> {
         let bell = Arc::clone(&self.bell);
-        let herald: Arc<Herald> = Arc::new(move || {
+        let policy_listener: Arc<PolicyListener> = Arc::new(move || {
             bell.notify_one();
             true
         });
-        gateway.on_policy(&herald);
-        herald
+        gateway.on_policy(&policy_listener);
+        policy_listener
     }
 
-    fn news(&self, shared: &Shared) -> News {
+    fn news(&self, shared: &Shared) -> PendingNotifications {
         let mut followed = self.lock();
-        let mut news = News::default();
+        let mut news = PendingNotifications::default();
         for (uri, subscription) in &followed.files {
             let mut changed = false;
             while let Ok(Some(_)) = subscription.next(Duration::ZERO) {

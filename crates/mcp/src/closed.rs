@@ -7,7 +7,7 @@ use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{
         Mode, Policy,
-        parts::{Comparison, Pattern, Questions},
+        parts::{ActionSet, Comparison, Pattern},
         questions,
     },
 };
@@ -22,7 +22,7 @@ pub(super) fn never_allows(policy: &Policy, agent: &AgentName, operation: Operat
 }
 
 fn is_closed(policy: &Policy, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
-    let question = Questions::one(operation, access);
+    let question = ActionSet::one(operation, access);
     let of_files = is_of_files(operation);
     // The workspace root itself is no file.
     let everything = if of_files { "**/*" } else { "**" };

@@ -12,9 +12,9 @@ use crate::{gateway::Question, model::Session};
 
 /// The location of a client, which decides what it can reach besides the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ClientLocation {
     /// In a sandbox without the files of the workspace.
-    Cell,
+    Sandbox,
     /// In a sandbox with a mount, which shows the files, too.
     Mounted,
     /// On this machine, possibly with access to the files.
@@ -39,7 +39,7 @@ pub struct Config {
     /// The tools.
     pub toolset: Toolset,
     /// The location of the client.
-    pub place: Place,
+    pub location: ClientLocation,
     /// True if the client is asked for approvals.
     pub elicit: bool,
     /// True if a read waits only for the file unless a rule asks, so that the protocol's thread

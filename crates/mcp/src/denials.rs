@@ -5,13 +5,13 @@ use crate::{
     model::{AgentName, OperationKind, WorkspacePath},
     policy::{
         Mode, Policy,
-        parts::{CompiledRule, Name, Pattern, Questions, Segment},
+        parts::{ActionSet, CompiledRule, Name, Pattern, Segment},
         questions,
     },
 };
 
 /// Maximum of names of secrets, and of rules: more than the instructions have room for.
-const MAX_TOLD: usize = 64;
+const MAX_NAMED_DENIALS: usize = 64;
 
 /// The denials of a policy for an agent. Names are patterns, case folded where patterns are
 /// compared so.
@@ -45,14 +45,14 @@ pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
     }
     let mut extensions: Vec<_> = policy.denied_extensions().map(str::to_owned).collect();
     extensions.sort_unstable();
-    let secrets = policy.secret_patterns().take(MAX_TOLD);
+    let secrets = policy.secret_patterns().take(MAX_NAMED_DENIALS);
     Denials {
         secrets: secrets.filter_map(|patterns| names(patterns).next()).collect(),
         extensions,
         rules: (0..)
             .zip(policy.deny_rules())
             .filter(|(_, rule)| rule.agents.hold(agent))
-            .take(MAX_TOLD)
+            .take(MAX_NAMED_DENIALS)
             .map(|(entry, rule)| {
                 let operations = operations(rule);
                 let is_hidden = operations.contains(&OperationKind::List);
@@ -68,7 +68,7 @@ fn operations(rule: &CompiledRule) -> Vec<OperationKind> {
     let root = WorkspacePath::root();
     let is_asked = |operation: &OperationKind| {
         let mut asked = questions(*operation, &root, Some(&root)).into_iter();
-        asked.any(|(access, _)| rule.questions.hold(Questions::one(*operation, access)))
+        asked.any(|(access, _)| rule.questions.hold(ActionSet::one(*operation, access)))
     };
     OperationKind::ALL.into_iter().filter(is_asked).collect()
 }

@@ -14,14 +14,14 @@ use serde_json::json;
 
 use crate::gateway::Ticket;
 
-use super::asking;
+use super::approver;
 
 /// The key of the id of the call that a request is about.
 pub const REQUEST: &str = "portcullis/request";
 
 /// Asks the client's user by a request to the client.
 pub(super) async fn elicit(context: &RequestContext<RoleServer>, ticket: &Arc<Ticket>) {
-    let Some(form) = asking::form(ticket.question()) else { return };
+    let Some(form) = approver::form(ticket.question()) else { return };
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(form));
     let mut meta = RequestMetaObject::new();
     meta.insert(REQUEST.to_owned(), json!(context.id));
@@ -38,7 +38,7 @@ pub(super) async fn elicit(context: &RequestContext<RoleServer>, ticket: &Arc<Ti
     let answered = handle.await_response().await;
     withdrawal.id = None;
     match answered {
-        Ok(ClientResult::ElicitResult(result)) => asking::take(ticket, &result),
+        Ok(ClientResult::ElicitResult(result)) => approver::take(ticket, &result),
         Ok(_) => {
             let _ = ticket.answer(crate::gateway::Answer::Reject, "an answer that cannot be read");
         }

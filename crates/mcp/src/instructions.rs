@@ -8,45 +8,45 @@
 use crate::model::{Escaped, OperationKind, WorkspacePath};
 
 use super::{
-    config::{Config, Place},
+    config::{ClientLocation, Config},
     denials::{Denials, DeniedByRule, denials},
     further::FurtherWorkspace,
     shared::Shared,
 };
 
 /// Maximum of bytes of the instructions, unless the workspace's path is longer.
-const MOST: usize = 2_000;
+const MAX_INSTRUCTIONS: usize = 2_000;
 /// Maximum of bytes of names of secrets, and of extensions.
-const MOST_NAMES: usize = 200;
+const MAX_NAMES: usize = 200;
 /// Maximum of names of one rule, and of characters of its reason.
 const NAMES_OF_RULE: usize = 2;
-const MOST_REASON: usize = 100;
+const MAX_REASON: usize = 100;
 
 /// Returns the instructions under the policy in force.
 pub(super) fn text(config: &Config, shared: &Shared) -> String {
     let policy = shared.gateway.policy();
-    let shown = shared.offer.under(&policy);
+    let shown = shared.catalog.under(&policy);
     let root = shared.roots.absolute(&WorkspacePath::root());
-    let surroundings = match config.place {
-        Place::Cell => {
+    let surroundings = match config.location {
+        ClientLocation::Sandbox => {
             "Your own file tools and your shell do not have these files: to them the directory is \
              empty or stale. Read, search and change files with these tools."
         }
-        Place::Mounted => {
+        ClientLocation::Mounted => {
             "Your own file tools and your shell have these files, too, as far as the policy shows \
              them: what it hides is missing there, and what it denies is refused. Both ways are \
              decided, kept and recorded alike."
         }
-        Place::Host => {
+        ClientLocation::Host => {
             "Use these tools for these files, not your own file tools and not your shell: what \
              those change is neither kept nor recorded."
         }
-        Place::Remote => {
+        ClientLocation::Remote => {
             "The directory is on the server's machine: your own file tools and your shell may \
              have no such files, or others. Use these tools."
         }
     };
-    let denied = match closed(&shared.offer.closed(&shown)) {
+    let denied = match closed(&shared.catalog.closed(&shown)) {
         Some(closed) => format!("It never allows you to {closed}. "),
         None => String::new(),
     };
@@ -69,7 +69,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
         false => String::new(),
     };
     let before = format!(
-        "The files of the workspace {root}, through a gate. Paths are relative to it, or absolute \
+        "The files of the workspace {root}, through a gateway. Paths are relative to it, or absolute \
          beneath it. {}{surroundings}\n\
          A policy decides about every call. {denied}",
         beside(&shared.further)
@@ -83,7 +83,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
          changed, and asks before. Every call is recorded.",
         session = shared.session.id,
     );
-    let room = MOST.saturating_sub(before.len() + after.len());
+    let room = MAX_INSTRUCTIONS.saturating_sub(before.len() + after.len());
     before + &named(&denials(&policy, &shared.session.agent), room) + &after
 }
 
@@ -107,7 +107,7 @@ fn named(denials: &Denials, room: usize) -> String {
     let closed = [("Names of secrets", secrets), ("Extensions", &extensions)];
     let closed = closed.into_iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| {
         let names = names.iter().map(|name| code(name));
-        format!("{what} are closed: {}. ", listed(names, ", ", "…", MOST_NAMES))
+        format!("{what} are closed: {}. ", listed(names, ", ", "…", MAX_NAMES))
     });
     let rules = rules.iter().filter_map(in_words);
     listed(closed.chain(rules), "", "More is denied. ", room)
@@ -116,7 +116,7 @@ fn named(denials: &Denials, room: usize) -> String {
 /// Describes one rule; `None` if there is nothing that the agent may know.
 fn in_words(rule: &DeniedByRule) -> Option<String> {
     let reason = rule.reason.as_deref().map(|reason| {
-        let short: String = reason.chars().take(MOST_REASON).collect();
+        let short: String = reason.chars().take(MAX_REASON).collect();
         Escaped(&short).to_string()
     });
     let names: Vec<_> = rule.names.iter().take(NAMES_OF_RULE).map(|name| code(name)).collect();

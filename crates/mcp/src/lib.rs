@@ -16,9 +16,8 @@ use crate::gateway::Gateway;
 
 use paths::Roots;
 
-mod answer;
+mod approver;
 mod arguments;
-mod asking;
 pub mod attach;
 mod call;
 mod call_slot;
@@ -27,50 +26,51 @@ mod closed;
 mod config;
 mod denials;
 mod elicit;
-mod follow;
 mod further;
 mod instructions;
-mod kept;
 mod line;
 mod listen;
 mod memory;
-mod offer;
 pub mod paths;
+mod progress;
 pub mod question;
 mod reader;
 mod resources;
+mod suspended;
+mod tool_catalog;
+mod tool_result;
 
+mod in_flight;
 mod running;
 pub mod sandbox_socket;
 mod server;
 mod shared;
 mod subscription;
 mod tools;
-mod under_way;
 mod wire;
 mod work;
 mod writer;
 
 use portcullis_core as gateway;
 use portcullis_policy::{self as policy, model};
-use portcullis_rpc::{count, hangup, lock, output, pace};
+use portcullis_rpc::{count, hangup, lock, output, spin_wait};
 
-pub use config::{Config, Place};
+pub use config::{ClientLocation, Config};
 pub use elicit::REQUEST;
 pub use further::FurtherWorkspace;
+pub use in_flight::{IN_USE, REPEATED};
 pub(crate) use memory::ClientMemory;
 pub use reader::Input;
 pub use server::announced;
 pub use tools::{Name, NameError, Toolset};
-pub use under_way::{IN_USE, REPEATED};
 pub use wire::{message, request_id};
 
 /// Maximum of operations in parallel.
 const WORKERS: usize = 4;
 /// Threads for calls that wait for an approval, as many as the gateway lets wait.
-const WAITING: usize = 16;
+const WAITING_THREADS: usize = 16;
 /// Timeout for the client to read the last replies.
-const GRACE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why a client cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ pub fn serve(
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(WORKERS + WAITING)
+        .max_blocking_threads(WORKERS + WAITING_THREADS)
         .thread_keep_alive(Duration::from_secs(60))
         .build()?;
     let roots = Roots::new(&config.root, config.alias.as_deref());
@@ -121,6 +121,6 @@ pub fn serve(
     shared.close();
     // Waits for operations that have begun, so that no change is interrupted.
     drop(runtime);
-    shared.end(GRACE);
+    shared.end(STOP_TIMEOUT);
     served.map_err(Error::Protocol)
 }

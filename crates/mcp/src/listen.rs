@@ -29,7 +29,7 @@ use super::{
     resources,
     server::{Server, follow},
     shared::Shared,
-    subscription::{BEGUN, Begun, Following},
+    subscription::{BEGUN, Begun, LinkDecisions},
 };
 
 /// A server whose subscriptions begin before they are acknowledged.
@@ -112,7 +112,8 @@ impl Listening {
         context: &RequestContext<RoleServer>,
     ) -> Result<Begun, ErrorData> {
         let (changes, shared) = (Arc::<Changes>::default(), Arc::clone(&self.server.shared));
-        let following = Following { changes: Arc::clone(&changes), shared: Arc::clone(&shared) };
+        let following =
+            LinkDecisions { changes: Arc::clone(&changes), shared: Arc::clone(&shared) };
         let requested = requested.clone();
         let begin = move |call: &Call<'_>| {
             let uris = requested.resource_subscriptions.iter().flatten();

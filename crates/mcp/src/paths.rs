@@ -14,7 +14,7 @@ pub struct Roots {
 
 /// The reason why a text is no path in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotInside {
+pub enum OutsideWorkspace {
     /// The text does not start with a slash.
     Relative,
     /// The path does not lie beneath the root.
@@ -32,19 +32,19 @@ impl Roots {
     }
 
     /// Returns the workspace path of an absolute path.
-    pub fn relative(&self, text: &str) -> Result<WorkspacePath, NotInside> {
+    pub fn relative(&self, text: &str) -> Result<WorkspacePath, OutsideWorkspace> {
         if !text.starts_with('/') {
-            return Err(NotInside::Relative);
+            return Err(OutsideWorkspace::Relative);
         }
         if components(text).any(|component| component == "..") {
-            return Err(NotInside::Path(PathError::Parent));
+            return Err(OutsideWorkspace::Path(PathError::Parent));
         }
         let beneath = |root: &Vec<String>| {
             let mut rest = components(text);
             root.iter().all(|name| rest.next() == Some(name)).then(|| rest.collect::<Vec<_>>())
         };
-        let rest = self.roots.iter().find_map(beneath).ok_or(NotInside::Outside)?;
-        WorkspacePath::parse(&rest.join("/")).map_err(NotInside::Path)
+        let rest = self.roots.iter().find_map(beneath).ok_or(OutsideWorkspace::Outside)?;
+        WorkspacePath::parse(&rest.join("/")).map_err(OutsideWorkspace::Path)
     }
 
     /// Returns the absolute path of a workspace path.
@@ -68,7 +68,7 @@ mod tests {
         Roots::new(Path::new("/home/u/ws"), Some(Path::new("/proj/")))
     }
 
-    fn relative(text: &str) -> Result<String, NotInside> {
+    fn relative(text: &str) -> Result<String, OutsideWorkspace> {
         roots().relative(text).map(|path| path.as_str().to_owned())
     }
 
@@ -87,22 +87,26 @@ mod tests {
             "/home/u/ws%2fa",
             "/HOME/u/ws/a",
         ] {
-            assert_eq!(relative(outside), Err(NotInside::Outside), "{outside}");
+            assert_eq!(relative(outside), Err(OutsideWorkspace::Outside), "{outside}");
         }
         for parent in ["/home/u/ws/../ws/a", "/home/u/ws/a/..", "/etc/../home/u/ws/a"] {
-            assert_eq!(relative(parent), Err(NotInside::Path(PathError::Parent)), "{parent}");
+            assert_eq!(
+                relative(parent),
+                Err(OutsideWorkspace::Path(PathError::Parent)),
+                "{parent}"
+            );
         }
         for bad in ["", "a", "~/a", "./a", "file:///home/u/ws/a"] {
-            assert_eq!(relative(bad), Err(NotInside::Relative), "{bad}");
+            assert_eq!(relative(bad), Err(OutsideWorkspace::Relative), "{bad}");
         }
-        assert_eq!(relative("/home/u/ws/a\0"), Err(NotInside::Path(PathError::Nul)));
+        assert_eq!(relative("/home/u/ws/a\0"), Err(OutsideWorkspace::Path(PathError::Nul)));
     }
 
     #[test]
     fn a_root_that_is_not_utf8_contains_nothing() {
         use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
         let roots = Roots::new(Path::new(OsStr::from_bytes(b"/w\xff")), None);
-        assert_eq!(roots.relative("/a"), Err(NotInside::Outside));
+        assert_eq!(roots.relative("/a"), Err(OutsideWorkspace::Outside));
     }
 
     proptest! {

@@ -19,10 +19,11 @@ pub fn text(what: &str, question: &Question) -> String {
         text.push_str(&format!("It asked for {}.\n\n", name(&question.asked_path)));
     }
     for rule in &question.rules {
-        let place = rule.place().map(|place| format!(" ({})", line(&place.to_string())));
+        let location =
+            rule.location().map(|location| format!(" ({})", line(&location.to_string())));
         let reason = rule.reason().map(|reason| format!(": {}", line(reason)));
-        let (place, reason) = (place.unwrap_or_default(), reason.unwrap_or_default());
-        text.push_str(&format!("Rule `{}`{place}{reason}\n\n", line(rule.rule())));
+        let (location, reason) = (location.unwrap_or_default(), reason.unwrap_or_default());
+        text.push_str(&format!("Rule `{}`{location}{reason}\n\n", line(rule.rule())));
     }
     // Line ends and tabs of source code stay.
     let lines = question.change.split('\n').map(|line| {

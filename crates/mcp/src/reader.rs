@@ -22,7 +22,7 @@ use tokio::io::{
 use super::memory::{ClientMemory, LineMemory};
 use crate::{
     hangup,
-    pace::{Pace, Wait},
+    spin_wait::{SpinWait, Wait},
 };
 
 /// The client's input.
@@ -43,7 +43,7 @@ pub(super) struct LineReader {
     chunk: Vec<u8>,
     /// The part of the chunk that is not framed yet.
     rest: std::ops::Range<usize>,
-    pace: Pace,
+    spin_wait: SpinWait,
     /// The memory shared with other clients, if bounded.
     memory: Option<LineMemory>,
     /// A complete line that waits for memory.
@@ -80,7 +80,7 @@ impl LineReader {
             framer: Some(Framer::new(max_line)),
             chunk: vec![0; CHUNK],
             rest: 0..0,
-            pace: Pace::default(),
+            spin_wait: SpinWait::default(),
             memory: memory.map(|memory| LineMemory::new(Arc::clone(memory))),
             whole: None,
         })
@@ -180,7 +180,7 @@ impl LineReader {
                 None => std::future::pending().await,
             }
         };
-        let wait = self.pace.wait();
+        let wait = self.spin_wait.wait();
         let count = tokio::select! {
             biased;
             () = stop => Ok(Some(0)),
@@ -188,7 +188,7 @@ impl LineReader {
             () = late => Ok(None),
             never = awake(&wait) => match never {},
         };
-        self.pace.heard(&wait);
+        self.spin_wait.line_arrived(&wait);
         count
     }
 }

@@ -17,20 +17,20 @@ use crate::{
         Access, Encoding, GlobQuery, LineRange, OperationKind, WorkspacePath,
         request::{Glob, Read},
     },
-    paths::{NotInside, Roots},
+    paths::{OutsideWorkspace, Roots},
     policy::Query,
 };
 
 use super::{
-    answer::{self, Trouble},
     call::Call,
+    tool_result::{self, ToolError},
     tools,
 };
 
 /// Maximum of resources on a page.
 const PAGE: usize = 500;
 /// Maximum of entries that the gateway lists.
-const MOST: u64 = 100_000;
+const MAX_ENTRIES: u64 = 100_000;
 const SCHEME: &str = "file";
 
 /// The error of a request about resources.
@@ -52,12 +52,12 @@ pub(super) fn list(
     };
     let query = GlobQuery {
         pattern: "**".to_owned(),
-        max_results: Some(MOST),
+        max_results: Some(MAX_ENTRIES),
         ignored: true,
         ..GlobQuery::default()
     };
     let glob = Glob { path: WorkspacePath::root(), query };
-    let found = call.put(&glob).map_err(|trouble| said(call, trouble, None))?;
+    let found = call.put(&glob).map_err(|trouble| failure(call, trouble, None))?;
     let policy = call.gateway.policy();
     let readable = |path: &WorkspacePath| {
         let (agent, operation, access) = (&call.session.agent, OperationKind::Read, Access::Read);
@@ -106,7 +106,7 @@ pub(super) fn read(call: &Call<'_>, uri: &str) -> Result<ReadResourceResult, Ref
     let (range, encoding) = (LineRange::default(), Encoding::Base64);
     let content = call
         .put(&Read { path: path.clone(), range, encoding })
-        .map_err(|trouble| said(call, trouble, Some(uri)))?;
+        .map_err(|trouble| failure(call, trouble, Some(uri)))?;
     let mime = tools::mime(path.file_name().unwrap_or_default());
     let contents = match String::from_utf8(content.bytes) {
         Ok(text) if content.text => {
@@ -134,9 +134,9 @@ pub(super) fn path(
 ) -> Result<WorkspacePath, Refused> {
     parse(call.roots, uri).map_err(|not| {
         let refusal = match not {
-            NotOurs::Inside(NotInside::Path(error)) => Refusal::Path(error),
-            NotOurs::Inside(_) => Refusal::Outside,
-            NotOurs::Uri(why) => Refusal::Parameters(why.to_owned()),
+            ForeignUri::Inside(OutsideWorkspace::Path(error)) => Refusal::Path(error),
+            ForeignUri::Inside(_) => Refusal::Outside,
+            ForeignUri::Uri(why) => Refusal::Parameters(why.to_owned()),
         };
         refuse(call, kind.as_str(), Some(uri), &refusal)
     })
@@ -144,20 +144,20 @@ pub(super) fn path(
 
 /// The reason why a URI names nothing in the workspace.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotOurs {
+pub(super) enum ForeignUri {
     /// The URI is no usable `file:` URI, for this reason.
     Uri(&'static str),
     /// The URI names a path outside the workspace.
-    Inside(NotInside),
+    Inside(OutsideWorkspace),
 }
 
 /// Parses the path of a URI (RFC 8089).
 ///
 /// # Errors
 /// The reason why it names nothing in the workspace.
-pub(super) fn parse(roots: &Roots, uri: &str) -> Result<WorkspacePath, NotOurs> {
-    let decoded = encoded(uri).and_then(decode).map_err(NotOurs::Uri)?;
-    roots.relative(&decoded).map_err(NotOurs::Inside)
+pub(super) fn parse(roots: &Roots, uri: &str) -> Result<WorkspacePath, ForeignUri> {
+    let decoded = encoded(uri).and_then(decode).map_err(ForeignUri::Uri)?;
+    roots.relative(&decoded).map_err(ForeignUri::Inside)
 }
 
 /// Returns a URI's path, still percent-encoded.
@@ -222,7 +222,7 @@ fn after(cursor: &str) -> Option<WorkspacePath> {
 }
 
 fn receipts(call: &Call<'_>) -> MetaObject {
-    answer::meta(&call.receipts.borrow(), None)
+    tool_result::meta(&call.receipts.borrow(), None)
 }
 
 /// Refuses a request that did not become an operation.
@@ -230,10 +230,10 @@ fn refuse(call: &Call<'_>, op: &str, path: Option<&str>, refusal: &Refusal) -> R
     error(&call.gateway.refuse(call.session, op, path, refusal), path)
 }
 
-fn said(call: &Call<'_>, trouble: Trouble, uri: Option<&str>) -> Refused {
+fn failure(call: &Call<'_>, trouble: ToolError, uri: Option<&str>) -> Refused {
     match trouble {
-        Trouble::Gate(refused) => error(&refused, uri),
-        Trouble::Arguments(why) | Trouble::Said(why) => {
+        ToolError::Gateway(refused) => error(&refused, uri),
+        ToolError::Arguments(why) | ToolError::Said(why) => {
             refuse(call, "resources", uri, &Refusal::Parameters(why))
         }
     }
@@ -249,7 +249,7 @@ pub(super) fn error(refused: &gateway::Error, uri: Option<&str>) -> Refused {
         }
         _ => ErrorCode::INVALID_PARAMS,
     };
-    let mut details = answer::describe(refused);
+    let mut details = tool_result::describe(refused);
     if let (Some(uri), Some(details)) = (uri, details.as_object_mut()) {
         details.insert("uri".to_owned(), json!(uri));
     }
@@ -282,13 +282,13 @@ mod tests {
             &["file:///%ff"],
         ] {
             let why: Vec<_> = none.iter().map(|uri| parse(uri).unwrap_err()).collect();
-            assert!(matches!(why[0], NotOurs::Uri(_)) && why.iter().all(|one| *one == why[0]));
+            assert!(matches!(why[0], ForeignUri::Uri(_)) && why.iter().all(|one| *one == why[0]));
             said.insert(format!("{:?}", why[0]));
         }
         assert_eq!(said.len(), 6, "{said:?}");
-        assert_eq!(parse("file:///etc/passwd"), Err(NotOurs::Inside(NotInside::Outside)));
+        assert_eq!(parse("file:///etc/passwd"), Err(ForeignUri::Inside(OutsideWorkspace::Outside)));
         let up = "file:///home/a%20b/ws/%2e%2e/x";
-        assert!(matches!(parse(up), Err(NotOurs::Inside(NotInside::Path(_)))));
+        assert!(matches!(parse(up), Err(ForeignUri::Inside(OutsideWorkspace::Path(_)))));
     }
 
     /// Such URIs used to be refused as no `file:` URIs.

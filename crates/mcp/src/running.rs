@@ -11,7 +11,7 @@ use tokio::{
     task::{JoinError, JoinHandle},
 };
 
-use super::{arguments::Arguments, asking::Cancel};
+use super::{approver::Cancel, arguments::Arguments};
 use crate::gateway::Ticket;
 
 /// A call of a tool in progress.

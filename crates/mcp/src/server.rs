@@ -35,31 +35,31 @@ use crate::{
 };
 
 use super::{
-    answer,
+    approver::CallApprover,
     arguments::Arguments,
-    asking::Asker,
     call::Call,
     changes::Changes,
-    config::{Config, Place},
+    config::{ClientLocation, Config},
+    in_flight::InFlight,
     instructions,
-    kept::Kept,
     memory::MAX_CALLS,
-    offer::Offer,
     resources,
     running::{Reading, Running},
     shared::Shared,
     subscription,
+    suspended::SuspendedRequests,
+    tool_catalog::ToolCatalog,
+    tool_result,
     tools::{Tool, Waits},
-    under_way::UnderWay,
     writer::LineWriter,
 };
 
 /// Maximum of calls without a reply.
-pub(super) const MOST_CALLS: usize = 1024;
+pub(super) const MAX_PENDING_CALLS: usize = 1024;
 /// Maximum of bytes of arguments of calls without a reply; a larger call runs alone.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// Maximum of bytes of arguments of a short change.
-const MOST_SHORT: usize = 64 << 10;
+const MAX_SHORT_REPLY: usize = 64 << 10;
 /// Methods that exist; a request for one of them as a custom request has wrong parameters.
 const KNOWN: [&str; 9] = [
     "initialize",
@@ -78,11 +78,11 @@ pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Config,
     /// Calls of tools suspended for an approval.
-    pub(super) calls: Kept<Running>,
+    pub(super) calls: SuspendedRequests<Running>,
     /// Reads of resources suspended for an approval.
-    pub(super) reads: Kept<Reading>,
+    pub(super) reads: SuspendedRequests<Reading>,
     /// Requests that the client can cancel.
-    pub(super) under_way: Arc<UnderWay>,
+    pub(super) under_way: Arc<InFlight>,
     /// The client's subscriptions, and the lists that it has asked for.
     changes: Arc<Changes>,
     introduced: AtomicBool,
@@ -96,7 +96,7 @@ impl Server {
         output: File,
     ) -> io::Result<Self> {
         let session = config.session.clone();
-        let offer = Offer::new(&config.toolset, &session.agent, config.commands.is_some());
+        let catalog = ToolCatalog::new(&config.toolset, &session.agent, config.commands.is_some());
         let closed = Arc::<AtomicBool>::default();
         let gone = Arc::clone(&closed);
         let memory = config.attached.as_ref().map(|client| Arc::clone(client.memory()));
@@ -110,10 +110,10 @@ impl Server {
             roots,
             further: config.further.clone(),
             commands: config.commands.clone(),
-            offer,
+            catalog,
             attached: config.attached.is_some(),
-            alone: config.place == Place::Host,
-            is_behind_front: config.place == Place::Remote,
+            alone: config.location == ClientLocation::Host,
+            is_behind_front: config.location == ClientLocation::Remote,
             tickets: Arc::default(),
             left: CancellationToken::new(),
             closed,
@@ -124,8 +124,8 @@ impl Server {
         Ok(Self {
             shared: Arc::new(shared),
             config,
-            calls: Kept::default(),
-            reads: Kept::default(),
+            calls: SuspendedRequests::default(),
+            reads: SuspendedRequests::default(),
             under_way: Arc::default(),
             changes: Arc::default(),
             introduced: AtomicBool::default(),
@@ -138,13 +138,13 @@ impl Server {
 
     /// Returns true if a call is short, so that later requests of the client can wait for it.
     fn is_short(&self, tool: usize, arguments: &Arguments) -> bool {
-        match self.shared.offer.tool(tool).map(Tool::waits) {
+        match self.shared.catalog.tool(tool).map(Tool::waits) {
             Some(Waits::Nothing) => true,
             // Calls on several threads share their syncs. A change of an attached client may
             // wait for a change of the same file over ACP, and that for an editor.
             Some(Waits::Syncs) => {
                 !self.shared.attached
-                    && arguments.weight() <= MOST_SHORT
+                    && arguments.weight() <= MAX_SHORT_REPLY
                     && self.shared.syncs_are_short()
                     && self.under_way.is_one()
             }
@@ -155,7 +155,7 @@ impl Server {
     /// Refuses a call, on record, with an error of the protocol.
     pub(super) fn refused(&self, op: &str, refusal: &Refusal, message: String) -> ErrorData {
         let error = self.shared.refuse(op, None, refusal);
-        ErrorData::new(ErrorCode::INVALID_PARAMS, message, Some(answer::describe(&error)))
+        ErrorData::new(ErrorCode::INVALID_PARAMS, message, Some(tool_result::describe(&error)))
     }
 
     /// Refuses a `requestState` without a suspended request of that form, on record.
@@ -168,7 +168,7 @@ impl Server {
     pub(super) fn no_method(&self, method: &str) -> ErrorData {
         let error = self.shared.refuse(method, None, &Refusal::Method);
         let message = format!("there is no method `{}`", Escaped(method));
-        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, Some(answer::describe(&error)))
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, Some(tool_result::describe(&error)))
     }
 
     /// Records name and version of the client, once.
@@ -234,7 +234,7 @@ impl ServerHandler for Server {
             // `rmcp` takes a request with wrong parameters for a custom one.
             let why = format!("the parameters of `{method}` are wrong");
             let error = self.shared.refuse(&method, None, &Refusal::Parameters(why.clone()));
-            return Err(ErrorData::invalid_params(why, Some(answer::describe(&error))));
+            return Err(ErrorData::invalid_params(why, Some(tool_result::describe(&error))));
         }
         Err(self.no_method(&method))
     }
@@ -259,7 +259,7 @@ impl ServerHandler for Server {
             }
             false => self.shared.shown(),
         };
-        let tools = self.shared.offer.list(&shown).map(|tool| tool.shown().clone()).collect();
+        let tools = self.shared.catalog.list(&shown).map(|tool| tool.shown().clone()).collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -270,7 +270,7 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
         let shown = self.shared.shown();
-        let Some(tool) = self.shared.offer.find(request.name.as_ref(), &shown) else {
+        let Some(tool) = self.shared.catalog.find(request.name.as_ref(), &shown) else {
             let name: String = request.name.chars().take(128).collect();
             let message = format!("there is no tool `{}`", Escaped(&name));
             return Err(self.refused(&format!("tool {name}"), &Refusal::Method, message));
@@ -286,22 +286,22 @@ impl ServerHandler for Server {
         let entered = self.begin_call(&context).await;
         let calls = self.shared.calls.load(Ordering::SeqCst);
         let bytes = self.shared.bytes.load(Ordering::SeqCst);
-        let many = calls >= MOST_CALLS
-            || (calls > 0 && bytes.saturating_add(arguments.weight()) > MOST_BYTES);
+        let many = calls >= MAX_PENDING_CALLS
+            || (calls > 0 && bytes.saturating_add(arguments.weight()) > MAX_BYTES);
         let too_many = || Refusal::Parameters("too many calls are under way".to_owned());
         if let Some(refusal) = entered.err().or_else(|| many.then(too_many)) {
-            let kind = self.shared.offer.tool(tool).map_or("tool", Tool::word);
+            let kind = self.shared.catalog.tool(tool).map_or("tool", Tool::word);
             let error = self.shared.refuse(kind, arguments.shown_path(), &refusal);
-            return Ok(CallToolResponse::Complete(answer::failed(&error, &[])));
+            return Ok(CallToolResponse::Complete(tool_result::failed(&error, &[])));
         }
         let alone = calls == 0 && self.config.prompt && !shown.asks;
         if alone && self.is_short(tool, &arguments) {
             // No other request waits for this thread, and no thread has to be woken.
-            let (asker, follower) = (Asker::nobody(), Client::default().follower);
+            let (asker, follower) = (CallApprover::nobody(), Client::default().follower);
             let result = self.shared.run(tool, (&context.id, &arguments), &asker, follower);
             return Ok(CallToolResponse::Complete(result));
         }
-        if self.shared.offer.tool(tool).is_some_and(|tool| tool.kind().is_none()) {
+        if self.shared.catalog.tool(tool).is_some_and(|tool| tool.kind().is_none()) {
             // Other calls may run while a command does.
             self.under_way.leave_slot(&context.id);
         }
@@ -386,7 +386,7 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        subscription::tell(&self.shared, &context).await;
+        subscription::send_notifications(&self.shared, &context).await;
         Ok(())
     }
 }

@@ -25,13 +25,13 @@ use crate::{
 };
 
 use super::{
-    answer::{self, Trouble},
+    approver::{CallApprover, Tickets},
     arguments::Arguments,
-    asking::{Asker, Tickets},
     call::Call,
     further::FurtherWorkspace,
     memory::ClientMemory,
-    offer::{Offer, ShownTools},
+    tool_catalog::{ShownTools, ToolCatalog},
+    tool_result::{self, ToolError},
     tools::Waits,
     writer::LineWriter,
 };
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) further: Vec<FurtherWorkspace>,
     /// The commands of the agent's sandbox, if it may run any.
     pub(super) commands: Option<Arc<Registry>>,
-    pub(super) offer: Offer,
+    pub(super) catalog: ToolCatalog,
     /// The memory shared by several clients.
     pub(super) memory: Option<Arc<ClientMemory>>,
     /// Bounds the client's calls that queue for the slots of all clients.
@@ -76,7 +76,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Returns the selection of tools under the policy in force.
     pub(super) fn shown(&self) -> Arc<ShownTools> {
-        self.offer.under(&self.gateway.policy())
+        self.catalog.under(&self.gateway.policy())
     }
 
     /// Returns true if changes of files are short on this disk, judged by the last one.
@@ -131,7 +131,11 @@ impl Shared {
         self.gateway.refuse(&self.session, op, path, refusal)
     }
 
-    pub(super) fn call<'a>(&'a self, asker: &'a Asker, follower: &'a dyn Follower) -> Call<'a> {
+    pub(super) fn call<'a>(
+        &'a self,
+        asker: &'a CallApprover,
+        follower: &'a dyn Follower,
+    ) -> Call<'a> {
         // A client that does not read occupies memory only for calls that have begun. One
         // that shares its memory has waited before.
         if self.memory.is_none() {
@@ -162,11 +166,11 @@ impl Shared {
         &self,
         tool: usize,
         (id, arguments): (&RequestId, &Arguments),
-        asker: &Asker,
+        asker: &CallApprover,
         follower: &dyn Follower,
     ) -> CallToolResult {
-        let Some(tool) = self.offer.tool(tool) else {
-            return answer::said("no such tool", &[]);
+        let Some(tool) = self.catalog.tool(tool) else {
+            return tool_result::failure("no such tool", &[]);
         };
         let mut call = self.call(asker, follower);
         call.request = Some(id);
@@ -185,13 +189,13 @@ impl Shared {
         }
         let receipts = call.receipts.into_inner();
         match result {
-            Ok(answer) => answer::done(answer, &receipts),
-            Err(Trouble::Gate(error)) => answer::failed(&error, &receipts),
-            Err(Trouble::Said(message)) => answer::said(&message, &receipts),
-            Err(Trouble::Arguments(why)) => {
+            Ok(answer) => tool_result::done(answer, &receipts),
+            Err(ToolError::Gateway(error)) => tool_result::failed(&error, &receipts),
+            Err(ToolError::Said(message)) => tool_result::failure(&message, &receipts),
+            Err(ToolError::Arguments(why)) => {
                 let refusal = Refusal::Parameters(why);
                 let error = self.refuse(tool.word(), arguments.shown_path(), &refusal);
-                answer::failed(&error, &receipts)
+                tool_result::failed(&error, &receipts)
             }
         }
     }

@@ -18,16 +18,16 @@ tokio::task_local! {
 /// The subscriptions of one request.
 pub(super) struct Begun {
     pub(super) granted: SubscriptionFilter,
-    pub(super) following: Mutex<Option<Following>>,
+    pub(super) following: Mutex<Option<LinkDecisions>>,
 }
 
 /// The subscriptions of a stream, which end with it.
-pub(super) struct Following {
+pub(super) struct LinkDecisions {
     pub(super) changes: Arc<Changes>,
     pub(super) shared: Arc<Shared>,
 }
 
-impl Drop for Following {
+impl Drop for LinkDecisions {
     fn drop(&mut self) {
         self.changes.end(&self.shared.gateway);
     }
@@ -39,7 +39,7 @@ pub(super) fn granted() -> Option<SubscriptionFilter> {
 }
 
 /// Sends notifications on the stream of the request that is handled, until it ends.
-pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
+pub(super) async fn send_notifications(shared: &Shared, context: &SubscriptionContext) {
     let take = |begun: &Begun| lock(&begun.following).take();
     let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
     let sink = Sink::Stream(context.sink().clone());
@@ -47,6 +47,6 @@ pub(super) async fn tell(shared: &Shared, context: &SubscriptionContext) {
         () = context.cancelled() => {}
         // Otherwise the stream would keep the session until a timeout of `rmcp`.
         () = shared.left.cancelled() => {}
-        () = following.changes.tell(shared, &sink) => {}
+        () = following.changes.send_notifications(shared, &sink) => {}
     }
 }

@@ -23,21 +23,21 @@ use serde_json::{Value, json, value::RawValue};
 use crate::model::Escaped;
 
 use super::{
+    in_flight::{Ended, IN_USE, InFlight, REPEATED},
     line,
     reader::{Input, LineReader},
     shared::Shared,
-    under_way::{Ended, IN_USE, REPEATED, UnderWay},
     writer::LineWriter,
 };
 
 /// Interval of checks if a client that does not take its replies does so again.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The transport that `rmcp` sees.
 pub(super) struct Wire {
     reader: LineReader,
     shared: Arc<Shared>,
-    under_way: Arc<UnderWay>,
+    under_way: Arc<InFlight>,
     /// True once a request has come; `rmcp` accepts nothing else first.
     begun: bool,
     /// True if the last line was refused here.
@@ -48,7 +48,7 @@ impl Wire {
     /// Must be called within a runtime with I/O.
     pub(super) fn new(
         shared: &Arc<Shared>,
-        under_way: &Arc<UnderWay>,
+        under_way: &Arc<InFlight>,
         input: Input,
         max_line: usize,
     ) -> io::Result<Self> {
@@ -89,7 +89,7 @@ impl Transport<RoleServer> for Wire {
             let writer = &self.shared.writer;
             let waits = || writer.is_full() || (self.refused && !writer.has_room());
             while waits() && !self.reader.is_left() {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             self.refused = false;
             let pause = self.shared.gateway.pause(&self.shared.session);
@@ -105,7 +105,7 @@ impl Transport<RoleServer> for Wire {
                 self.shared.leave();
                 return None;
             };
-            if let Some(message) = self.hear(frame) {
+            if let Some(message) = self.handle_line(frame) {
                 return Some(message);
             }
         }
@@ -125,7 +125,7 @@ fn put(writer: &LineWriter, line: serde_json::Result<Vec<u8>>) {
 
 impl Wire {
     /// Handles one line; returns the message for `rmcp`, if any.
-    fn hear(&mut self, frame: Frame) -> Option<ClientJsonRpcMessage> {
+    fn handle_line(&mut self, frame: Frame) -> Option<ClientJsonRpcMessage> {
         let line = match frame {
             Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return None,
             Frame::Line(line) => line,

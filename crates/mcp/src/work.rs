@@ -16,15 +16,15 @@ use tokio::{sync::mpsc, task::JoinError};
 use crate::gateway::{Refusal, Ticket};
 
 use super::{
-    answer,
+    approver::{self, CallApprover, Cancel},
     arguments::Arguments,
-    asking::{self, Asker, Cancel},
     call::Call,
     elicit::elicit,
-    follow::{Followed, Progress},
+    progress::{Followed, Progress},
     running::{Reading, Running, Work},
-    server::{MOST_CALLS, Server},
+    server::{MAX_PENDING_CALLS, Server},
     shared::Shared,
+    tool_result,
 };
 
 /// The state of an operation.
@@ -63,12 +63,12 @@ impl Server {
     pub(super) fn begin<T: Send + 'static>(
         &self,
         weight: usize,
-        act: impl FnOnce(&Shared, &Asker, &Followed) -> T + Send + 'static,
+        act: impl FnOnce(&Shared, &CallApprover, &Followed) -> T + Send + 'static,
     ) -> Work<T> {
         let (sender, asked) = mpsc::unbounded_channel();
         let cancel = Arc::new(Cancel::default());
         let tickets = Arc::clone(&self.shared.tickets);
-        let asker = Asker { cancel: Arc::clone(&cancel), asked: sender, tickets };
+        let asker = CallApprover { cancel: Arc::clone(&cancel), asked: sender, tickets };
         let (follower, entries) = Followed::new(&cancel, &self.shared.closed);
         let shared = Arc::clone(&self.shared);
         shared.calls.fetch_add(1, Ordering::SeqCst);
@@ -118,7 +118,7 @@ impl Server {
         act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
     ) -> Result<Work<Result<T, ErrorData>>, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
-        if self.shared.calls.load(Ordering::SeqCst) >= MOST_CALLS {
+        if self.shared.calls.load(Ordering::SeqCst) >= MAX_PENDING_CALLS {
             let why = "too many calls are under way".to_owned();
             return Err(self.refused(op, &Refusal::Parameters(why.clone()), why));
         }
@@ -178,7 +178,7 @@ impl Server {
                     return Step::Done((&mut work.done).await);
                 }
                 entries = progress.made() => {
-                    progress.tell(context, entries).await;
+                    progress.notify(context, entries).await;
                     continue;
                 }
             };
@@ -200,7 +200,7 @@ impl Server {
                     }
                 }
                 Way::Result => {
-                    if let Some(form) = asking::form(ticket.question()) {
+                    if let Some(form) = approver::form(ticket.question()) {
                         return Step::Asks(ticket, form);
                     }
                 }
@@ -237,14 +237,14 @@ impl Server {
 fn ended<T>(done: Result<Result<T, ErrorData>, JoinError>) -> Result<T, ErrorData> {
     done.unwrap_or_else(|error| {
         tracing::error!(%error, "a request came to no end");
-        Err(ErrorData::internal_error("the gate failed", None))
+        Err(ErrorData::internal_error("the gateway failed", None))
     })
 }
 
 fn complete(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
     let result = done.unwrap_or_else(|error| {
         tracing::error!(%error, "a call came to no end");
-        answer::said("the gate failed", &[])
+        tool_result::failure("the gateway failed", &[])
     });
     CallToolResponse::Complete(result)
 }

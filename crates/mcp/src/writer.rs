@@ -27,7 +27,7 @@ const CAPACITY: usize = 4 << 20;
 /// requests do not wait for room.
 const MAX_WAITING: usize = 64 << 20;
 /// Maximum of bytes of one write where others may wait.
-const PIECE: usize = 256 << 10;
+const MAX_WRITE: usize = 256 << 10;
 /// Timeout for a client to read [`MIN_READ`] bytes while others wait for memory.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// See [`STALL_TIMEOUT`].
@@ -125,7 +125,7 @@ impl LineWriter {
         let (mut rest, mut taken, mut since) = (line, 0, Instant::now());
         while !rest.is_empty() {
             // The socket of a client that shares its memory has a timeout.
-            let piece = rest.get(..PIECE).unwrap_or(rest);
+            let piece = rest.get(..MAX_WRITE).unwrap_or(rest);
             match (&*self.output).write(piece) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {

@@ -53,12 +53,12 @@ impl Budget {
 
 /// Bytes of a budget, returned to it when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct BudgetPart {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-impl Taken {
+impl BudgetPart {
     pub(crate) fn nothing(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
@@ -90,7 +90,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for BudgetPart {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes);
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::{
     mount::Mount,
     node::{Node, Times},
-    nodes::Gone,
+    nodes::NoPath,
     stage::empty_write,
     staged::{Pending, Staged, Stored},
 };
@@ -104,8 +104,8 @@ impl Mount<'_> {
         let path = self.lock().nodes.path(id);
         let path = match path {
             Ok(path) => path,
-            Err(Gone::Unlinked) => return Ok(()),
-            Err(Gone::Replaced | Gone::Unknown) => {
+            Err(NoPath::Unlinked) => return Ok(()),
+            Err(NoPath::Replaced | NoPath::Unknown) => {
                 let error = self.why_replaced(id, pid);
                 self.refuse(id, staged, error);
                 return Err(error);
@@ -155,7 +155,7 @@ impl Mount<'_> {
         staged.committed(&stored, version, Some(first));
         {
             let mut state = self.lock();
-            state.memo.remove(id);
+            state.views.remove(id);
             if let (Some(node), Some(version)) = (state.nodes.get_mut(id), version) {
                 node.inode = Some(version.inode());
                 node.why = None;
@@ -240,7 +240,7 @@ impl Mount<'_> {
             state.forget_content(id);
         }
         if state.nodes.close(id) && state.nodes.get(id).is_none() {
-            state.memo.remove(id);
+            state.views.remove(id);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use portcullis_policy::ObjectKind;
 
-use crate::budget::Taken;
+use crate::budget::BudgetPart;
 
 /// The list of an open directory, whose order does not change while it is open. The offset
 /// of an entry is its index plus one, `.` and `..` included.
@@ -11,14 +11,14 @@ pub(crate) struct List {
     entries: Vec<(String, ObjectKind)>,
     /// The policy under which it was made.
     pub(crate) policy: u64,
-    _taken: Taken,
+    _taken: BudgetPart,
 }
 
 /// The entries of every directory.
 const DOTS: [&str; 2] = [".", ".."];
 
 impl List {
-    pub(crate) fn new(entries: Vec<(String, ObjectKind)>, policy: u64, taken: Taken) -> Self {
+    pub(crate) fn new(entries: Vec<(String, ObjectKind)>, policy: u64, taken: BudgetPart) -> Self {
         Self { entries, policy, _taken: taken }
     }
 

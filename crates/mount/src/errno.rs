@@ -4,7 +4,7 @@ use portcullis_core::{ErrorKind, WorkspaceError};
 use portcullis_policy::model::PathError;
 use rustix::io::Errno;
 
-use crate::nodes::Gone;
+use crate::nodes::NoPath;
 
 /// Returns the error number of a failed request.
 pub(crate) fn of_kind(kind: ErrorKind) -> Errno {
@@ -51,10 +51,10 @@ pub(crate) fn of_link(error: &WorkspaceError) -> Errno {
 }
 
 /// Returns the error number of a node without a path.
-pub(crate) fn of_gone(gone: Gone) -> Errno {
+pub(crate) fn of_gone(gone: NoPath) -> Errno {
     match gone {
-        Gone::Unlinked => Errno::NOENT,
-        Gone::Replaced | Gone::Unknown => Errno::STALE,
+        NoPath::Unlinked => Errno::NOENT,
+        NoPath::Replaced | NoPath::Unknown => Errno::STALE,
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The number of pending invalidations beyond which everything is invalidated.
-const MOST: usize = 10_000;
+const MAX_PENDING: usize = 10_000;
 
 /// The queue of pending invalidations.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl Invalidations {
     fn add(&self, add: impl FnOnce(&mut Work)) {
         let mut queue = self.lock();
         add(&mut queue.work);
-        if queue.work.contents.len() + queue.work.entries.len() > MOST {
+        if queue.work.contents.len() + queue.work.entries.len() > MAX_PENDING {
             queue.work = Work { all: true, ..Work::default() };
         }
         drop(queue);

@@ -11,7 +11,7 @@ use portcullis_core::Error;
 use crate::mount::Mount;
 
 /// Interval of checks for something to record; approvals given meanwhile are recorded within it.
-const LOOK: Duration = Duration::from_secs(1);
+const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The record of repeated opens.
 const REPEATS: &str = "repeats";
@@ -27,7 +27,7 @@ impl Mount<'_> {
         let (session, interval) = (&self.session, self.options.repeats);
         let (mut written, mut told) = (Instant::now(), BTreeSet::new());
         loop {
-            let has_ended = self.repeats.wait(interval.min(LOOK));
+            let has_ended = self.repeats.wait(interval.min(RECORD_INTERVAL));
             self.gateway.settle_questions(session);
             for (bound, most) in self.reached() {
                 if told.insert(bound) {

@@ -10,7 +10,8 @@ use std::{
 };
 
 use portcullis_core::{
-    Approver, Client, Error, ErrorKind, Gateway, Herald, MountView, Reply, Request, Seen, Stat,
+    Approver, Client, Error, ErrorKind, Gateway, MountView, PolicyListener, Reply, Request, Seen,
+    Stat,
 };
 use portcullis_policy::{
     Effect, ObjectKind, Query, Secrets,
@@ -20,19 +21,19 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::{
-    Numbers, Options,
+    MountMetrics, Options,
     budget::{Budget, CommitBudget},
-    claim::Claims,
-    counts::Counts,
     errno,
     handles::Handles,
     invalidate::Invalidations,
-    memo::{Key, Memo, View},
+    metrics::Counts,
     node::Content,
     nodes::Nodes,
     path_locks::{Held, Lock, PathLocks},
+    process_info::ProcessReader,
     repeats::Repeats,
-    scratch::{Scratch, ScratchNumbers},
+    scratch::{Scratch, ScratchMetrics},
+    view_cache::{Key, View, ViewCache},
     waiting::Program,
 };
 
@@ -55,7 +56,7 @@ pub struct Mount<'g> {
     pub(crate) commits: CommitBudget,
     /// The memory of lists of open directories.
     pub(crate) lists: Arc<Budget>,
-    claims: Claims,
+    process_reader: ProcessReader,
     pub(crate) scratch: Option<Scratch>,
     scratch_is_recorded: AtomicBool,
     /// Set when no thread serves requests any more.
@@ -65,7 +66,7 @@ pub struct Mount<'g> {
     pub(crate) invalidations: Arc<Invalidations>,
     approver: Option<&'g dyn Approver>,
     /// Gets policy reloads while the mount exists.
-    _herald: Arc<Herald>,
+    _policy_listener: Arc<PolicyListener>,
 }
 
 /// The mutable state of operations. No operation blocks while it is locked.
@@ -80,7 +81,7 @@ pub(crate) struct State {
     /// True if a view was ever refused for lack of room.
     open_was_full: bool,
     pub(crate) handles: Handles,
-    pub(crate) memo: Memo,
+    pub(crate) views: ViewCache,
 }
 
 impl State {
@@ -152,12 +153,13 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl<'g> Mount<'g> {
     /// Returns a mount for `session`, whose transport is
-    /// [`Door::Mount`](portcullis_policy::model::Door).
+    /// [`Transport::Mount`](portcullis_policy::model::Transport).
     pub fn new(gateway: &'g Gateway, session: Session, mut options: Options) -> Self {
         let invalidations = Arc::new(Invalidations::default());
         let hears = Arc::clone(&invalidations);
-        let herald: Arc<Herald> = Arc::new(move || hears.all_within(INVALIDATION_TIMEOUT));
-        gateway.on_policy(&herald);
+        let policy_listener: Arc<PolicyListener> =
+            Arc::new(move || hears.all_within(INVALIDATION_TIMEOUT));
+        gateway.on_policy(&policy_listener);
         let state = State {
             nodes: Nodes::new(options.nodes),
             open: 0,
@@ -165,7 +167,7 @@ impl<'g> Mount<'g> {
             reading: 0,
             open_was_full: false,
             handles: Handles::new(options.handles),
-            memo: Memo::new(options.views),
+            views: ViewCache::new(options.views),
         };
         let scratch = options.scratch.take();
         let lists = Arc::new(Budget::new(options.lists, options.lists));
@@ -178,14 +180,14 @@ impl<'g> Mount<'g> {
             lists,
             budget: Arc::new(Budget::new(options.staged, options.file)),
             commits: CommitBudget::new(options.commits),
-            claims: Claims::new(options.processes.take(), options.leaders.take()),
+            process_reader: ProcessReader::new(options.processes.take(), options.leaders.take()),
             scratch_is_recorded: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             counts: Counts::default(),
             repeats: Repeats::default(),
             invalidations,
             approver: None,
-            _herald: herald,
+            _policy_listener: policy_listener,
             options,
         }
     }
@@ -197,12 +199,12 @@ impl<'g> Mount<'g> {
     }
 
     /// Returns its counters.
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(&self) -> MountMetrics {
         self.counts.numbers()
     }
 
     /// Returns the counters of its scratch directories, if it has any.
-    pub fn scratch(&self) -> Option<ScratchNumbers> {
+    pub fn scratch(&self) -> Option<ScratchMetrics> {
         self.scratch.as_ref().map(Scratch::numbers)
     }
 
@@ -213,7 +215,7 @@ impl<'g> Mount<'g> {
     pub fn record_scratch(&self) -> Result<(), Error> {
         let Some(scratch) = &self.scratch else { return Ok(()) };
         if !self.scratch_is_recorded.swap(true, Ordering::Relaxed) {
-            self.gateway.note(&self.session, ScratchNumbers::RECORD, scratch.numbers().facts())?;
+            self.gateway.note(&self.session, ScratchMetrics::RECORD, scratch.numbers().facts())?;
             scratch.is_recorded();
         }
         Ok(())
@@ -293,7 +295,7 @@ impl<'g> Mount<'g> {
     /// `ENOMEM` when that exceeds the limit together with other open files and reads.
     pub(crate) fn begin_reading(&self, size: u64) -> Result<Reading<'_>, Errno> {
         // A larger file is denied, and not read.
-        let most = self.gateway.policy().max_size(Access::Read, self.session.door);
+        let most = self.gateway.policy().max_size(Access::Read, self.session.transport);
         let size = if size > most { 0 } else { size };
         let mut state = self.lock();
         let all = state.open.saturating_add(state.reading).saturating_add(size);
@@ -309,7 +311,7 @@ impl<'g> Mount<'g> {
     pub(crate) fn reads_for_size(&self, size: u64) -> bool {
         let policy = self.gateway.policy();
         policy.secrets().is_some_and(Secrets::redacts)
-            && size <= policy.max_size(Access::Read, self.session.door)
+            && size <= policy.max_size(Access::Read, self.session.transport)
     }
 
     /// Returns true if the policy asks before a new file is stored at `path`, whatever its content.
@@ -451,7 +453,7 @@ impl<'g> Mount<'g> {
 
     /// Returns true if the program of the thread `pid` is being killed.
     pub(crate) fn is_killed(&self, pid: u32) -> bool {
-        self.claims.is_killed(pid)
+        self.process_reader.is_killed(pid)
     }
 
     /// Caches the facts about the program of the thread `pid` for a while.
@@ -460,7 +462,7 @@ impl<'g> Mount<'g> {
     }
 
     fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
-        self.claims.facts(pid, &|words| self.gateway.redact_words(words))
+        self.process_reader.facts(pid, &|words| self.gateway.redact_words(words))
     }
 
     /// Asks if a later change of the entry at `at` may be made.
@@ -494,7 +496,7 @@ impl<'g> Mount<'g> {
         let mut state = self.lock();
         state.nodes.forget(id, count);
         if state.nodes.get(id).is_none() {
-            state.memo.remove(id);
+            state.views.remove(id);
         }
     }
 }

@@ -287,7 +287,7 @@ impl Mount<'_> {
 /// Removes cached views, which depend on the path of the file.
 fn forget_views(state: &mut State, id: u64) {
     for id in state.nodes.beneath(id) {
-        state.memo.remove(id);
+        state.views.remove(id);
         state.nodes.forget_views(id);
     }
 }

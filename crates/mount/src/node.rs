@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::{
     attributes::Attr,
-    memo::{Key, View},
     staged::{Staged, Time},
+    view_cache::{Key, View},
 };
 
 /// A policy id that never matches: the content has to be decided again.
@@ -17,7 +17,7 @@ pub(crate) const NO_POLICY: u64 = u64::MAX;
 
 /// The state of a node's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NameState {
     Named,
     Unlinked,
     Replaced,
@@ -64,7 +64,7 @@ pub(crate) enum Bytes {
 pub(crate) struct Node {
     pub(crate) parent: u64,
     pub(crate) name: Arc<str>,
-    pub(crate) place: Place,
+    pub(crate) name_state: NameState,
     pub(crate) children: HashMap<Arc<str>, u64>,
     pub(crate) lookups: u64,
     pub(crate) opens: u64,
@@ -93,7 +93,7 @@ impl Node {
         Self {
             parent,
             name,
-            place: Place::Named,
+            name_state: NameState::Named,
             children: HashMap::new(),
             lookups: 0,
             opens: 0,
@@ -127,7 +127,7 @@ impl Node {
 
     /// Returns true if it was removed or replaced.
     pub(crate) fn is_detached(&self) -> bool {
-        self.place != Place::Named
+        self.name_state != NameState::Named
     }
 
     /// Returns true if it exists in this mount only.
@@ -137,7 +137,7 @@ impl Node {
 
     /// Returns the staged version of a file that has no name yet.
     pub(crate) fn unnamed(&self) -> Option<&Arc<Staged>> {
-        let is_unnamed = self.place == Place::Unlinked && self.is_staged_only();
+        let is_unnamed = self.name_state == NameState::Unlinked && self.is_staged_only();
         self.staged().filter(|_| is_unnamed)
     }
 

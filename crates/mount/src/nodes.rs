@@ -11,7 +11,7 @@ use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::io::Errno;
 
 use crate::{
-    node::{NO_POLICY, Node, Place},
+    node::{NO_POLICY, NameState, Node},
     staged::Staged,
 };
 
@@ -20,7 +20,7 @@ pub(crate) const ROOT: u64 = 1;
 
 /// The reason why a node has no path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub(crate) enum NoPath {
     /// The node was removed through this mount.
     Unlinked,
     /// Another program replaced or removed the entry of its name.
@@ -36,7 +36,7 @@ pub(crate) struct Full;
 /// The state of changes when a lookup in the workspace began: only if no change of this mount
 /// overlapped may its result be compared with the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct LookupStart {
     begun: u64,
     quiet: bool,
 }
@@ -102,21 +102,21 @@ impl Nodes {
     ///
     /// # Errors
     /// When it has none any more.
-    pub(crate) fn path(&self, id: u64) -> Result<WorkspacePath, Gone> {
+    pub(crate) fn path(&self, id: u64) -> Result<WorkspacePath, NoPath> {
         let mut names = Vec::new();
         let mut at = id;
         while at != ROOT {
-            let node = self.nodes.get(&at).ok_or(Gone::Unknown)?;
-            match node.place {
-                Place::Named => names.push(&node.name),
-                Place::Unlinked if at == id => return Err(Gone::Unlinked),
-                Place::Unlinked | Place::Replaced => return Err(Gone::Replaced),
+            let node = self.nodes.get(&at).ok_or(NoPath::Unknown)?;
+            match node.name_state {
+                NameState::Named => names.push(&node.name),
+                NameState::Unlinked if at == id => return Err(NoPath::Unlinked),
+                NameState::Unlinked | NameState::Replaced => return Err(NoPath::Replaced),
             }
             at = node.parent;
         }
         let (mut path, mut joined) = (WorkspacePath::root(), WorkspacePath::root());
         for name in names.into_iter().rev() {
-            path.join_into(name, &mut joined).map_err(|_| Gone::Replaced)?;
+            path.join_into(name, &mut joined).map_err(|_| NoPath::Replaced)?;
             std::mem::swap(&mut path, &mut joined);
         }
         Ok(path)
@@ -153,8 +153,8 @@ impl Nodes {
     }
 
     /// Begins a lookup in the workspace.
-    pub(crate) fn look(&self) -> Look {
-        Look { begun: self.begun, quiet: self.is_quiet() }
+    pub(crate) fn look(&self) -> LookupStart {
+        LookupStart { begun: self.begun, quiet: self.is_quiet() }
     }
 
     /// Returns true if no change of this mount is in progress.
@@ -163,7 +163,7 @@ impl Nodes {
     }
 
     /// Returns true if this mount changed nothing since `look`.
-    pub(crate) fn holds(&self, look: Look) -> bool {
+    pub(crate) fn holds(&self, look: LookupStart) -> bool {
         look.quiet && self.begun == look.begun
     }
 
@@ -187,7 +187,7 @@ impl Nodes {
         parent: u64,
         name: &str,
         (kind, inode): (ObjectKind, u64),
-        look: Look,
+        look: LookupStart,
     ) -> Result<u64, Full> {
         if let Some(id) = self.child(parent, name) {
             let judges = self.holds(look);
@@ -197,7 +197,7 @@ impl Nodes {
                 node.lookups += 1;
                 return Ok(id);
             }
-            self.detach(id, Place::Replaced);
+            self.detach(id, NameState::Replaced);
         }
         let id = self.create(parent, name, kind, Some(inode))?;
         self.refer(id);
@@ -207,7 +207,7 @@ impl Nodes {
     /// Notes that a name was not found in the workspace. A file that is open for writing keeps the
     /// name: a new policy may hide it, and the gateway then decides on its content and gives the
     /// reason.
-    pub(crate) fn missing(&mut self, parent: u64, name: &str, look: Look) {
+    pub(crate) fn missing(&mut self, parent: u64, name: &str, look: LookupStart) {
         if self.holds(look) {
             self.gone(parent, name);
         }
@@ -218,7 +218,7 @@ impl Nodes {
         if let Some(id) = self.child(parent, name)
             && self.nodes.get(&id).is_none_or(|node| node.staged().is_none())
         {
-            self.detach(id, Place::Replaced);
+            self.detach(id, NameState::Replaced);
         }
     }
 
@@ -233,7 +233,7 @@ impl Nodes {
         if !self.nodes.get(&id).is_some_and(has_staged) {
             return Err(Errno::EXIST);
         }
-        self.detach(id, Place::Replaced);
+        self.detach(id, NameState::Replaced);
         Ok(())
     }
 
@@ -265,7 +265,7 @@ impl Nodes {
     /// [`Full`].
     pub(crate) fn create_unnamed(&mut self) -> Result<u64, Full> {
         let node = Node::new(ROOT, Arc::from(""), ObjectKind::File, None);
-        self.add(Node { place: Place::Unlinked, ..node })
+        self.add(Node { name_state: NameState::Unlinked, ..node })
     }
 
     fn add(&mut self, node: Node) -> Result<u64, Full> {
@@ -285,7 +285,7 @@ impl Nodes {
             directory.children.insert(Arc::clone(&name), id);
         }
         if let Some(node) = self.nodes.get_mut(&id) {
-            (node.parent, node.name, node.place) = (parent, name, Place::Named);
+            (node.parent, node.name, node.name_state) = (parent, name, NameState::Named);
         }
     }
 
@@ -325,7 +325,7 @@ impl Nodes {
     /// Detaches a name that was removed through this mount.
     pub(crate) fn unlink(&mut self, parent: u64, name: &str) {
         if let Some(id) = self.child(parent, name) {
-            self.detach(id, Place::Unlinked);
+            self.detach(id, NameState::Unlinked);
         }
     }
 
@@ -338,7 +338,7 @@ impl Nodes {
         let Some(id) = self.child(from.0, from.1) else { return self.unlink(to.0, to.1) };
         self.unlink(to.0, to.1);
         if !self.nodes.contains_key(&to.0) {
-            return self.detach(id, Place::Replaced);
+            return self.detach(id, NameState::Replaced);
         }
         self.remove_child(from.0, from.1, id);
         self.give_name(id, to);
@@ -373,9 +373,9 @@ impl Nodes {
         }
     }
 
-    fn detach(&mut self, id: u64, place: Place) {
+    fn detach(&mut self, id: u64, name_state: NameState) {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_detached()) else { return };
-        node.place = place;
+        node.name_state = name_state;
         let (parent, name) = (node.parent, Arc::clone(&node.name));
         self.remove_child(parent, &name, id);
         self.drop_unused(id);

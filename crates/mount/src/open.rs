@@ -12,11 +12,11 @@ use rustix::io::Errno;
 
 use crate::{
     handles::OpenFile,
-    memo::{Key, View, is_settled},
     mount::Mount,
     node::{Bytes, Content},
     stage::empty_write,
     staged::{Staged, now, range},
+    view_cache::{Key, View, is_settled},
 };
 
 /// Maximum of repeated reads of a file that changes meanwhile.
@@ -145,7 +145,7 @@ impl Mount<'_> {
             }
             let (version, settled) = (seen.stat.version(), is_settled(seen.stat.changed, begun));
             let key = Key { version, policy };
-            let known = self.lock().memo.get(id, &key);
+            let known = self.lock().views.get(id, &key);
             if let Some(view) = known
                 && self.repeats(path, &seen.stat)
             {
@@ -159,7 +159,7 @@ impl Mount<'_> {
             drop(reading);
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
             if is_certain && settled {
-                self.lock().memo.insert(id, key, Arc::clone(&view));
+                self.lock().views.insert(id, key, Arc::clone(&view));
             }
             if is_certain || attempts.next().is_none() {
                 let version = is_certain.then_some(version);

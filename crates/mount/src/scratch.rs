@@ -7,7 +7,7 @@
 //! is locked while names are looked up or changed. Only this mount changes the content, so a name
 //! keeps its meaning meanwhile.
 
-pub(crate) mod place;
+pub(crate) mod beneath;
 pub(crate) mod roots;
 pub(crate) mod table;
 pub(crate) mod usage;
@@ -37,7 +37,7 @@ use serde_json::Value;
 use crate::budget::Budget;
 
 use self::{
-    place::kind,
+    beneath::kind,
     roots::{Root, Roots},
     table::Table,
     usage::{Usage, size},
@@ -64,7 +64,7 @@ pub struct Scratch {
 
 /// Counters of scratch directories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ScratchNumbers {
+pub struct ScratchMetrics {
     /// Files, directories and links.
     pub entries: u64,
     /// Bytes, rounded up to blocks.
@@ -73,7 +73,7 @@ pub struct ScratchNumbers {
     pub refused: u64,
 }
 
-impl ScratchNumbers {
+impl ScratchMetrics {
     /// The kind of record with these counters.
     pub const RECORD: &str = "scratch";
 
@@ -101,7 +101,7 @@ impl Scratch {
         roots.next = kept.next;
         for (number, path) in kept.all {
             let at = roots::content(number);
-            let facts = place::stat(&base, &at)?;
+            let facts = beneath::stat(&base, &at)?;
             let kind = kind(&facts);
             let node = table.add_root(at, (kind, facts.st_ino));
             roots.by_path.insert(path, Root { kind, number, node });
@@ -145,9 +145,9 @@ impl Scratch {
     }
 
     /// Returns the current counters.
-    pub fn numbers(&self) -> ScratchNumbers {
+    pub fn numbers(&self) -> ScratchMetrics {
         let (_, bytes) = self.usage.space();
-        ScratchNumbers { entries: self.usage.entries(), bytes, refused: self.usage.refused() }
+        ScratchMetrics { entries: self.usage.entries(), bytes, refused: self.usage.refused() }
     }
 
     /// Stores the usage at the end, or removes everything.

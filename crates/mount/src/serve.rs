@@ -20,7 +20,7 @@ use crate::{
     attributes::Attr,
     change::AttributeChange,
     invalidate::Work,
-    look::OpeningDirectory,
+    lookup::OpeningDirectory,
     mount::Mount,
     open::{How, Opening},
     router::Router,
@@ -36,9 +36,9 @@ const UNKNOWN_INODE: u64 = u32::MAX as u64;
 const MAX_READ_IN_LIST: u64 = 4 << 20;
 /// Timeout for requests in progress when the mount is stopped, after which repeats are recorded
 /// without them.
-const LAST_REQUESTS: Duration = Duration::from_millis(500);
+const LAST_REQUESTS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval of checks for the stop of a mount that is gone.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// `FALLOC_FL_KEEP_SIZE` of `fallocate(2)`: the size stays.
 const KEEP_SIZE: u32 = 1;
 /// `FALLOC_FL_PUNCH_HOLE`: the range becomes zeros, and the size stays.
@@ -62,12 +62,12 @@ impl Mount<'_> {
                 stopper.wait();
                 // The last writes are committed, unless that takes too long.
                 while !stopper.is_ordered() {
-                    if self.repeats.wait(LOOK) {
+                    if self.repeats.wait(CHECK_INTERVAL) {
                         return;
                     }
                 }
                 // A thread may be blocked for ever.
-                if !self.repeats.wait(LAST_REQUESTS) {
+                if !self.repeats.wait(LAST_REQUESTS_TIMEOUT) {
                     self.repeats.end();
                 }
             });
@@ -96,7 +96,7 @@ impl Mount<'_> {
             (contents.into_iter().collect(), entries.into_iter().collect());
         if all {
             let mut state = self.lock();
-            state.memo.clear();
+            state.views.clear();
             nodes = state.nodes.all();
             names = nodes.iter().filter_map(|id| state.nodes.entry(*id)).collect();
         }

@@ -13,7 +13,7 @@ use portcullis_core::{Base, Version};
 use portcullis_policy::model::WorkspacePath;
 use rustix::io::Errno;
 
-use crate::{budget::Budget, memo::View};
+use crate::{budget::Budget, view_cache::View};
 
 /// Seconds since 1970 and nanoseconds.
 pub(crate) type Time = (i64, u32);

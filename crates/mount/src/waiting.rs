@@ -9,7 +9,7 @@ use portcullis_core::Follower;
 use rustix::io::Errno;
 
 /// Interval of checks if the program still waits.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The program whose request this thread serves. It may be killed, or the mount may
 /// end.
@@ -47,7 +47,8 @@ pub(crate) fn wait_while<'a, T>(
         if !portcullis_fuse::is_wanted() {
             return Err(Errno::INTR);
         }
-        guard = changed.wait_timeout(guard, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        guard =
+            changed.wait_timeout(guard, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
     }
     Ok(guard)
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{examples::allows, sides::word};
+use super::{compared_paths::word, examples::allows};
 use crate::{
     model::{Access, OperationKind},
     outline::{OutlineFile, PathPattern, Statement, StatementKind},

@@ -6,7 +6,7 @@ mod network;
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
-    model::Door,
+    model::Transport,
     policy::{
         AgentAccess, AgentLimits, Limit, Limits, Mode, Policy, Retention, Scratch, Secrets,
         parts::{
@@ -92,8 +92,8 @@ pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     changes.beside("limits.approvalTimeout", timeout(old), timeout(new));
     changes.backups(*backups, now.backups);
     changes.agent(agent, &now.agent);
-    changes.limits(&SESSION, old.limits(Door::Cli), new.limits(Door::Cli));
-    changes.limits(&MOUNT, old.limits(Door::Mount), new.limits(Door::Mount));
+    changes.limits(&SESSION, old.limits(Transport::Cli), new.limits(Transport::Cli));
+    changes.limits(&MOUNT, old.limits(Transport::Mount), new.limits(Transport::Mount));
     network::compare(&mut changes, old.network(), new.network());
     network::compare_labels(&mut changes, old.labels(), new.labels());
     changes.secrets(old, new);

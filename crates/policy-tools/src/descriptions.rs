@@ -127,7 +127,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "\"allow\": a private repository has the commits of the workspace's, with all that rules hide \
          of them. Default: \"deny\".",
     ),
-    ("agent", "What the confined agent process gets besides the gate."),
+    ("agent", "What the confined agent process gets besides the gateway."),
     ("agent.env", "Environment variables that it inherits."),
     ("agent.read", "Host paths that it may read and execute."),
     ("agent.write", "Host paths that it may change."),

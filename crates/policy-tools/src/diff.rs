@@ -13,11 +13,11 @@ use std::{
 use portcullis_audit::Directory;
 
 use super::{
+    compared_paths::{examples, unproven, variants},
+    entry_operation::{EntryOperation, decide_entry},
     examples::{agent_variants, agents, letters},
     history::read_history,
-    judge::{Deed, judge},
     progress::{Watch, Work},
-    sides::{examples, unproven, variants},
     tree::{Tree, TreeEntry},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Number of entries between two reports of progress.
-const TELL: usize = 1024;
+const REPORT_INTERVAL: usize = 1024;
 
 /// A policy and the outline of its files.
 #[derive(Debug, Clone, Copy)]
@@ -147,7 +147,7 @@ pub fn diff(
     let (examples, cut) = examples(old.outline, new.outline);
     watch.begin(Work::Asking, ((tree.entries.len() + examples.len()) * agents.len()) as u64);
     for agent in &agents {
-        for entries in tree.entries.chunks(TELL) {
+        for entries in tree.entries.chunks(REPORT_INTERVAL) {
             for entry in entries {
                 collected.entry(old.policy, new.policy, agent, entry, Seen::Tree);
             }
@@ -246,18 +246,23 @@ impl Collected {
         seen: Seen,
     ) {
         for access in Access::ALL {
-            let deeds = || Deed::ALL.into_iter().filter(|deed| deed.access() == access);
-            let mut changed: Vec<(Deed, Decision, Decision)> = Vec::new();
+            let deeds = || {
+                EntryOperation::ALL
+                    .into_iter()
+                    .filter(|entry_operation| entry_operation.access() == access)
+            };
+            let mut changed: Vec<(EntryOperation, Decision, Decision)> = Vec::new();
             let mut asked = 0;
-            for deed in deeds() {
-                let (Some(was), Some(now)) =
-                    (judge(old, agent, deed, entry), judge(new, agent, deed, entry))
-                else {
+            for entry_operation in deeds() {
+                let (Some(was), Some(now)) = (
+                    decide_entry(old, agent, entry_operation, entry),
+                    decide_entry(new, agent, entry_operation, entry),
+                ) else {
                     continue;
                 };
                 asked += 1;
                 if was.effect() != now.effect() {
-                    changed.push((deed, was, now));
+                    changed.push((entry_operation, was, now));
                 }
             }
             for opens in [true, false] {
@@ -271,7 +276,10 @@ impl Collected {
                     Change {
                         opens,
                         access,
-                        operations: here.iter().map(|(deed, _, _)| deed.as_str()).collect(),
+                        operations: here
+                            .iter()
+                            .map(|(entry_operation, _, _)| entry_operation.as_str())
+                            .collect(),
                         whole: here.len() == asked,
                         path: entry.path.clone(),
                         to: None,

@@ -12,7 +12,7 @@ use crate::{
 const MAX_LETTERS: usize = 32;
 
 /// Returns the directories in which statements allow anything, the root first.
-pub(super) fn places<'a>(
+pub(super) fn locations<'a>(
     statements: impl Iterator<Item = &'a Statement>,
 ) -> BTreeSet<WorkspacePath> {
     let examples = statements
@@ -30,17 +30,17 @@ pub(super) fn allows(statement: &Statement) -> bool {
 }
 
 /// Returns the examples of a pattern, with `any` in place of every wildcard name. For a pattern
-/// that applies at any depth, examples in each of `places` are added.
+/// that applies at any depth, examples in each of `locations` are added.
 pub(super) fn examples_in(
     pattern: &PathPattern,
     any: &str,
-    places: &BTreeSet<WorkspacePath>,
+    locations: &BTreeSet<WorkspacePath>,
 ) -> Vec<WorkspacePath> {
     let mut examples: Vec<_> = pattern.examples(any).collect();
     if pattern.any_depth() {
-        for place in places.iter().filter(|place| !place.is_root()) {
+        for location in locations.iter().filter(|location| !location.is_root()) {
             examples.extend(pattern.examples(any).filter_map(|path| {
-                WorkspacePath::parse(&format!("{}/{}", place.as_str(), path.as_str())).ok()
+                WorkspacePath::parse(&format!("{}/{}", location.as_str(), path.as_str())).ok()
             }));
         }
     }

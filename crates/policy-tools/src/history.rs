@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Number of bytes between two reports of progress.
-const TELL: u64 = 1 << 20;
+const REPORT_INTERVAL: u64 = 1 << 20;
 
 /// One recorded request.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub fn read_history(
     while let Some(entry) = reader.next()? {
         read_line(&entry.bytes, since, &mut count, &mut visit);
         read += entry.bytes.len() as u64 + 1;
-        if read >= TELL {
+        if read >= REPORT_INTERVAL {
             watch.done(std::mem::take(&mut read));
         }
     }

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use super::{judge::Deed, literal::escaped, schema::SCHEMA_FILE, tree::Tree};
+use super::{entry_operation::EntryOperation, literal::escaped, schema::SCHEMA_FILE, tree::Tree};
 use crate::{
     model::WorkspacePath,
     outline::PathPattern,
@@ -152,12 +152,15 @@ pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<First
     let file = tree.entries.iter().find(|entry| entry.object.kind == ObjectKind::File);
     let file = file.map(|entry| entry.path.clone());
     questions.extend(
-        file.or_else(|| WorkspacePath::parse("README.md").ok()).map(|path| (Deed::Read, path)),
+        file.or_else(|| WorkspacePath::parse("README.md").ok())
+            .map(|path| (EntryOperation::Read, path)),
     );
-    for (deed, path) in
-        [(Deed::Read, ".env"), (Deed::Write, ".git/hooks/pre-commit"), (Deed::List, ".")]
-    {
-        questions.extend(WorkspacePath::parse(path).ok().map(|path| (deed, path)));
+    for (entry_operation, path) in [
+        (EntryOperation::Read, ".env"),
+        (EntryOperation::Write, ".git/hooks/pre-commit"),
+        (EntryOperation::List, "."),
+    ] {
+        questions.extend(WorkspacePath::parse(path).ok().map(|path| (entry_operation, path)));
     }
     let policy = compile(&PolicySource::from_text(name, &text)).map_err(InitError::Invalid)?;
     let text = text + &tests(&policy, questions);
@@ -238,31 +241,31 @@ impl TreeFacts {
     }
 
     /// Returns the requests that the policy's tests ask about, one for each of its rules.
-    fn questions(&self) -> Vec<(Deed, WorkspacePath)> {
+    fn questions(&self) -> Vec<(EntryOperation, WorkspacePath)> {
         let mut questions = Vec::new();
-        let mut ask = |deed, path: String| {
-            questions.extend(WorkspacePath::parse(&path).ok().map(|path| (deed, path)));
+        let mut ask = |entry_operation, path: String| {
+            questions.extend(WorkspacePath::parse(&path).ok().map(|path| (entry_operation, path)));
         };
         let ending = self.languages.iter().find_map(|found| found.extensions.first());
         let ending = ending.unwrap_or(&"md");
         let sources = self.directories.iter().find(|name| *name == "src");
         if let Some(directory) = sources.or_else(|| self.directories.first()) {
-            ask(Deed::Write, format!("{directory}/new.{ending}"));
-            ask(Deed::Remove, format!("{directory}/old.{ending}"));
+            ask(EntryOperation::Write, format!("{directory}/new.{ending}"));
+            ask(EntryOperation::Remove, format!("{directory}/old.{ending}"));
         } else {
-            ask(Deed::Remove, format!("old.{ending}"));
+            ask(EntryOperation::Remove, format!("old.{ending}"));
         }
         if let Some(manifest) = self.manifests.first() {
-            ask(Deed::Edit, (*manifest).to_owned());
+            ask(EntryOperation::Edit, (*manifest).to_owned());
         }
-        ask(Deed::Write, "data.bin".to_owned());
+        ask(EntryOperation::Write, "data.bin".to_owned());
         for found in &self.languages {
             if let Some(lock) = found.locks.first() {
-                ask(Deed::Write, (*lock).to_owned());
+                ask(EntryOperation::Write, (*lock).to_owned());
             }
         }
         if let Some(built) = self.languages.iter().find_map(|found| found.built.first()) {
-            ask(Deed::Write, format!("{built}/x"));
+            ask(EntryOperation::Write, format!("{built}/x"));
         }
         questions
     }
@@ -402,20 +405,24 @@ fn rule(
 }
 
 /// Writes tests that expect the decisions of the policy.
-fn tests(policy: &Policy, questions: Vec<(Deed, WorkspacePath)>) -> String {
+fn tests(policy: &Policy, questions: Vec<(EntryOperation, WorkspacePath)>) -> String {
     let mut text =
         "\n# What must stay as it is. Tests run at every load: a policy that fails one does\n\
         # not come into force.\n"
             .to_owned();
     let Ok(agent) = "agent".parse() else { return text };
     let mut seen = BTreeSet::new();
-    for (deed, path) in questions {
-        let Ok(operation) = deed.as_str().parse() else { continue };
-        let kind = if deed == Deed::List { ObjectKind::Directory } else { ObjectKind::File };
+    for (entry_operation, path) in questions {
+        let Ok(operation) = entry_operation.as_str().parse() else { continue };
+        let kind = if entry_operation == EntryOperation::List {
+            ObjectKind::Directory
+        } else {
+            ObjectKind::File
+        };
         let object = Object { kind, links: 1, through_symlink: false };
         let decision = policy.decide(&agent, operation, &path, None, Some(&object));
         let shown = if path.is_root() { "." } else { path.as_str() };
-        if path.has_hidden_characters() || !seen.insert((deed, shown.to_owned())) {
+        if path.has_hidden_characters() || !seen.insert((entry_operation, shown.to_owned())) {
             continue;
         }
         let _ = write!(

@@ -273,11 +273,11 @@ impl<'a> Guard<'a> {
         .map(|decision| decision.rule().to_owned())
     }
 
-    /// True if a pattern for the entries of `place` would open something that `baseline` denies and
+    /// True if a pattern for the entries of `location` would open something that `baseline` denies and
     /// the policy in force does not.
-    fn opens(&self, access: Access, pattern: &PathPattern, place: &WorkspacePath) -> bool {
+    fn opens(&self, access: Access, pattern: &PathPattern, location: &WorkspacePath) -> bool {
         let Ok(agent) = "agent".parse() else { return true };
-        let places = BTreeSet::from([place.clone()]);
+        let locations = BTreeSet::from([location.clone()]);
         let denials = self
             .denials
             .iter()
@@ -289,7 +289,7 @@ impl<'a> Guard<'a> {
             Access::Write => OperationKind::Write,
             Access::Remove => OperationKind::Remove,
         };
-        denials.flat_map(|denial| examples_in(denial, "x", &places)).any(|path| {
+        denials.flat_map(|denial| examples_in(denial, "x", &locations)).any(|path| {
             let decision =
                 self.policy.evaluate(&Query { agent: &agent, operation, access, path: &path });
             pattern.matches(&path) && (decision.is_allow() || decision.is_default_deny())
@@ -309,12 +309,12 @@ fn generalise(
     let mut sound: BTreeMap<String, bool> = BTreeMap::new();
     let mut groups: BTreeMap<String, Wanted> = BTreeMap::new();
     for (path, wanted) in paths {
-        let general = neighbours.pattern(&path).filter(|(text, place)| {
+        let general = neighbours.pattern(&path).filter(|(text, location)| {
             let Ok(pattern) = PathPattern::allowing(text) else { return false };
             pattern.matches(&path)
                 && *sound
                     .entry(text.clone())
-                    .or_insert_with(|| !guard.opens(access, &pattern, place))
+                    .or_insert_with(|| !guard.opens(access, &pattern, location))
         });
         let exact = literal(&path);
         let pattern = general.map_or_else(|| exact.clone(), |(text, _)| text);

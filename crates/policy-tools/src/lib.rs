@@ -5,12 +5,13 @@
 
 mod bounds;
 mod compare;
+mod compared_paths;
 mod descriptions;
 mod diff;
+mod entry_operation;
 mod examples;
 mod history;
 mod init;
-mod judge;
 mod learn;
 mod learn_hosts;
 mod lint;
@@ -20,18 +21,17 @@ mod progress;
 mod relate;
 mod replay;
 mod schema;
-mod sides;
+mod test_runner;
 mod tree;
-mod trial;
 
 use portcullis_core as gateway;
 use portcullis_policy::{self as policy, model};
 
 pub use compare::{SettingChange, compare_modes, compare_settings};
 pub use diff::{Change, Diff, Seen, Side, diff};
+pub use entry_operation::{EntryOperation, decide_entry};
 pub use history::{Count, Recorded, read_history};
 pub use init::{FirstPolicy, InitError, first_policy};
-pub use judge::{Deed, judge};
 pub use learn::{Learned, NewExtension, Proposal, learn};
 pub use learn_hosts::{NewHost, learn_hosts};
 pub use lint::{Finding, LINTS, Lint, Subject, hidden, lint, named};
@@ -40,5 +40,7 @@ pub use progress::{Unwatched, Watch, Work};
 pub use relate::covers;
 pub use replay::{Changed, Replay, replay};
 pub use schema::{SCHEMA_FILE, json_schema};
+pub use test_runner::{
+    Coverage, ExpectedDecision, Stage, TestOutcome, TestReport, TestText, run_tests,
+};
 pub use tree::{Tree, TreeEntry};
-pub use trial::{Coverage, Ruling, Stage, TestOutcome, TestReport, TestText, run_tests};

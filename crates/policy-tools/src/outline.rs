@@ -13,7 +13,7 @@ use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{
         Effect, PolicySource,
-        parts::{Agents, Comparison, Components, Name, Pattern, Questions, Spellings},
+        parts::{ActionSet, Agents, Comparison, Components, Name, NormalizedForms, Pattern},
     },
     relate,
 };
@@ -34,7 +34,7 @@ pub struct OutlineFile {
     line_starts: Vec<usize>,
     /// The questions that this file bounds: nothing is allowed of them that the file does not
     /// allow.
-    bounds: Questions,
+    bounds: ActionSet,
 }
 
 /// One rule with an id that decisions name, or one exception.
@@ -53,7 +53,7 @@ pub struct Statement {
     /// The agent patterns as written; empty for all agents.
     pub agent_names: Vec<String>,
     agents: Agents,
-    questions: Questions,
+    questions: ActionSet,
 }
 
 /// The kinds of statements.
@@ -108,14 +108,14 @@ pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
                 statements: statements(root.get_ref()),
                 tests: list(root.get_ref(), "tests").count(),
                 line_starts: line_starts(&file.text),
-                bounds: Questions::NONE,
+                bounds: ActionSet::NONE,
             }
         })
         .collect();
     let all: Vec<_> = files.iter().map(|file| bounded(&file.statements)).collect();
     for (number, file) in files.iter_mut().enumerate() {
         let above = source.lineage(number).into_iter().skip(1).filter_map(|above| all.get(above));
-        let above = above.fold(Questions::NONE, |set, (listed, ruled)| set | *listed | *ruled);
+        let above = above.fold(ActionSet::NONE, |set, (listed, ruled)| set | *listed | *ruled);
         let (listed, ruled) = bounded(&file.statements);
         file.bounds = listed | ruled.without(above);
     }
@@ -123,10 +123,10 @@ pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
 }
 
 /// Returns the questions of a file's lists, and those of its `allow` rules.
-fn bounded(statements: &[Statement]) -> (Questions, Questions) {
+fn bounded(statements: &[Statement]) -> (ActionSet, ActionSet) {
     let about = |is: fn(StatementKind) -> bool| {
         let statements = statements.iter().filter(|statement| is(statement.kind));
-        statements.fold(Questions::NONE, |set, statement| set | statement.questions)
+        statements.fold(ActionSet::NONE, |set, statement| set | statement.questions)
     };
     (
         about(|kind| matches!(kind, StatementKind::AllowedPaths(_))),
@@ -142,7 +142,7 @@ fn line_starts(text: &str) -> Vec<usize> {
 impl OutlineFile {
     /// True if nothing is allowed of this question that the file does not allow.
     pub fn bounds(&self, operation: OperationKind, access: Access) -> bool {
-        self.bounds.hold(Questions::one(operation, access))
+        self.bounds.hold(ActionSet::one(operation, access))
     }
 
     /// Returns the line of a byte position, counted from 1.
@@ -178,7 +178,7 @@ impl Statement {
 
     /// True if it is about `agent` with this operation and access.
     pub fn asks(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
-        self.agents.hold(agent) && self.questions.hold(Questions::one(operation, access))
+        self.agents.hold(agent) && self.questions.hold(ActionSet::one(operation, access))
     }
 
     /// Returns the operations that it is about, each with an access.
@@ -188,7 +188,7 @@ impl Statement {
             .into_iter()
             .flat_map(|operation| Access::ALL.map(|access| (operation, access)))
             .filter(move |(operation, access)| {
-                held.hold(Questions::one(*operation, *access))
+                held.hold(ActionSet::one(*operation, *access))
                     && (operation.accesses().contains(access)
                         || (*operation == OperationKind::Rename && *access == Access::Write))
             })
@@ -231,9 +231,9 @@ impl PathPattern {
         if self.comparison == Comparison::Exact {
             return hit(path.as_str(), None);
         }
-        let spellings = Spellings::of(path);
-        hit(&spellings.folded, spellings.unfolded.as_deref())
-            || spellings.others().any(|(text, unfolded)| hit(text, unfolded))
+        let forms = NormalizedForms::of(path);
+        hit(&forms.folded, forms.unfolded.as_deref())
+            || forms.others().any(|(text, unfolded)| hit(text, unfolded))
     }
 
     /// True if it certainly matches every path that `other` matches.
@@ -263,8 +263,8 @@ impl PathPattern {
     /// Returns the components of a path as [`literals`](Self::literals) writes them, in all forms
     /// that patterns are compared with.
     pub fn components(path: &WorkspacePath) -> BTreeSet<String> {
-        let spellings = Spellings::of(path);
-        let all = [Some(&*spellings.folded), spellings.cleaned.as_deref()];
+        let forms = NormalizedForms::of(path);
+        let all = [Some(&*forms.folded), forms.cleaned.as_deref()];
         let components = all.into_iter().flatten().flat_map(|text| text.split('/'));
         components.filter(|component| !component.is_empty()).map(str::to_owned).collect()
     }
@@ -334,7 +334,7 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
                 let mut statement =
                     blank(format!("allowedPaths.{access}"), StatementKind::AllowedPaths(access));
                 statement.span = key.span();
-                statement.questions = Questions::about(access);
+                statement.questions = ActionSet::about(access);
                 statement.patterns = patterns(section, access.as_str(), Comparison::Exact);
                 found.push(statement);
             }
@@ -348,7 +348,7 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
                 let id = format!("extensions.allow.{access}");
                 let mut statement = blank(id, StatementKind::AllowedExtensions(access));
                 statement.span = key.span();
-                statement.questions = Questions::about(access);
+                statement.questions = ActionSet::about(access);
                 statement.extensions = texts(allow, access.as_str()).collect();
                 found.push(statement);
             }
@@ -378,8 +378,8 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
     }
     for statement in &mut found {
         statement.questions =
-            statement.questions().fold(Questions::NONE, |set, (operation, access)| {
-                set | Questions::one(operation, access)
+            statement.questions().fold(ActionSet::NONE, |set, (operation, access)| {
+                set | ActionSet::one(operation, access)
             });
     }
     found.extend(list(root, "rules").filter_map(|value| rule(value.get_ref().as_table()?)));
@@ -395,7 +395,7 @@ fn network_rule(rule: &DeTable<'_>) -> Option<Statement> {
     let effect = effect(rule.get("effect")?.get_ref().as_str()?);
     let id_text = id.get_ref().as_str()?.to_owned();
     let kind = StatementKind::NetworkRule(effect);
-    Some(Statement { span: id.span(), questions: Questions::NONE, ..blank(id_text, kind) })
+    Some(Statement { span: id.span(), questions: ActionSet::NONE, ..blank(id_text, kind) })
 }
 
 fn effect(word: &str) -> Effect {
@@ -421,7 +421,7 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     if rule.contains_key("operations") {
         statement.questions = texts(rule, "operations")
             .filter_map(|(word, _)| word.parse().ok())
-            .fold(Questions::NONE, |set, word| set | Questions::of_word(word));
+            .fold(ActionSet::NONE, |set, word| set | ActionSet::of_word(word));
     }
     if rule.contains_key("agents") {
         statement.agent_names = texts(rule, "agents").map(|(text, _)| text).collect();
@@ -435,7 +435,7 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
     // Operations that never ask a question are left out.
     statement.questions = statement
         .questions()
-        .fold(Questions::NONE, |set, (operation, access)| set | Questions::one(operation, access));
+        .fold(ActionSet::NONE, |set, (operation, access)| set | ActionSet::one(operation, access));
     Some(statement)
 }
 
@@ -448,7 +448,7 @@ fn blank(id: String, kind: StatementKind) -> Statement {
         extensions: Vec::new(),
         agent_names: Vec::new(),
         agents: Agents::All,
-        questions: Questions::all(),
+        questions: ActionSet::all(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `policy replay`: recorded requests, decided again under another policy.
 //!
-//! By name, as the first thing that the gate does. What was denied for content,
+//! By name, as the first thing that the gateway does. What was denied for content,
 //! for what lay there, for an address or by a limit is counted and not decided again.
 
 use std::{
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     model::{OperationKind, WorkspacePath},
     outline::{OutlineFile, PathPattern, StatementKind},
-    policy::{Decision, Effect, Place, Policy},
+    policy::{Decision, Effect, Policy, SourceLocation},
 };
 
 /// The result of a replay.
@@ -55,7 +55,7 @@ pub struct Changed {
     /// The rule of the new decision.
     pub now_rule: String,
     /// The place of the new rule in its file.
-    pub place: Option<Place>,
+    pub location: Option<SourceLocation>,
     /// The number of records.
     pub records: u64,
     /// The index of the first record.
@@ -90,7 +90,7 @@ pub fn replay(
     watch: &dyn Watch,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
-    let mut changes: BTreeMap<RequestKey, (Option<Place>, u64, u64)> = BTreeMap::new();
+    let mut changes: BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)> = BTreeMap::new();
     let beside = Beside::new(policy, outline);
     let mut count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
@@ -102,7 +102,8 @@ pub fn replay(
             *replay.undecided.entry(rule).or_default() += 1;
         } else {
             let key = key(request, now, decision.rule().to_owned());
-            let change = changes.entry(key).or_insert((decision.place().cloned(), 0, request.seq));
+            let change =
+                changes.entry(key).or_insert((decision.location().cloned(), 0, request.seq));
             change.1 += 1;
         }
     })?;
@@ -125,7 +126,7 @@ pub fn replay(
                 now.to_owned(),
                 decision.rule().to_owned(),
             );
-            let change = changes.entry(key).or_insert((decision.place().cloned(), 0, asked.seq));
+            let change = changes.entry(key).or_insert((decision.location().cloned(), 0, asked.seq));
             change.1 += 1;
         }
     })?;
@@ -135,7 +136,7 @@ pub fn replay(
         .map(
             |(
                 (agent, operation, path, to, was, was_rule, now, now_rule),
-                (place, records, first),
+                (location, records, first),
             )| {
                 Changed {
                     agent,
@@ -146,7 +147,7 @@ pub fn replay(
                     was_rule,
                     now,
                     now_rule,
-                    place,
+                    location,
                     records,
                     first,
                 }
@@ -205,8 +206,9 @@ impl<'a> Beside<'a> {
             operation,
             OperationKind::Remove | OperationKind::Rename | OperationKind::Restore
         );
-        let place = BTreeSet::from([path.clone()]);
-        let examples = self.patterns.iter().flat_map(|pattern| examples_in(pattern, "x", &place));
+        let location = BTreeSet::from([path.clone()]);
+        let examples =
+            self.patterns.iter().flat_map(|pattern| examples_in(pattern, "x", &location));
         goes_with_all
             && examples.filter(|example| example != path && example.is_within(path)).any(|old| {
                 let new = to.as_ref().and_then(|to| old.rebase(path, to));

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value, json};
 
 use super::descriptions::description;
-use crate::policy::{Field, Form, KEYS, Shape, Status};
+use crate::policy::{Field, KEYS, Shape, Status, StringFormat};
 
 /// The file name in `#:schema` lines.
 pub const SCHEMA_FILE: &str = "policy.schema.json";
@@ -131,10 +131,10 @@ fn relation(path: &str) -> Value {
 fn shape(shape_of: Shape, path: &str) -> Value {
     match shape_of {
         Shape::Text => json!({ "type": "string" }),
-        Shape::Formed(Form { pattern, never: None }) => {
+        Shape::Formed(StringFormat { pattern, never: None }) => {
             json!({ "type": "string", "pattern": pattern })
         }
-        Shape::Formed(Form { pattern, never: Some(never) }) => {
+        Shape::Formed(StringFormat { pattern, never: Some(never) }) => {
             json!({ "type": "string", "pattern": pattern, "not": { "pattern": never } })
         }
         Shape::Size => json!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$" }),

@@ -155,8 +155,8 @@ pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
 }
 
 fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
-    let place = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
-    let problem = Problem::new(format!("unknown key `{}`{place}", shortened(name)));
+    let location = if path.is_empty() { String::new() } else { format!(" in `{path}`") };
+    let problem = Problem::new(format!("unknown key `{}`{location}", shortened(name)));
     if let Some((_, help)) = RETIRED.iter().find(|(key, _)| *key == join(path, name)) {
         return problem.label("no longer a key").help(*help);
     }

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Effect,
+    action_set::{ActionSet, PerAccess},
     check::nearest,
     compiled::{AllowedExtensions, CompiledRule, Grant, Layer, Policy, SecretPlace},
     diagnostics::{Diagnostics, Problem},
@@ -21,7 +22,6 @@ use super::{
     mode::Mode,
     network::{Network, NetworkRule, StatedNetwork},
     pattern::Pattern,
-    questions::{PerAccess, Questions},
     secrets::{Secrets, StatedSecrets, parse_gitleaks},
     selftest,
     settings::Stated,
@@ -162,7 +162,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         layers: Vec::new(),
         denied_extensions: HashMap::new(),
         secrets: PatternSet::default(),
-        secret_places: Vec::new(),
+        secret_locations: Vec::new(),
         denials: PatternSet::default(),
         deny_rules: Vec::new(),
         asks: PatternSet::default(),
@@ -188,7 +188,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
             .into_iter()
             .skip(1)
             .filter_map(|parent| files.get(parent))
-            .fold(Questions::NONE, |set, parent| set | bounded_by(parent));
+            .fold(ActionSet::NONE, |set, parent| set | bounded_by(parent));
         policy.layers.push(Layer {
             file: (*file).to_owned(),
             allowed: PerAccess::from_fn(|access| {
@@ -210,12 +210,12 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
             exceptions: PatternSet::new(at_any_depth(numbered(&statements.secret_except))),
         });
         for extension in &statements.denied_extensions {
-            let place = (layer, extension.line);
-            policy.denied_extensions.entry(extension.value.clone()).or_insert(place);
+            let location = (layer, extension.line);
+            policy.denied_extensions.entry(extension.value.clone()).or_insert(location);
         }
         for (index, glob) in statements.secret_names.iter().enumerate() {
-            push_all(&mut secrets, policy.secret_places.len(), glob);
-            policy.secret_places.push(SecretPlace { layer, index, line: glob.line });
+            push_all(&mut secrets, policy.secret_locations.len(), glob);
+            policy.secret_locations.push(SecretPlace { layer, index, line: glob.line });
         }
         let mut allows = Vec::new();
         let mut allow_rules = Vec::new();
@@ -276,23 +276,23 @@ fn mode(
 }
 
 /// Returns the questions that a file bounds by `[allowedPaths]` or by `allow` rules.
-fn bounded_by(statements: &Statements) -> Questions {
-    bounds(statements, Questions::NONE)
+fn bounded_by(statements: &Statements) -> ActionSet {
+    bounds(statements, ActionSet::NONE)
 }
 
 /// Returns the questions that a file bounds if the files it extends bound `above`. With a bound
 /// above, an `allow` rule without `[allowedPaths]` opens nothing, and it does not close everything
 /// else either.
-fn bounds(statements: &Statements, above: Questions) -> Questions {
+fn bounds(statements: &Statements, above: ActionSet) -> ActionSet {
     let listed = crate::model::Access::ALL
         .into_iter()
         .filter(|access| statements.allowed.get(*access).is_some())
-        .fold(Questions::NONE, |set, access| set | Questions::about(access));
+        .fold(ActionSet::NONE, |set, access| set | ActionSet::about(access));
     let ruled = statements
         .rules
         .iter()
         .filter(|rule| rule.effect == Effect::Allow)
-        .fold(Questions::NONE, |set, rule| set | rule.questions);
+        .fold(ActionSet::NONE, |set, rule| set | rule.questions);
     listed | ruled.without(above)
 }
 

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 use super::{
     Effect,
+    action_set::{ActionSet, PerAccess},
     index::PatternSet,
     labels::Labels,
     limits::Limits,
     mode::Mode,
     network::Network,
     pattern::Pattern,
-    questions::{PerAccess, Questions},
     scratch::Scratch,
     secrets::Secrets,
     settings::{AgentAccess, Retention, Settings},
     statements::Agents,
 };
-use crate::model::Door;
+use crate::model::Transport;
 
 /// A compiled policy. Only [`compile`](super::compile()) makes one.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Policy {
     pub(super) layers: Vec<Layer>,
     pub(super) denied_extensions: HashMap<String, (usize, u64)>,
     pub(super) secrets: PatternSet,
-    pub(super) secret_places: Vec<SecretPlace>,
+    pub(super) secret_locations: Vec<SecretPlace>,
     pub(super) denials: PatternSet,
     pub(super) deny_rules: Vec<CompiledRule>,
     pub(super) asks: PatternSet,
@@ -57,7 +57,7 @@ pub struct Layer {
     pub allow_rules: Vec<CompiledRule>,
     /// The questions that this layer bounds: nothing is allowed of them that the layer does not
     /// allow.
-    pub bounds: Questions,
+    pub bounds: ActionSet,
     pub(super) exceptions: PatternSet,
 }
 
@@ -96,7 +96,7 @@ pub struct CompiledRule {
     pub(super) layer: usize,
     pub(super) line: u64,
     /// The questions that it is about.
-    pub questions: Questions,
+    pub questions: ActionSet,
     /// The agents that it is about.
     pub agents: Agents,
     /// The reason that its author states.
@@ -165,11 +165,15 @@ impl Policy {
         &self.settings.backups
     }
 
-    /// Returns the limits of one session by way of `door`.
-    pub fn limits(&self, door: Door) -> &Limits {
-        match door {
-            Door::Mount | Door::Proxy => &self.mount_limits,
-            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => &self.limits,
+    /// Returns the limits of one session by way of `transport`.
+    pub fn limits(&self, transport: Transport) -> &Limits {
+        match transport {
+            Transport::Mount | Transport::Proxy => &self.mount_limits,
+            Transport::Cli
+            | Transport::Acp
+            | Transport::Mcp
+            | Transport::Files
+            | Transport::Serve => &self.limits,
         }
     }
 
@@ -210,7 +214,7 @@ impl Policy {
 
     /// Returns the alternatives of each of `[secrets] names`, of all files.
     pub fn secret_patterns(&self) -> impl Iterator<Item = impl Iterator<Item = &Pattern>> {
-        (0..).take(self.secret_places.len()).map(|entry| self.secrets.of(entry))
+        (0..).take(self.secret_locations.len()).map(|entry| self.secrets.of(entry))
     }
 
     /// Returns the settings that are values.

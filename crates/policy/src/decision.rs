@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Decision {
     pub(crate) effect: Effect,
     pub(crate) rule: String,
-    pub(crate) place: Option<Place>,
+    pub(crate) location: Option<SourceLocation>,
     pub(crate) reason: Option<String>,
     pub(crate) would_deny: bool,
 }
@@ -20,7 +20,7 @@ impl Decision {
         Self {
             effect: Effect::Deny,
             rule: rule.to_owned(),
-            place: None,
+            location: None,
             reason: Some(reason.to_owned()),
             would_deny: false,
         }
@@ -38,8 +38,8 @@ impl Decision {
     }
 
     /// Returns the place of that rule in a policy file; `None` for a built-in rule.
-    pub fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    pub fn location(&self) -> Option<&SourceLocation> {
+        self.location.as_ref()
     }
 
     /// Returns the author's or the built-in reason, in words that may be shown to the agent:
@@ -66,7 +66,7 @@ impl Decision {
 
     /// Removes the place of the rule.
     pub fn without_place(self) -> Self {
-        Self { place: None, ..self }
+        Self { location: None, ..self }
     }
 
     /// Returns the effect without observe mode.
@@ -157,14 +157,14 @@ impl fmt::Display for Effect {
 
 /// A place in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file as the operator named it, or an embedded policy's name.
     pub file: String,
     /// The line, counted from 1.
     pub line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Escaped;
 
 /// Maximum number of diagnostics that are stored; further ones are counted.
-const MAX_KEPT: usize = 100;
+const MAX_STORED_BYTES: usize = 100;
 /// Maximum length in bytes of a line that is shown with a marker.
 const MAX_LINE: usize = 400;
 
@@ -83,7 +83,7 @@ impl Diagnostics {
 
     /// Adds a problem at `span` of a file, or with the file in general.
     pub(super) fn report(&mut self, source: &Source, span: Option<Range<usize>>, what: Problem) {
-        if self.diagnostics.len() < MAX_KEPT {
+        if self.diagnostics.len() < MAX_STORED_BYTES {
             self.diagnostics.push(source.diagnostic(span, what));
         } else {
             self.omitted += 1;

@@ -2,10 +2,10 @@
 
 use super::{
     Decision, Effect, Object, Policy, Query,
-    spelling::Spellings,
+    normalized::NormalizedForms,
     stages::{NAMES, OBJECTS, PreparedQuery, default_deny},
 };
-use crate::model::{Access, AgentName, Door, OperationKind, WorkspacePath};
+use crate::model::{Access, AgentName, OperationKind, Transport, WorkspacePath};
 
 impl Policy {
     /// Decides by name.
@@ -15,16 +15,16 @@ impl Policy {
 
     /// Decides by name, with the entry of that name if it is known.
     fn named(&self, query: &Query<'_>, object: Option<&Object>) -> Decision {
-        let spellings = Spellings::of(query.path);
-        let subject = PreparedQuery::new(query, &spellings);
+        let forms = NormalizedForms::of(query.path);
+        let subject = PreparedQuery::new(query, &forms);
         self.answer(self.walk(&NAMES, &subject, object, false, |_, _| {}))
     }
 
     /// Decides by the object that the path resolves to, not by name: both
     /// [`evaluate`](Self::evaluate) and this must allow.
     pub fn evaluate_object(&self, query: &Query<'_>, object: &Object) -> Decision {
-        let spellings = Spellings::of(query.path);
-        let subject = PreparedQuery::new(query, &spellings);
+        let forms = NormalizedForms::of(query.path);
+        let subject = PreparedQuery::new(query, &forms);
         let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
         if outcome.finding.is_some() { self.answer(outcome) } else { self.no_objection() }
     }
@@ -32,8 +32,8 @@ impl Policy {
     /// Decides on an entry beneath the requested path like on a request for the entry: by its name,
     /// and then by its object.
     pub fn evaluate_entry(&self, query: &Query<'_>, object: &Object) -> Decision {
-        let spellings = Spellings::of(query.path);
-        let subject = PreparedQuery::new(query, &spellings);
+        let forms = NormalizedForms::of(query.path);
+        let subject = PreparedQuery::new(query, &forms);
         let decision = self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}));
         if decision.is_deny() {
             return decision;
@@ -43,9 +43,14 @@ impl Policy {
     }
 
     /// Decides by content: for [`Access::Read`] all bytes of the file of which some are disclosed,
-    /// for [`Access::Write`] all bytes that the file will have. The limits are those of `door`.
-    pub fn evaluate_content(&self, query: &Query<'_>, door: Door, content: &[u8]) -> Decision {
-        match self.content_denial(query.access, door, content) {
+    /// for [`Access::Write`] all bytes that the file will have. The limits are those of `transport`.
+    pub fn evaluate_content(
+        &self,
+        query: &Query<'_>,
+        transport: Transport,
+        content: &[u8],
+    ) -> Decision {
+        match self.content_denial(query.access, transport, content) {
             Some(finding) => finding.decision(Effect::Deny, self),
             None => self.no_objection(),
         }
@@ -90,7 +95,7 @@ impl Policy {
                 Decision {
                     effect: Effect::Allow,
                     rule: "search.beneath".to_owned(),
-                    place: None,
+                    location: None,
                     reason: Some(reason.to_owned()),
                     would_deny: false,
                 }
@@ -105,7 +110,7 @@ impl Policy {
         Decision {
             effect: Effect::Allow,
             rule: "batch".to_owned(),
-            place: None,
+            location: None,
             reason: Some("another change of the batch could not be made".to_owned()),
             would_deny: false,
         }
@@ -302,7 +307,7 @@ mod tests {
         let judge = |access, content: &[u8]| {
             let operation = OperationKind::Edit;
             let query = Query { agent: &agent, operation, access, path: &path("a") };
-            policy.evaluate_content(&query, Door::Cli, content).rule
+            policy.evaluate_content(&query, Transport::Cli, content).rule
         };
         let mut late = vec![b'a'; 1024];
         assert_eq!(judge(Access::Read, &late), "files");
@@ -311,28 +316,28 @@ mod tests {
         assert_eq!(judge(Access::Write, &late), "files");
         late.push(b'a');
         assert_eq!(judge(Access::Read, &late), "files.maxReadSize");
-        assert_eq!(policy.max_size(Access::Read, Door::Cli), 1024);
+        assert_eq!(policy.max_size(Access::Read, Transport::Cli), 1024);
     }
 
     #[test]
     fn the_mount_has_limits_of_its_own() {
-        let judge = |text: &str, door, access, content: &[u8]| {
+        let judge = |text: &str, transport, access, content: &[u8]| {
             let policy = compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}")));
             let (agent, operation) = ("agent".parse().unwrap(), OperationKind::Read);
             let query = Query { agent: &agent, operation, access, path: &path("a") };
-            policy.unwrap().evaluate_content(&query, door, content).rule
+            policy.unwrap().evaluate_content(&query, transport, content).rule
         };
         let files = "[files]\nmaxReadSize = \"4B\"\n";
-        assert_eq!(judge(files, Door::Acp, Access::Read, b"12345"), "files.maxReadSize");
-        assert_eq!(judge(files, Door::Mount, Access::Read, b"12345"), "files");
-        assert_eq!(judge("", Door::Mount, Access::Read, b"\0"), "files");
-        assert_eq!(judge("", Door::Mount, Access::Write, b"\0"), "files");
+        assert_eq!(judge(files, Transport::Acp, Access::Read, b"12345"), "files.maxReadSize");
+        assert_eq!(judge(files, Transport::Mount, Access::Read, b"12345"), "files");
+        assert_eq!(judge("", Transport::Mount, Access::Read, b"\0"), "files");
+        assert_eq!(judge("", Transport::Mount, Access::Write, b"\0"), "files");
         let mount =
             "[mount]\nmaxReadSize = \"4B\"\nmaxWriteSize = \"1B\"\nbinary = { read = \"deny\" }\n";
-        assert_eq!(judge(mount, Door::Mount, Access::Read, b"12345"), "mount.maxReadSize");
-        assert_eq!(judge(mount, Door::Mount, Access::Write, b"12"), "mount.maxWriteSize");
-        assert_eq!(judge(mount, Door::Mount, Access::Read, b"\0"), "mount.binary.read");
-        assert_eq!(judge(mount, Door::Mount, Access::Write, b"\0"), "files");
-        assert_eq!(judge(mount, Door::Files, Access::Read, b"12345"), "files");
+        assert_eq!(judge(mount, Transport::Mount, Access::Read, b"12345"), "mount.maxReadSize");
+        assert_eq!(judge(mount, Transport::Mount, Access::Write, b"12"), "mount.maxWriteSize");
+        assert_eq!(judge(mount, Transport::Mount, Access::Read, b"\0"), "mount.binary.read");
+        assert_eq!(judge(mount, Transport::Mount, Access::Write, b"\0"), "files");
+        assert_eq!(judge(mount, Transport::Files, Access::Read, b"12345"), "files");
     }
 }

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::{
     Decision, Effect, Object, Policy, Query,
-    spelling::Spellings,
+    normalized::NormalizedForms,
     stages::{NAMES, OBJECTS, PreparedQuery, Stage, Verdict},
 };
-use crate::model::{Access, Door};
+use crate::model::{Access, Transport};
 
 /// The decision on a query with the verdicts that led to it.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct StageReport {
     pub rule: Option<String>,
     /// The place of that rule.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    pub location: Option<String>,
     /// The rule's reason, or the information that the stage lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -74,8 +74,8 @@ impl Policy {
     /// [`evaluate_object`](Policy::evaluate_object), and reports all stages. The stages of content
     /// stay open, since they need the content.
     pub fn explain(&self, query: &Query<'_>, object: Option<&Object>) -> Explanation {
-        let spellings = Spellings::of(query.path);
-        let subject = PreparedQuery::new(query, &spellings);
+        let forms = NormalizedForms::of(query.path);
+        let subject = PreparedQuery::new(query, &forms);
         let mut stages = Vec::new();
         let mut decision =
             self.answer(self.walk(&NAMES, &subject, None, true, |stage, verdict| {
@@ -111,7 +111,7 @@ impl Policy {
             stages.push(open("limits", "depends on what the session has done"));
         }
         if content_stages(query.access).is_some() {
-            let size = self.max_size(query.access, Door::Mount);
+            let size = self.max_size(query.access, Transport::Mount);
             let note = format!("holds at the mount in place of these: at most {size} bytes");
             stages.push(open("mount", &note));
         }
@@ -127,15 +127,15 @@ impl Policy {
             Verdict::Allow(finding) => (StageVerdict::Allow, Some((Effect::Allow, finding))),
         };
         let decision = finding.map(|(effect, finding)| finding.clone().decision(effect, self));
-        let (rule, place, note) = match decision {
+        let (rule, location, note) = match decision {
             Some(decision) => (
                 Some(decision.rule),
-                decision.place.map(|place| place.to_string()),
+                decision.location.map(|location| location.to_string()),
                 decision.reason,
             ),
             None => (None, None, None),
         };
-        StageReport { stage: stage.as_str(), verdict, rule, place, note }
+        StageReport { stage: stage.as_str(), verdict, rule, location, note }
     }
 }
 
@@ -150,5 +150,5 @@ fn content_stages(access: Access) -> Option<[&'static str; 2]> {
 
 fn open(stage: &'static str, note: &str) -> StageReport {
     let note = Some(note.to_owned());
-    StageReport { stage, verdict: StageVerdict::Open, rule: None, place: None, note }
+    StageReport { stage, verdict: StageVerdict::Open, rule: None, location: None, note }
 }

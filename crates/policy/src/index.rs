@@ -141,7 +141,7 @@ impl PatternSet {
         }
         set.seen = vec![0; (set.filed.len() / 2).next_power_of_two()].into();
         for key in set.filed.keys() {
-            let (word, bit) = place(*key, set.seen.len());
+            let (word, bit) = location(*key, set.seen.len());
             if let Some(word) = set.seen.get_mut(word) {
                 *word |= bit;
             }
@@ -156,7 +156,7 @@ impl PatternSet {
 
     /// Returns the patterns, with their entries, that are indexed by a component's key.
     pub(super) fn filed(&self, key: u64) -> impl Iterator<Item = (u32, &Pattern)> {
-        let (word, bit) = place(key, self.seen.len());
+        let (word, bit) = location(key, self.seen.len());
         let seen = self.seen.get(word).is_some_and(|seen| seen & bit != 0);
         let numbers = if seen { self.filed.get(&key) } else { None };
         let entry = |number: &u32| self.patterns.get(usize::try_from(*number).ok()?);
@@ -272,7 +272,7 @@ fn key(kind: Kind, bytes: &[u8]) -> u64 {
 }
 
 /// Returns the word and the bit of a key among `words` words, a power of two.
-fn place(key: u64, words: usize) -> (usize, u64) {
+fn location(key: u64, words: usize) -> (usize, u64) {
     ((key >> 38) as usize & words.wrapping_sub(1), 1 << (key >> 58))
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     index::{Components, PatternSet},
+    normalized::NormalizedForms,
     pattern::Pattern,
-    spelling::Spellings,
 };
 use crate::model::WorkspacePath;
 
@@ -63,9 +63,9 @@ impl Labels {
         if self.is_empty() {
             return found;
         }
-        let spellings = Spellings::of(path);
-        let folded = Components::spelled(&spellings.folded, spellings.unfolded.as_deref());
-        let others = spellings.others().map(|(text, was)| Components::spelled(text, was));
+        let forms = NormalizedForms::of(path);
+        let folded = Components::spelled(&forms.folded, forms.unfolded.as_deref());
+        let others = forms.others().map(|(text, was)| Components::spelled(text, was));
         for components in std::iter::once(folded).chain(others) {
             // No entry is accepted, so that all of them are tried.
             self.patterns.first(&components, |entry, pattern| {
@@ -119,7 +119,7 @@ mod tests {
     use crate::{PolicySource, compile};
 
     #[test]
-    fn a_label_covers_trees_and_every_spelling() {
+    fn a_label_covers_trees_and_every_form() {
         let text = "schema = 1\n[[labels]]\nid = \"customers\"\npaths = [\"data/**\", \"*.CSV\"]\n\
                     [[labels]]\nid = \"keys\"\npaths = [\"data/keys\"]\n";
         let policy = compile(&PolicySource::from_text("p", text)).unwrap();

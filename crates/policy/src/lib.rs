@@ -8,12 +8,14 @@
 //! This crate does no I/O, reads no clock and has no state between queries. Functions that every
 //! request calls are not generic, since those would be compiled in each crate that uses them.
 
+mod action_set;
 mod agent_limits;
 mod check;
 mod compile;
 mod compiled;
 mod decision;
 mod diagnostics;
+mod directory_visibility;
 mod document;
 mod duration;
 mod embedded;
@@ -21,44 +23,42 @@ mod embedded;
 mod embedded_tests;
 mod evaluate;
 mod explain;
-mod form;
 mod glob;
 mod index;
 mod labels;
+mod layered;
 mod limits;
 mod mode;
 pub mod model;
 mod mount;
 mod network;
+mod normalized;
 mod pattern;
 mod query;
-mod questions;
-mod said;
 mod schema;
 mod scratch;
 mod secrets;
 mod selftest;
 mod settings;
-mod sight;
-mod sights;
 mod size;
 mod source;
-mod spelling;
 mod stages;
 mod statements;
+mod string_format;
+mod visibility;
 
 pub use agent_limits::{AgentLimits, DEFAULT_PROCESSES, MIN_MEMORY, PROCESSES, PROCESSORS};
 pub use check::nearest;
 pub use compile::compile;
 pub use compiled::Policy;
-pub use decision::{Decision, Effect, Place};
+pub use decision::{Decision, Effect, SourceLocation};
 pub use diagnostics::{Diagnostic, Diagnostics};
+pub use directory_visibility::DirectoryVisibility;
 pub use document::Document;
 pub use duration::parse_duration;
 pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
 pub use evaluate::questions;
 pub use explain::{Explanation, StageReport, StageVerdict};
-pub use form::Form;
 pub use glob::{GlobError, GlobPattern};
 pub use labels::{LabelIds, Labelled, Labels};
 pub use limits::{Limit, Limits};
@@ -70,16 +70,16 @@ pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
 pub use secrets::{
-    Disclosed, Judged, SecretFinding, SecretKey, Secrets, Subject, Whole, begins_at_word_boundary,
-    ends_at_word_boundary, every_match_has_keyword,
+    Disclosed, Judged, SecretFinding, SecretKey, SecretSpans, Secrets, Subject,
+    begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword,
 };
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Retention};
-pub use sight::Sight;
-pub use sights::Sights;
 pub use size::parse as parse_size;
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};
 pub use statements::is_extension;
+pub use string_format::StringFormat;
+pub use visibility::Visibility;
 
 /// The parts of policies, for tools that compare and explain them and for transports that show
 /// which paths can be used. They can only be read: [`compile`](crate::compile()) alone makes a
@@ -98,18 +98,18 @@ pub use statements::is_extension;
 /// ```
 pub mod parts {
     pub use crate::{
+        action_set::{ActionSet, PerAccess},
         compiled::{AllowedExtensions, CompiledRule, Grant, Layer},
         diagnostics::Source,
         index::{Components, PatternSet},
+        layered::Layered,
         limits::{LimitRules, MOUNT, SESSION},
         mount::MountSettings,
+        normalized::NormalizedForms,
         pattern::{Class, Comparison, Component, Name, Pattern, Segment, Token},
-        questions::{PerAccess, Questions},
-        said::Said,
         scratch::{History, Repository},
         secrets::{OnRead, OnWrite},
         settings::{Binary, Hardlinks, Settings, Symlinks},
-        spelling::Spellings,
         statements::Agents,
     };
 }

@@ -3,8 +3,8 @@
 //! bound.
 
 use super::{
-    Decision, Effect, Place,
-    said::{Said, least},
+    Decision, Effect, SourceLocation,
+    layered::{Layered, least},
 };
 
 /// The limits of every session; without any, nothing is counted.
@@ -26,7 +26,7 @@ pub struct Limit {
     /// The maximum.
     pub most: u64,
     rule: &'static str,
-    place: Option<Place>,
+    location: Option<SourceLocation>,
     reason: &'static str,
 }
 
@@ -41,10 +41,10 @@ impl Limit {
     pub(super) fn new(
         most: u64,
         rule: &'static str,
-        place: Option<Place>,
+        location: Option<SourceLocation>,
         reason: &'static str,
     ) -> Self {
-        Self { most, rule, place, reason }
+        Self { most, rule, location, reason }
     }
 
     /// Returns the denial of a request that would exceed it.
@@ -52,7 +52,7 @@ impl Limit {
         Decision {
             effect: Effect::Deny,
             rule: self.rule.to_owned(),
-            place: self.place.clone(),
+            location: self.location.clone(),
             reason: Some(self.reason.to_owned()),
             would_deny: false,
         }
@@ -90,16 +90,16 @@ pub const MOUNT: LimitRules = LimitRules {
 /// The limits as files state them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedLimits {
-    pub(super) operations_per_second: Option<Said<u64>>,
-    pub(super) bytes_written: Option<Said<u64>>,
-    pub(super) files_removed: Option<Said<u64>>,
-    pub(super) denials: Option<Said<u64>>,
+    pub(super) operations_per_second: Option<Layered<u64>>,
+    pub(super) bytes_written: Option<Layered<u64>>,
+    pub(super) files_removed: Option<Layered<u64>>,
+    pub(super) denials: Option<Layered<u64>>,
 }
 
 impl StatedLimits {
     /// Returns the limits as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
-        let set = |said: Option<Said<u64>>| said.map(|said| said.in_layer(layer));
+        let set = |said: Option<Layered<u64>>| said.map(|said| said.in_layer(layer));
         Self {
             operations_per_second: set(self.operations_per_second),
             bytes_written: set(self.bytes_written),
@@ -125,11 +125,12 @@ impl StatedLimits {
         rules: &LimitRules,
         file: impl Fn(usize) -> Option<String>,
     ) -> Limits {
-        let limit = |said: Option<Said<u64>>, rule, reason| {
+        let limit = |said: Option<Layered<u64>>, rule, reason| {
             let said = said?;
-            let place =
-                said.place.and_then(|(layer, line)| Some(Place { file: file(layer)?, line }));
-            Some(Limit { most: said.value, rule, place, reason })
+            let location = said
+                .location
+                .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
+            Some(Limit { most: said.value, rule, location, reason })
         };
         Limits {
             operations_per_second: limit(
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_wins_and_keeps_its_place() {
-        let said = |value, line| Some(Said { value, place: Some((0, line)) });
+        let said = |value, line| Some(Layered { value, location: Some((0, line)) });
         let ours = StatedLimits {
             denials: said(5, 3),
             files_removed: said(0, 4),
@@ -173,7 +174,7 @@ mod tests {
             ours.and(theirs.in_layer(1)).complete(&SESSION, |layer| Some(format!("file {layer}")));
         let denials = merged.denials.unwrap();
         assert_eq!(denials.most, 4);
-        assert_eq!(denials.exceeded().place.unwrap().to_string(), "file 1:7");
+        assert_eq!(denials.exceeded().location.unwrap().to_string(), "file 1:7");
         assert_eq!(merged.files_removed.unwrap().most, 0);
         assert_eq!(merged.bytes_written, None);
         let mount = ours.complete(&MOUNT, |_| None).denials.unwrap();

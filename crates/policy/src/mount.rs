@@ -2,8 +2,8 @@
 //! those of `[files]` and `[limits]`.
 
 use super::{
+    layered::{Layered, least},
     limits::StatedLimits,
-    said::{Said, least},
     settings::Binary,
 };
 
@@ -13,10 +13,10 @@ const DEFAULT_SIZE: u64 = 256 << 20;
 /// The settings as files state them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedMount {
-    pub(super) max_read: Option<Said<u64>>,
-    pub(super) max_write: Option<Said<u64>>,
-    pub(super) binary_read: Option<Said<Binary>>,
-    pub(super) binary_write: Option<Said<Binary>>,
+    pub(super) max_read: Option<Layered<u64>>,
+    pub(super) max_write: Option<Layered<u64>>,
+    pub(super) binary_read: Option<Layered<Binary>>,
+    pub(super) binary_write: Option<Layered<Binary>>,
     pub(super) limits: StatedLimits,
 }
 
@@ -24,13 +24,13 @@ pub(super) struct StatedMount {
 #[derive(Debug, Clone, Copy)]
 pub struct MountSettings {
     /// `mount.maxReadSize`.
-    pub max_read: Said<u64>,
+    pub max_read: Layered<u64>,
     /// `mount.maxWriteSize`.
-    pub max_write: Said<u64>,
+    pub max_write: Layered<u64>,
     /// `mount.binary.read`.
-    pub binary_read: Said<Binary>,
+    pub binary_read: Layered<Binary>,
     /// `mount.binary.write`.
-    pub binary_write: Said<Binary>,
+    pub binary_write: Layered<Binary>,
 }
 
 impl StatedMount {
@@ -58,8 +58,10 @@ impl StatedMount {
 
     /// Fills in the defaults.
     pub(super) fn complete(self) -> MountSettings {
-        let size = |said: Option<_>| said.unwrap_or(Said { value: DEFAULT_SIZE, place: None });
-        let binary = |said: Option<_>| said.unwrap_or(Said { value: Binary::Base64, place: None });
+        let size =
+            |said: Option<_>| said.unwrap_or(Layered { value: DEFAULT_SIZE, location: None });
+        let binary =
+            |said: Option<_>| said.unwrap_or(Layered { value: Binary::Base64, location: None });
         MountSettings {
             max_read: size(self.max_read),
             max_write: size(self.max_write),

@@ -17,7 +17,7 @@ pub use pattern::{HostPattern, HostPatternError};
 pub(super) use stated::StatedNetwork;
 
 use super::{
-    Decision, Effect, LabelIds, Mode, Place, Policy, compiled::Layer, limits::Limit,
+    Decision, Effect, LabelIds, Mode, Policy, SourceLocation, compiled::Layer, limits::Limit,
     statements::Agents,
 };
 use crate::model::{AgentName, Connect, Host};
@@ -271,7 +271,7 @@ impl Policy {
             None => Decision {
                 effect: Effect::Allow,
                 rule: ADDRESS.to_owned(),
-                place: None,
+                location: None,
                 reason: None,
                 would_deny: false,
             },
@@ -341,7 +341,7 @@ impl Policy {
             _ => Decision {
                 effect: if would_deny { Effect::Allow } else { Effect::Deny },
                 rule: "default".to_owned(),
-                place: None,
+                location: None,
                 reason: Some("no rule of `[network]` allows this host and port".to_owned()),
                 would_deny,
             },
@@ -363,9 +363,9 @@ impl Policy {
     }
 
     /// Returns the place of a rule in a policy file; `None` for a rule of no file.
-    pub fn place_of(&self, rule: &NetworkRule) -> Option<Place> {
+    pub fn place_of(&self, rule: &NetworkRule) -> Option<SourceLocation> {
         let file = self.layers.get(rule.layer).map(Layer::file)?.to_owned();
-        Some(Place { file, line: rule.line })
+        Some(SourceLocation { file, line: rule.line })
     }
 
     /// Returns the rule that decided, if it is a rule of hosts.
@@ -383,7 +383,7 @@ impl Policy {
         Decision {
             effect: rule.effect,
             rule: rule.id.clone(),
-            place: self.place_of(rule),
+            location: self.place_of(rule),
             reason: rule.reason.clone().or_else(reason),
             would_deny: false,
         }

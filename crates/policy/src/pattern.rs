@@ -11,7 +11,7 @@ mod misleading;
 mod name;
 mod parse;
 
-pub(super) use name::Letters;
+pub(super) use name::ByteSet;
 pub use name::{Class, Comparison, Name, Token};
 pub(super) use parse::{PatternError, parse, parse_name};
 
@@ -20,7 +20,7 @@ pub(super) use parse::{PatternError, parse, parse_name};
 pub struct Pattern {
     segments: Box<[Segment]>,
     /// The letters of its name, if it has only one.
-    letters: Letters,
+    letters: ByteSet,
 }
 
 /// One component of a pattern.
@@ -89,18 +89,18 @@ impl Pattern {
     }
 
     fn new(segments: Vec<Segment>) -> Self {
-        let pattern = Self { segments: segments.into(), letters: Letters::NONE };
+        let pattern = Self { segments: segments.into(), letters: ByteSet::NONE };
         let mut names = pattern.names();
         let letters = match (names.next(), names.next()) {
             (Some(name), None) => name.letters(),
-            _ => Letters::NONE,
+            _ => ByteSet::NONE,
         };
         drop(names);
         Self { letters, ..pattern }
     }
 
     /// Returns the letters that every name has on which the pattern depends.
-    pub(super) fn letters(&self) -> Letters {
+    pub(super) fn letters(&self) -> ByteSet {
         self.letters
     }
 

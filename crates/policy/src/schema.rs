@@ -5,7 +5,7 @@
 
 use super::{
     agent_limits::{PROCESSES, PROCESSORS},
-    form::{self, Form},
+    string_format::{self, StringFormat},
 };
 
 /// The value that a key takes.
@@ -14,7 +14,7 @@ pub enum Shape {
     /// Any string.
     Text,
     /// A string of this form.
-    Formed(Form),
+    Formed(StringFormat),
     /// A string such as `"10MiB"`.
     Size,
     /// A string such as `"2m"`.
@@ -101,9 +101,9 @@ pub const fn required(key: &'static str, shape: Shape) -> Field {
     Field { key, shape, status: Status::Required }
 }
 
-const PATTERNS: Shape = Shape::List(&Shape::Formed(form::PATTERN));
-const EXTENSIONS: Shape = Shape::List(&Shape::Formed(form::EXTENSION));
-const HOST_PATHS: Shape = Shape::List(&Shape::Formed(form::HOST_PATH));
+const PATTERNS: Shape = Shape::List(&Shape::Formed(string_format::PATTERN));
+const EXTENSIONS: Shape = Shape::List(&Shape::Formed(string_format::EXTENSION));
+const HOST_PATHS: Shape = Shape::List(&Shape::Formed(string_format::HOST_PATH));
 const ALLOW_DENY: Shape = Shape::Word(&["allow", "deny"]);
 const EFFECT: Shape = Shape::Word(&["allow", "ask", "deny"]);
 const OPERATIONS: &[&str] = &[
@@ -120,7 +120,7 @@ const TESTED: &[&str] = &[
 /// The keys of a policy file.
 pub const POLICY: &[Field] = &[
     required("schema", Shape::Integer(1, 1)),
-    optional("name", Shape::Formed(form::TITLE)),
+    optional("name", Shape::Formed(string_format::TITLE)),
     optional("version", Shape::Integer(0, i64::MAX.cast_unsigned())),
     optional("mode", Shape::Word(&["enforce", "observe"])),
     optional("extends", Shape::List(&Shape::Text)),
@@ -194,17 +194,17 @@ const SECRETS: &[Field] = &[
 const RULESET: &[Field] = &[
     required("file", Shape::Text),
     required("format", Shape::Word(&["gitleaks"])),
-    optional("sha256", Shape::Formed(form::DIGEST)),
+    optional("sha256", Shape::Formed(string_format::DIGEST)),
 ];
 
 const SECRET_RULE: &[Field] = &[
-    required("id", Shape::Formed(form::ID)),
+    required("id", Shape::Formed(string_format::ID)),
     required("regex", Shape::Text),
-    optional("keywords", Shape::List(&Shape::Formed(form::KEYWORD))),
+    optional("keywords", Shape::List(&Shape::Formed(string_format::KEYWORD))),
     optional("entropy", Shape::Number),
     optional("group", Shape::Integer(0, 100)),
     optional("warnOnly", Shape::Boolean),
-    optional("description", Shape::Formed(form::DESCRIPTION)),
+    optional("description", Shape::Formed(string_format::DESCRIPTION)),
     optional("match", Shape::List(&Shape::Text)),
     optional("notMatch", Shape::List(&Shape::Text)),
 ];
@@ -258,7 +258,7 @@ const SCRATCH: &[Field] = &[
 ];
 
 const AGENT: &[Field] = &[
-    optional("env", Shape::List(&Shape::Formed(form::VARIABLE))),
+    optional("env", Shape::List(&Shape::Formed(string_format::VARIABLE))),
     optional("read", HOST_PATHS),
     optional("write", HOST_PATHS),
     optional("terminal", ALLOW_DENY),
@@ -282,46 +282,46 @@ const NETWORK: &[Field] = &[
             optional("connections", Shape::Integer(1, 100_000)),
         ]),
     ),
-    optional("credentials", Shape::List(&Shape::Formed(form::ID))),
+    optional("credentials", Shape::List(&Shape::Formed(string_format::ID))),
 ];
 
 const LABEL: &[Field] = &[
-    required("id", Shape::Formed(form::ID)),
-    required("paths", Shape::Filled(&Shape::Formed(form::PATTERN))),
+    required("id", Shape::Formed(string_format::ID)),
+    required("paths", Shape::Filled(&Shape::Formed(string_format::PATTERN))),
 ];
 
 /// Labels that were read.
-const LABEL_IDS: Shape = Shape::Filled(&Shape::Formed(form::ID));
+const LABEL_IDS: Shape = Shape::Filled(&Shape::Formed(string_format::ID));
 
 const NETWORK_RULE: &[Field] = &[
-    required("id", Shape::Formed(form::RULE_ID)),
+    required("id", Shape::Formed(string_format::RULE_ID)),
     required("effect", EFFECT),
-    required("hosts", Shape::Filled(&Shape::Formed(form::HOSTS))),
-    optional("except", Shape::Filled(&Shape::Formed(form::HOSTS))),
+    required("hosts", Shape::Filled(&Shape::Formed(string_format::HOSTS))),
+    optional("except", Shape::Filled(&Shape::Formed(string_format::HOSTS))),
     optional("whenRead", LABEL_IDS),
     optional("ports", Shape::Filled(&Shape::Integer(1, 65_535))),
-    optional("agents", Shape::Filled(&Shape::Formed(form::NAME_PATTERN))),
-    optional("reason", Shape::Formed(form::REASON)),
+    optional("agents", Shape::Filled(&Shape::Formed(string_format::NAME_PATTERN))),
+    optional("reason", Shape::Formed(string_format::REASON)),
 ];
 
 const RULE: &[Field] = &[
-    required("id", Shape::Formed(form::RULE_ID)),
+    required("id", Shape::Formed(string_format::RULE_ID)),
     required("effect", EFFECT),
     optional("operations", Shape::Filled(&Shape::Word(OPERATIONS))),
-    required("paths", Shape::Filled(&Shape::Formed(form::PATTERN))),
+    required("paths", Shape::Filled(&Shape::Formed(string_format::PATTERN))),
     optional("scope", Shape::Word(&["tree", "entry"])),
-    optional("agents", Shape::Filled(&Shape::Formed(form::NAME_PATTERN))),
-    optional("reason", Shape::Formed(form::REASON)),
+    optional("agents", Shape::Filled(&Shape::Formed(string_format::NAME_PATTERN))),
+    optional("reason", Shape::Formed(string_format::REASON)),
 ];
 
 const TEST: &[Field] = &[
     required("operation", Shape::Word(TESTED)),
-    optional("path", Shape::Formed(form::PATH)),
-    optional("to", Shape::Formed(form::PATH)),
-    optional("host", Shape::Formed(form::HOST)),
+    optional("path", Shape::Formed(string_format::PATH)),
+    optional("to", Shape::Formed(string_format::PATH)),
+    optional("host", Shape::Formed(string_format::HOST)),
     optional("port", Shape::Integer(1, 65_535)),
-    optional("address", Shape::Formed(form::HOST)),
+    optional("address", Shape::Formed(string_format::HOST)),
     optional("whenRead", LABEL_IDS),
-    optional("agent", Shape::Formed(form::AGENT)),
+    optional("agent", Shape::Formed(string_format::AGENT)),
     required("expect", Shape::Table(&[required("effect", EFFECT), optional("rule", Shape::Text)])),
 ];

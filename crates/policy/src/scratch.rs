@@ -2,8 +2,8 @@
 //! in them are not recorded, so a directory is scratch only if all files with a list agree.
 
 use super::{
+    layered::{Layered, least},
     pattern::{Name, Pattern, Segment},
-    said::{Said, least},
 };
 use crate::model::WorkspacePath;
 
@@ -35,7 +35,7 @@ pub enum History {
 pub(super) struct StatedScratch {
     /// One list for each file that has one.
     pub(super) lists: Vec<PathList>,
-    pub(super) max_size: Option<Said<u64>>,
+    pub(super) max_size: Option<Layered<u64>>,
     pub(super) keep: Option<bool>,
 }
 
@@ -215,9 +215,9 @@ mod tests {
         assert!(!history("") && !history("[git]\nhistory = \"deny\""));
         assert!(history("[git]\nhistory = \"allow\""));
         assert!(!history("[git]\nrepository = \"workspace\"\nhistory = \"allow\""));
-        let least = crate::said::least(
-            Some(crate::said::Said { value: super::History::Allow, place: None }),
-            Some(crate::said::Said { value: super::History::Deny, place: None }),
+        let least = crate::layered::least(
+            Some(crate::layered::Layered { value: super::History::Allow, location: None }),
+            Some(crate::layered::Layered { value: super::History::Deny, location: None }),
         );
         assert_eq!(least.unwrap().value, super::History::Deny);
     }
@@ -237,7 +237,7 @@ mod tests {
             let scratch = said(text).unwrap();
             super::StatedScratch {
                 lists: scratch.lists,
-                max_size: Some(crate::said::Said { value: scratch.max_size, place: None }),
+                max_size: Some(crate::layered::Layered { value: scratch.max_size, location: None }),
                 keep: Some(scratch.keep),
             }
         };

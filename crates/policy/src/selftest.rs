@@ -75,8 +75,9 @@ fn outcome(test: &Test, decision: &Decision) -> String {
         }
     };
     let verb = decision.enforced().verb();
-    let place = decision.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
-    format!("{what} by agent `{}` is {verb} by `{}`{place}", test.agent, decision.rule)
+    let location =
+        decision.location.as_ref().map(|location| format!(" ({location})")).unwrap_or_default();
+    format!("{what} by agent `{}` is {verb} by `{}`{location}", test.agent, decision.rule)
 }
 
 fn expectation(test: &Test) -> String {

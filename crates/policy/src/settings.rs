@@ -6,9 +6,9 @@ use std::{path::Path, time::Duration};
 
 use super::{
     agent_limits::AgentLimits,
+    layered::{Layered, least},
     limits::StatedLimits,
     mount::{MountSettings, StatedMount},
-    said::{Said, least},
     scratch::{History, Repository, Scratch, StatedScratch},
 };
 
@@ -96,19 +96,19 @@ pub const DEFAULT_READ: [&str; 18] = [
 /// The settings as files state them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stated {
-    pub(super) max_read: Option<Said<u64>>,
-    pub(super) max_write: Option<Said<u64>>,
-    pub(super) binary_read: Option<Said<Binary>>,
-    pub(super) binary_write: Option<Said<Binary>>,
-    pub(super) symlinks: Option<Said<Symlinks>>,
-    pub(super) hardlinks_read: Option<Said<Hardlinks>>,
-    pub(super) hardlinks_write: Option<Said<Hardlinks>>,
+    pub(super) max_read: Option<Layered<u64>>,
+    pub(super) max_write: Option<Layered<u64>>,
+    pub(super) binary_read: Option<Layered<Binary>>,
+    pub(super) binary_write: Option<Layered<Binary>>,
+    pub(super) symlinks: Option<Layered<Symlinks>>,
+    pub(super) hardlinks_read: Option<Layered<Hardlinks>>,
+    pub(super) hardlinks_write: Option<Layered<Hardlinks>>,
     pub(super) limits: StatedLimits,
     pub(super) mount: StatedMount,
     pub(super) scratch: StatedScratch,
-    pub(super) repository: Option<Said<Repository>>,
-    pub(super) history: Option<Said<History>>,
-    pub(super) approval_timeout: Option<Said<Duration>>,
+    pub(super) repository: Option<Layered<Repository>>,
+    pub(super) history: Option<Layered<History>>,
+    pub(super) approval_timeout: Option<Layered<Duration>>,
     pub(super) versions: Option<u64>,
     pub(super) days: Option<u64>,
     pub(super) size: Option<u64>,
@@ -122,8 +122,8 @@ pub(super) struct Stated {
 impl Stated {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(mut self, layer: usize) -> Self {
-        fn set<T>(said: &mut Option<Said<T>>, layer: usize) {
-            if let Some(Said { place: Some((file, _)), .. }) = said {
+        fn set<T>(said: &mut Option<Layered<T>>, layer: usize) {
+            if let Some(Layered { location: Some((file, _)), .. }) = said {
                 *file = layer;
             }
         }
@@ -212,29 +212,29 @@ impl Stated {
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `files.maxReadSize`.
-    pub max_read: Said<u64>,
+    pub max_read: Layered<u64>,
     /// `files.maxWriteSize`.
-    pub max_write: Said<u64>,
+    pub max_write: Layered<u64>,
     /// `files.binary.read`.
-    pub binary_read: Said<Binary>,
+    pub binary_read: Layered<Binary>,
     /// `files.binary.write`.
-    pub binary_write: Said<Binary>,
+    pub binary_write: Layered<Binary>,
     /// `files.symlinks`.
-    pub symlinks: Said<Symlinks>,
+    pub symlinks: Layered<Symlinks>,
     /// `files.hardlinks.read`.
-    pub hardlinks_read: Said<Hardlinks>,
+    pub hardlinks_read: Layered<Hardlinks>,
     /// `files.hardlinks.write`.
-    pub hardlinks_write: Said<Hardlinks>,
+    pub hardlinks_write: Layered<Hardlinks>,
     /// `[mount]`.
     pub mount: MountSettings,
     /// `[scratch]`.
     pub scratch: Option<Scratch>,
     /// `git.repository`.
-    pub repository: Said<Repository>,
+    pub repository: Layered<Repository>,
     /// `git.history`.
-    pub history: Said<History>,
+    pub history: Layered<History>,
     /// `limits.approvalTimeout`; `None` if a request waits as long as its session lasts.
-    pub approval_timeout: Option<Said<Duration>>,
+    pub approval_timeout: Option<Layered<Duration>>,
     /// `[backups]`.
     pub backups: Retention,
     /// `[agent]`.
@@ -258,8 +258,8 @@ fn shared(ours: &[String], theirs: &[String]) -> Vec<String> {
     paths
 }
 
-fn or_default<T>(said: Option<Said<T>>, value: T) -> Said<T> {
-    said.unwrap_or(Said { value, place: None })
+fn or_default<T>(said: Option<Layered<T>>, value: T) -> Layered<T> {
+    said.unwrap_or(Layered { value, location: None })
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_stricter_setting_wins_and_an_absent_one_sets_no_bound() {
-        let said = |value| Some(Said { value, place: None });
+        let said = |value| Some(Layered { value, location: None });
         let ours = Stated {
             max_read: said(5),
             versions: Some(3),

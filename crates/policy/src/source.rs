@@ -112,7 +112,7 @@ impl PolicySource {
         let extends = extends(&text);
         // Embedded policies name none, and every start parses them.
         let rulesets = if is_embedded(&loaded.id, &text) { Vec::new() } else { rulesets(&text) };
-        let load = |(place, named): (usize, NamedRuleset)| match within(place) {
+        let load = |(location, named): (usize, NamedRuleset)| match within(location) {
             Ok(()) => named.load(&loaded.id, loader),
             Err(why) => Ruleset { span: named.span, file: named.file, loaded: Err(why) },
         };
@@ -126,9 +126,9 @@ impl PolicySource {
             extends: Vec::new(),
             rulesets,
         });
-        for (place, (reference, span)) in extends.into_iter().enumerate() {
+        for (location, (reference, span)) in extends.into_iter().enumerate() {
             let target =
-                within(place).and_then(|()| self.follow(&loaded.id, &reference, chain, loader));
+                within(location).and_then(|()| self.follow(&loaded.id, &reference, chain, loader));
             if let Some(file) = self.files.get_mut(number) {
                 file.extends.push(Extended { span, reference, target });
             }
@@ -282,10 +282,10 @@ impl NamedRuleset {
     }
 }
 
-/// Checks that a list may have an element at `place`. Elements beyond the maximum are an error
+/// Checks that a list may have an element at `location`. Elements beyond the maximum are an error
 /// rather than ignored: a policy without some of its files would allow too much.
-fn within(place: usize) -> Result<(), String> {
-    match place < MAX_FILES {
+fn within(location: usize) -> Result<(), String> {
+    match location < MAX_FILES {
         true => Ok(()),
         false => Err(format!("the list names more than {MAX_FILES} files")),
     }
@@ -424,9 +424,9 @@ mod tests {
     }
 
     /// A loader that has every rule file but one.
-    struct Shelf;
+    struct SingleFileLoader;
 
-    impl Loader for Shelf {
+    impl Loader for SingleFileLoader {
         fn load(&mut self, _from: &str, reference: &str) -> Result<Loaded, String> {
             let name = reference.to_owned();
             match reference {
@@ -442,7 +442,7 @@ mod tests {
     fn complaints(text: &str) -> Vec<String> {
         let (id, name) = ("policy".to_owned(), "policy".to_owned());
         let entry = Loaded { id, name, bytes: text.as_bytes().to_vec() };
-        let source = PolicySource::load(entry, &mut Shelf);
+        let source = PolicySource::load(entry, &mut SingleFileLoader);
         assert_eq!(crate::compile(&source).is_err(), !source.problems(0).is_empty(), "{text}");
         source.problems(0).into_iter().map(|(_, problem)| format!("{problem:?}")).collect()
     }

@@ -156,5 +156,5 @@ impl Policy {
 /// Returns the decision if nothing allowed.
 pub(super) fn default_deny() -> Decision {
     let rule = "default".to_owned();
-    Decision { effect: Effect::Deny, rule, place: None, reason: None, would_deny: false }
+    Decision { effect: Effect::Deny, rule, location: None, reason: None, would_deny: false }
 }

@@ -27,11 +27,11 @@ pub(super) use secrets::ContentSecrets;
 pub use sections::is_extension;
 
 use super::{
+    action_set::PerAccess,
     check,
     diagnostics::{Diagnostics, Problem, Source},
     mode::Mode,
     network::StatedNetwork,
-    questions::PerAccess,
     settings::Stated,
 };
 use reader::Reader;

@@ -30,12 +30,12 @@ impl Actor {
             return Self::Command(command);
         }
         let pid = fact("process").and_then(|process| process.get("pid")?.as_u64());
-        match (pid, record.door()) {
+        match (pid, record.transport()) {
             (Some(pid), _) => {
                 let claims = fact("process").and_then(|process| process.get("program")?.as_str());
                 Self::Process { pid, claims: claims.map(str::to_owned) }
             }
-            (None, Some(door)) => Self::Client(door.to_owned()),
+            (None, Some(transport)) => Self::Client(transport.to_owned()),
             (None, None) => Self::Gateway,
         }
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use portcullis_audit::Hash;
 
-use super::{Filter, Log, MOST_READ, PathFilter, Scanned};
+use super::{Filter, Log, MAX_READ, PathFilter, Scanned};
 use crate::{
     change::Change,
     gateway::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Maximum number of renames through which a file is followed.
-const MOST_NAMES: usize = 1000;
+const MAX_NAMES: usize = 1000;
 
 /// The log's, the backup store's and the disk's account of one path.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ pub enum BlameError {
     Workspace(#[from] crate::gateway::WorkspaceError),
     /// The backup store cannot be read.
     #[error("cannot read the backups: {0}")]
-    Vault(#[from] BackupError),
+    Backups(#[from] BackupError),
 }
 
 /// The state of the path on disk.
@@ -133,7 +133,7 @@ enum FileState {
 /// If the log, the backup store or the workspace cannot be read.
 pub fn blame(
     log: &Log,
-    vault: Option<&BackupStore>,
+    backup_store: Option<&BackupStore>,
     workspace: Option<&Workspace>,
     path: &WorkspacePath,
 ) -> Result<Blame, BlameError> {
@@ -153,7 +153,7 @@ pub fn blame(
     if more.damaged > scanned.damaged {
         scanned = more;
     }
-    let mut vaulted = Vaulted { vault, of: BTreeMap::new() };
+    let mut cached = CachedBackups { backup_store, of: BTreeMap::new() };
     let mut versions = Vec::new();
     for change in changes.into_iter().rev() {
         let Some(span) = spans.iter().find(|span| span.holds(change.seq)) else { continue };
@@ -161,11 +161,11 @@ pub fn blame(
         if change.is_nothing() || !touches(&change, &span.name) {
             continue;
         }
-        let kept = vaulted.kept(&change)?;
+        let kept = cached.kept(&change)?;
         let name = (span.name != path).then(|| span.name.clone());
         versions.push(Version { change, name, kept });
     }
-    let state = compare(&mut vaulted, &path, &versions, found)?;
+    let state = compare(&mut cached, &path, &versions, found)?;
     Ok(Blame { path, versions, state, scanned })
 }
 
@@ -190,7 +190,7 @@ fn shown(path: &WorkspacePath) -> String {
 }
 
 fn hash_of(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> Result<FileState, BlameError> {
-    Ok(match workspace.fingerprint(path, MOST_READ)? {
+    Ok(match workspace.fingerprint(path, MAX_READ)? {
         Fingerprint::Missing => FileState::Nothing,
         Fingerprint::File(hash, _) => FileState::File(hash),
         Fingerprint::Other(_) | Fingerprint::Unsupported => FileState::Other,
@@ -216,7 +216,7 @@ impl Span {
 fn names(path: &WorkspacePath, renames: &[Change]) -> Vec<Span> {
     let mut spans = Vec::new();
     let (mut name, mut until) = (path.clone(), u64::MAX);
-    while spans.len() < MOST_NAMES {
+    while spans.len() < MAX_NAMES {
         let came = renames.iter().rev().find_map(|change| {
             let to = change.to.as_ref()?;
             let other = change.exchange.then(|| name.rebase(&change.path, to)).flatten();
@@ -243,17 +243,17 @@ fn touches(change: &Change, name: &WorkspacePath) -> bool {
 }
 
 /// A cache of the backup store's entries by path.
-struct Vaulted<'v> {
-    vault: Option<&'v BackupStore>,
+struct CachedBackups<'v> {
+    backup_store: Option<&'v BackupStore>,
     of: BTreeMap<String, Vec<Backup>>,
 }
 
-impl Vaulted<'_> {
+impl CachedBackups<'_> {
     fn entry(&mut self, path: &WorkspacePath, id: BackupId) -> Result<Option<&Backup>, BlameError> {
-        let Some(vault) = self.vault else { return Ok(None) };
+        let Some(backup_store) = self.backup_store else { return Ok(None) };
         let key = path.as_str().to_owned();
         if !self.of.contains_key(&key) {
-            self.of.insert(key.clone(), vault.entries_of(path)?.entries);
+            self.of.insert(key.clone(), backup_store.entries_of(path)?.entries);
         }
         let entries = self.of.get(&key).map(Vec::as_slice).unwrap_or_default();
         Ok(entries.iter().find(|entry| entry.id == id))
@@ -276,12 +276,14 @@ impl Vaulted<'_> {
         change: &Change,
         name: &WorkspacePath,
     ) -> Result<Option<Hash>, BlameError> {
-        let (Some(vault), Some(id)) = (self.vault, change.restored) else { return Ok(None) };
-        let Ok(entry) = vault.find(&id.to_string()) else { return Ok(None) };
+        let (Some(backup_store), Some(id)) = (self.backup_store, change.restored) else {
+            return Ok(None);
+        };
+        let Ok(entry) = backup_store.find(&id.to_string()) else { return Ok(None) };
         if entry.kind != BackupKind::Tree {
             return Ok(None);
         }
-        let mut tree = vault.tree(&entry)?.at(change.path.clone());
+        let mut tree = backup_store.tree(&entry)?.at(change.path.clone());
         while let Some(node) = tree.next_node()? {
             let at = tree.path(&node);
             if node.kind == BackupNodeKind::File && at.is_ok_and(|at| at == *name) {
@@ -298,7 +300,7 @@ fn kept(entry: &Backup) -> Kept {
 
 /// Compares the disk with the newest change that records a state.
 fn compare(
-    vaulted: &mut Vaulted<'_>,
+    cached: &mut CachedBackups<'_>,
     path: &WorkspacePath,
     versions: &[Version],
     found: FileState,
@@ -319,7 +321,7 @@ fn compare(
             OperationKind::Rename => continue,
             OperationKind::SetAttributes => continue,
             OperationKind::Restore if change.path != *name => {
-                recorded = vaulted.within(change, name)?;
+                recorded = cached.within(change, name)?;
             }
             _ => (recorded, was_there) = (change.after, true),
         }

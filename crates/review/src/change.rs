@@ -31,7 +31,7 @@ pub struct Change {
     /// The system user that the gateway served.
     pub user: Option<String>,
     /// The transport of the request.
-    pub door: Option<String>,
+    pub transport: Option<String>,
     /// The operation.
     pub operation: OperationKind,
     /// The canonical path; for a rename the old one.
@@ -96,7 +96,7 @@ impl Change {
             session: record.session().unwrap_or_default().to_owned(),
             agent: record.agent().unwrap_or_default().to_owned(),
             user: owned(record.user()),
-            door: owned(record.door()),
+            transport: owned(record.transport()),
             operation: record.op()?.parse().ok()?,
             path: path(record.canonical_path()?)?,
             to: match record.to() {

@@ -6,7 +6,7 @@ use portcullis_audit::RecordView;
 
 use super::{
     BlameError, Filter, Log, Order, Scanned,
-    scan::{MAX_KEPT, OVERHEAD},
+    scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 use crate::change::Change;
 
@@ -32,7 +32,7 @@ impl Log {
         };
         let scanned = self.scan(&wanted, Order::Oldest, pick, |(piece, seq, bytes)| {
             kept += bytes;
-            if kept > MAX_KEPT {
+            if kept > MAX_STORED_BYTES {
                 cut = Some(seq);
                 return ControlFlow::Break(());
             }

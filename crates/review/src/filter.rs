@@ -28,7 +28,7 @@ pub struct Filter {
     /// Names of system users.
     pub users: Vec<String>,
     /// Transports.
-    pub doors: Vec<String>,
+    pub transports: Vec<String>,
     /// Operations.
     pub ops: Vec<String>,
     /// Paths: requested, canonical or new.
@@ -122,7 +122,7 @@ pub(super) enum Test {
     Session,
     Agent,
     User,
-    Door,
+    Transport,
     Op,
     Path,
     Decision,
@@ -137,7 +137,7 @@ impl Test {
         Self::Session,
         Self::Agent,
         Self::User,
-        Self::Door,
+        Self::Transport,
         Self::Op,
         Self::Path,
         Self::Decision,
@@ -160,7 +160,7 @@ impl Test {
             Self::Session => &filter.sessions,
             Self::Agent => &filter.agents,
             Self::User => &filter.users,
-            Self::Door => &filter.doors,
+            Self::Transport => &filter.transports,
             Self::Op => &filter.ops,
             Self::Path => &[],
             Self::Decision => &filter.decisions,
@@ -179,7 +179,7 @@ impl Test {
             Self::Session => one(record.session()),
             Self::Agent => one(record.agent()),
             Self::User => one(record.user()),
-            Self::Door => one(record.door()),
+            Self::Transport => one(record.transport()),
             Self::Op => one(record.op()),
             Self::Path => {
                 let others = [record.resolved(), record.to()].map(|path| path.map(Cow::Borrowed));
@@ -200,7 +200,7 @@ impl Test {
             Self::Session => &[Field::Session],
             Self::Agent => &[Field::Agent],
             Self::User => &[Field::User],
-            Self::Door => &[Field::Door],
+            Self::Transport => &[Field::Transport],
             Self::Op => &[Field::Op],
             Self::Path => &[Field::Path, Field::Resolved, Field::To],
             Self::Decision => &[Field::Decision],

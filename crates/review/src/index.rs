@@ -23,7 +23,7 @@ use std::{
 use portcullis_audit::{Hash, PACKED, RecordView, SEGMENT_RECORDS, Segment};
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, filter::Test, open_kept};
+use super::{Filter, filter::Test, open_regular};
 use columns::{Column, Columns};
 
 const MAGIC: &[u8; 16] = b"PORTCULLIS-IDX1\n";
@@ -118,7 +118,7 @@ impl Index {
     /// Opens the index of a segment, if there is one that belongs to the segment in its current
     /// state.
     pub(super) fn open(directory: &Path, segment: Segment, of: Identity) -> Option<Self> {
-        let file = open_kept(&name(directory, segment)).ok()?;
+        let file = open_regular(&name(directory, segment)).ok()?;
         let mut start = [0; 16 + 8 + 32];
         file.read_exact_at(&mut start, 0).ok()?;
         let (magic, rest) = start.split_first_chunk::<16>()?;

@@ -14,13 +14,13 @@ pub mod export;
 mod field;
 mod filter;
 mod index;
-mod kept;
 mod log;
 mod origin;
 pub mod report;
 mod scan;
 mod session;
 mod stats;
+mod stored_files;
 mod story;
 pub mod undo;
 mod visible;
@@ -30,7 +30,7 @@ use portcullis_policy::{self as policy, model};
 
 /// Maximum size in bytes of a workspace file that is read for a comparison: a sparse file may have
 /// any length.
-const MOST_READ: u64 = 4 << 30;
+const MAX_READ: u64 = 4 << 30;
 
 pub use actor::Actor;
 pub use blame::{Blame, BlameError, Kept, State, Version, blame};
@@ -38,11 +38,11 @@ pub use csv::{cell, header};
 pub use field::{Field, UnknownField, verdict};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
-pub use kept::{MOST_POLICY, is_foreign, open_kept, open_kept_in, read_kept};
 pub use log::{Begins, Log};
 pub use origin::recorded_workspace;
 pub use scan::{Order, Scanned};
 pub use session::{Event, Other, Patch, Patches, Session, SessionError, last_session, sessions};
 pub use stats::{Group, Stats};
-pub use story::{Activity, Note, Paths, Story, StoryPart};
+pub use stored_files::{MAX_POLICY, is_foreign, open_regular, open_regular_in, read_regular};
+pub use story::{Note, PartyActivity, Paths, Story, StoryPart};
 pub use visible::visible_json;

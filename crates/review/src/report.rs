@@ -3,18 +3,18 @@
 //! It repeats the log and the verifier's findings. It judges nothing, contains no content of files,
 //! and says what it left out.
 
+mod bounded_list;
 mod chart;
 pub(super) mod digest;
-mod first;
 mod gaps;
 mod html;
 mod items;
 mod markup;
 
-pub use first::{Denials, Listed, MOST_LISTED};
+pub use bounded_list::{Denials, Listed, MAX_LISTED};
 pub use html::page;
 pub use items::{
-    Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart,
+    Activity, Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GatewayStart,
     LabelUse, Operation, PolicyChange, SetAside,
 };
 
@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, io, path::Path};
 use portcullis_audit::{Hash, KEYS, MAX_NOTE};
 use serde::Serialize;
 
-use super::{Begins, Filter, Log, MOST_POLICY, Scanned, is_foreign, read_kept};
+use super::{Begins, Filter, Log, MAX_POLICY, Scanned, is_foreign, read_regular};
 use digest::Digest;
 
 /// The content of a report. All texts are untrusted.
@@ -79,7 +79,7 @@ pub struct Report {
     /// Approvals.
     pub approvals: Listed<Approval>,
     /// Starts of gateways.
-    pub gates: Listed<GateStart>,
+    pub gateways: Listed<GatewayStart>,
     /// Changes without a known outcome.
     pub unsettled: Vec<u64>,
     /// Damaged bytes that recoveries set aside.
@@ -217,12 +217,12 @@ impl Report {
             secrets: digest.secrets.into(),
             files: Listed {
                 total: digest.files.len() as u64,
-                listed: digest.files.into_values().take(MOST_LISTED).collect(),
+                listed: digest.files.into_values().take(MAX_LISTED).collect(),
             },
             policies: digest.policies.into_values().collect(),
             policy_changes: digest.policy_changes.into(),
             approvals: digest.approvals.into(),
-            gates: digest.gates.into(),
+            gateways: digest.gateways.into(),
             unsettled,
             set_aside: digest.set_aside,
             unreadable: scanned.damages,
@@ -239,7 +239,7 @@ fn most_first<T>(items: impl Iterator<Item = T>, count: impl Fn(&T) -> u64) -> V
 
 /// Reads the public keys beside the log.
 fn keys(log: &Path) -> io::Result<Vec<String>> {
-    match read_kept(&log.join(KEYS), MAX_NOTE as u64) {
+    match read_regular(&log.join(KEYS), MAX_NOTE as u64) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect())
@@ -258,7 +258,7 @@ impl PolicyInForce {
         let Some(directory) = policies else { return Ok(()) };
         // Only a valid hash from the log becomes part of a file name.
         let Ok(hash) = self.sha256.parse::<Hash>() else { return Ok(()) };
-        match read_kept(&directory.join(format!("{hash}.toml")), MOST_POLICY) {
+        match read_regular(&directory.join(format!("{hash}.toml")), MAX_POLICY) {
             Ok(bytes) => {
                 self.text_is_stored = true;
                 self.text_is_genuine = Hash::of(&bytes) == hash;

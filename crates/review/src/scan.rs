@@ -31,10 +31,10 @@ const BATCHES: usize = 4;
 /// Maximum number of segments that are searched as fast without an index.
 const INDEXED: usize = 1;
 /// Number of bytes between two reports of progress.
-const TELL: u64 = 1 << 20;
+const REPORT_INTERVAL: u64 = 1 << 20;
 
 /// Maximum number of bytes of records that a view stores: an untrusted log may be of any size.
-pub(super) const MAX_KEPT: usize = 128 << 20;
+pub(super) const MAX_STORED_BYTES: usize = 128 << 20;
 /// Estimated bytes that a stored record occupies besides its own.
 pub(super) const OVERHEAD: usize = 256;
 
@@ -52,7 +52,7 @@ pub enum Order {
 pub struct Scanned {
     /// Number of records that were read.
     pub records: u64,
-    /// Descriptions of damage, which may contain untrusted text; at most [`Scanned::MOST`].
+    /// Descriptions of damage, which may contain untrusted text; at most [`Scanned::MAX_DESCRIBED`].
     pub damages: Vec<String>,
     /// Number of damages.
     pub damaged: u64,
@@ -60,10 +60,10 @@ pub struct Scanned {
 
 impl Scanned {
     /// Maximum number of damages that are described.
-    pub const MOST: usize = 10;
+    pub const MAX_DESCRIBED: usize = 10;
 
     pub(super) fn damage(&mut self, words: impl FnOnce() -> String) {
-        if self.damages.len() < Self::MOST {
+        if self.damages.len() < Self::MAX_DESCRIBED {
             self.damages.push(words());
         }
         self.damaged += 1;
@@ -72,7 +72,7 @@ impl Scanned {
     pub(super) fn add(&mut self, other: Self) {
         self.records += other.records;
         self.damaged += other.damaged;
-        let room = Self::MOST.saturating_sub(self.damages.len());
+        let room = Self::MAX_DESCRIBED.saturating_sub(self.damages.len());
         self.damages.extend(other.damages.into_iter().take(room));
     }
 }
@@ -87,7 +87,7 @@ struct Sink<'s, T> {
     /// Bytes of the records in it.
     bytes: usize,
     queue: &'s Queue<T>,
-    turns: Turns<'s>,
+    turns: BatchSignals<'s>,
 }
 
 /// Batches of one segment that have not been consumed.
@@ -95,12 +95,12 @@ type Queue<T> = Mutex<VecDeque<Vec<T>>>;
 
 /// Signals that a batch is ready, and blocks while too many are. It does not depend on the type of
 /// items, so that threads and channels are compiled once.
-struct Turns<'s> {
+struct BatchSignals<'s> {
     out: SyncSender<()>,
     stop: &'s AtomicBool,
 }
 
-impl Turns<'_> {
+impl BatchSignals<'_> {
     fn tell(&self) -> ControlFlow<()> {
         if self.stop.load(Ordering::Relaxed) || self.out.send(()).is_err() {
             return ControlFlow::Break(());
@@ -214,7 +214,7 @@ impl Log {
         }
         let parts: Vec<(Part, Queue<T>)> =
             parts.into_iter().map(|part| (part, Queue::default())).collect();
-        let produce = |at: usize, turns: Turns<'_>| match parts.get(at) {
+        let produce = |at: usize, turns: BatchSignals<'_>| match parts.get(at) {
             Some((part, queue)) => {
                 let mut sink = Sink { batch: Vec::new(), bytes: 0, queue, turns };
                 let found = work(*part, &mut sink);
@@ -237,7 +237,7 @@ impl Log {
     fn in_order(
         &self,
         count: usize,
-        produce: &(dyn Fn(usize, Turns<'_>) -> io::Result<Scanned> + Sync),
+        produce: &(dyn Fn(usize, BatchSignals<'_>) -> io::Result<Scanned> + Sync),
         consume: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> io::Result<Scanned> {
         let (senders, receivers): (Vec<_>, Vec<Receiver<()>>) = (0..count)
@@ -264,7 +264,7 @@ impl Log {
                         if stop.load(Ordering::Relaxed) {
                             continue;
                         }
-                        let found = produce(at, Turns { out, stop: &stop });
+                        let found = produce(at, BatchSignals { out, stop: &stop });
                         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
                     }
                 });
@@ -419,7 +419,7 @@ impl Log {
                 break;
             }
             told += read as u64;
-            if told >= TELL {
+            if told >= REPORT_INTERVAL {
                 self.tell(std::mem::take(&mut told));
             }
             number += 1;

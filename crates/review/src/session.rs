@@ -10,9 +10,9 @@ use std::{
 use portcullis_audit::{Hash, Kind, RecordView};
 
 use super::{
-    Filter, Log, MOST_READ, Order, Scanned,
+    Filter, Log, MAX_READ, Order, Scanned,
     report::digest::findings,
-    scan::{MAX_KEPT, OVERHEAD},
+    scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 use crate::{
     change::Change,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum size of a content that is compared, in bytes.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// A session's records in the order of the log.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl Session {
         let (mut kept, mut cut) = (0, None);
         let mut scanned = log.scan(&filter, Order::Oldest, pick, |(piece, seq, bytes)| {
             kept += bytes;
-            if kept > MAX_KEPT {
+            if kept > MAX_STORED_BYTES {
                 cut = Some(seq);
                 return ControlFlow::Break(());
             }
@@ -293,15 +293,15 @@ pub enum Patch {
 /// Finds contents in the backup store and on the disk, and compares them. They are the stored
 /// contents, without redaction.
 pub struct Patches<'a> {
-    vault: Option<&'a BackupStore>,
+    backup_store: Option<&'a BackupStore>,
     workspace: Option<&'a Workspace>,
     entries: BTreeMap<WorkspacePath, Vec<Backup>>,
 }
 
 impl<'a> Patches<'a> {
     /// Uses this backup store and this workspace, if it is available.
-    pub fn new(vault: Option<&'a BackupStore>, workspace: Option<&'a Workspace>) -> Self {
-        Self { vault, workspace, entries: BTreeMap::new() }
+    pub fn new(backup_store: Option<&'a BackupStore>, workspace: Option<&'a Workspace>) -> Self {
+        Self { backup_store, workspace, entries: BTreeMap::new() }
     }
 
     /// Returns the difference that the change made.
@@ -341,21 +341,21 @@ impl<'a> Patches<'a> {
     }
 
     fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, BackupError> {
-        let Some(vault) = self.vault else {
+        let Some(backup_store) = self.backup_store else {
             return Ok(self.on_disk(path, hash).unwrap_or(Content::Lost));
         };
         if !self.entries.contains_key(path) {
-            let entries = vault.entries_of(path)?.entries;
+            let entries = backup_store.entries_of(path)?.entries;
             self.entries.insert(path.clone(), entries);
         }
         let entries = self.entries.get(path).map(Vec::as_slice).unwrap_or_default();
         if let Some(entry) = entries.iter().find(|entry| entry.sha256 == hash) {
             return match entry.kind {
                 BackupKind::Tree => Ok(Content::Tree),
-                _ if entry.bytes > MOST_BYTES => Ok(Content::Large),
+                _ if entry.bytes > MAX_BYTES => Ok(Content::Large),
                 _ => {
                     let mut bytes = Vec::new();
-                    let mut content = vault.content(entry)?;
+                    let mut content = backup_store.content(entry)?;
                     match content.read_to_end(&mut bytes) {
                         Ok(_) => Ok(Content::Bytes(bytes)),
                         Err(error) => Err(content.failed(error)),
@@ -369,9 +369,9 @@ impl<'a> Patches<'a> {
     /// Returns the content on disk, if it has this hash.
     fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
         let workspace = self.workspace?.view();
-        match workspace.read(path, MOST_BYTES).ok()? {
+        match workspace.read(path, MAX_BYTES).ok()? {
             Some(bytes) => (Hash::of(&bytes) == hash).then_some(Content::Bytes(bytes)),
-            None => match workspace.fingerprint(path, MOST_READ).ok()? {
+            None => match workspace.fingerprint(path, MAX_READ).ok()? {
                 Fingerprint::File(found, _) if found == hash => Some(Content::Large),
                 _ => None,
             },

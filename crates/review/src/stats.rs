@@ -6,7 +6,7 @@ use portcullis_audit::RecordView;
 
 use super::{
     Field, Filter, Log, Scanned,
-    scan::{MAX_KEPT, OVERHEAD},
+    scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 
 /// Number of characters of a record's time.
@@ -40,7 +40,7 @@ impl Sums {
     fn of(&mut self, values: Vec<Option<String>>, records: u64) -> Option<&mut Sum> {
         if !self.groups.contains_key(&values) {
             let bytes = values.iter().flatten().map(String::len).sum::<usize>() + OVERHEAD;
-            if self.bytes + bytes > MAX_KEPT {
+            if self.bytes + bytes > MAX_STORED_BYTES {
                 self.left_out += records;
                 return None;
             }

@@ -21,7 +21,7 @@ use super::{
     Filter, Log, Order, Scanned, SessionError,
     actor::Actor,
     change::Change,
-    scan::{MAX_KEPT, OVERHEAD},
+    scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 
 /// Maximum number of parties and notes.
@@ -50,7 +50,7 @@ pub enum StoryPart {
     /// A record about the session itself.
     Note(Box<Note>),
     /// The activity of one party, within a turn if there are turns.
-    Activity(Box<Activity>),
+    Activity(Box<PartyActivity>),
 }
 
 /// A record about the session itself. All texts are untrusted.
@@ -74,7 +74,7 @@ pub struct Note {
 
 /// The activity of one party in a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Activity {
+pub struct PartyActivity {
     /// The party.
     pub actor: Actor,
     /// The prompt turn, counted from 1.
@@ -172,7 +172,7 @@ impl Telling {
             agent: String::new(),
             parts: Vec::new(),
             left_out: 0,
-            room: MAX_KEPT,
+            room: MAX_STORED_BYTES,
             turn: None,
             turns: 0,
             own: None,
@@ -255,7 +255,7 @@ impl Telling {
     fn activity(&mut self, piece: &StoryRecord) -> Option<usize> {
         let actor = match (self.own, &piece.actor) {
             (Some(own), Actor::Process { .. }) => Actor::Command(own),
-            (Some(own), Actor::Client(door)) if door == "mount" => Actor::Command(own),
+            (Some(own), Actor::Client(transport)) if transport == "mount" => Actor::Command(own),
             (_, actor) => actor.clone(),
         };
         let (seq, t) = (piece.seq, &piece.t);
@@ -263,7 +263,7 @@ impl Telling {
         let place = match self.places.get(&key) {
             Some(place) => *place,
             None => {
-                let activity = Activity::new(&key, self.command_of(&key.1), piece);
+                let activity = PartyActivity::new(&key, self.command_of(&key.1), piece);
                 let place = self.push(StoryPart::Activity(Box::new(activity)), piece.bytes)?;
                 self.places.insert(key, place);
                 place
@@ -313,7 +313,7 @@ impl Telling {
     }
 }
 
-impl Activity {
+impl PartyActivity {
     fn new(
         (turn, actor): &(Option<u64>, Actor),
         command: Vec<String>,

@@ -177,9 +177,9 @@ mod tests {
     }
 
     /// Returns its bytes in pieces of one size.
-    struct Dribble<'a>(&'a [u8], usize);
+    struct ChunkedReader<'a>(&'a [u8], usize);
 
-    impl Read for Dribble<'_> {
+    impl Read for ChunkedReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             let (piece, rest) = self.0.split_at(self.1.min(self.0.len()).min(buffer.len()));
             buffer[..piece.len()].copy_from_slice(piece);
@@ -229,7 +229,7 @@ mod tests {
             let bytes: Vec<u8> = lines.iter().flat_map(|l| format!("{l}\n").into_bytes()).collect();
             let expected: Vec<_> =
                 lines.iter().map(|l| Frame::Line(l.clone().into_bytes())).collect();
-            prop_assert_eq!(frames(Dribble(&bytes, piece), 1000), expected);
+            prop_assert_eq!(frames(ChunkedReader(&bytes, piece), 1000), expected);
         }
     }
 }

@@ -14,9 +14,9 @@ mod memory_budget;
 mod message;
 mod object;
 pub mod output;
-pub mod pace;
 mod queue;
 pub mod response;
+pub mod spin_wait;
 pub mod strict_json;
 
 pub use envelope::PartialEnvelope;

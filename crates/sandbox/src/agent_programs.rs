@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    hint::{self, Program, Reach},
     launch_error::LaunchError,
-    spec::{Cell, Grant},
+    program_files::{self, AgentAccess, ProgramFiles},
+    spec::{Grant, SandboxSpec},
     trusted_paths::TrustError,
 };
 
@@ -22,7 +22,7 @@ pub struct ProgramGrants {
     pub passed_over: Vec<TrustError>,
 }
 
-impl Cell {
+impl SandboxSpec {
     /// Lets the agent read its program, and those of `others` that are installed, with the
     /// libraries and packages of each, unless it sees them anyway.
     ///
@@ -33,9 +33,9 @@ impl Cell {
     /// [`LaunchError`] if its program cannot be found, or its name leads through such a path.
     pub fn read_programs(&mut self, others: &[String]) -> Result<ProgramGrants, LaunchError> {
         let (read, write) = self.grants()?;
-        let (reach, kept) = (self.reach(&read, &write), self.kept());
+        let (reach, stored) = (self.reach(&read, &write), self.stored());
         let paths = self.trusted_paths_with(&read, &write);
-        let check = |program: &Program| {
+        let check = |program: &ProgramFiles| {
             let mut looked_up = program.looked_up.iter();
             looked_up.try_for_each(|path| paths.check_way(&"agent's program", path))
         };
@@ -44,7 +44,8 @@ impl Cell {
         let (mut needs, mut passed_over) = (own.needs, Vec::new());
         let (directory, path) = (current_directory()?, std::env::var_os("PATH"));
         for other in others {
-            let installed = hint::find_all(other.as_ref(), path.as_deref(), &directory, &reach);
+            let installed =
+                program_files::find_all(other.as_ref(), path.as_deref(), &directory, &reach);
             for found in installed {
                 match check(&found) {
                     Ok(()) => {
@@ -57,7 +58,7 @@ impl Cell {
             }
         }
         let missing: Vec<_> = needs.into_iter().filter(|path| !reach.sees(path)).collect();
-        let read = hint::libraries(&missing, &kept);
+        let read = program_files::libraries(&missing, &stored);
         self.read.extend(read.iter().map(|path| Grant { path: path.clone(), required: true }));
         Ok(ProgramGrants { read, passed_over })
     }
@@ -69,13 +70,13 @@ impl Cell {
     pub(super) fn find_program(
         &self,
         workspaces: &[PathBuf],
-        reach: &Reach,
-    ) -> Result<Program, LaunchError> {
+        reach: &AgentAccess,
+    ) -> Result<ProgramFiles, LaunchError> {
         let (directory, path) = (current_directory()?, std::env::var_os("PATH"));
         match self.program_in_mount(&directory, workspaces) {
             // A lookup for advice would disclose which files exist.
-            Some(path) => Ok(Program { path, ..Program::default() }),
-            None => Ok(hint::find(&self.program, path.as_deref(), &directory, reach)?),
+            Some(path) => Ok(ProgramFiles { path, ..ProgramFiles::default() }),
+            None => Ok(program_files::find(&self.program, path.as_deref(), &directory, reach)?),
         }
     }
 

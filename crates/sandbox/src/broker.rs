@@ -1,4 +1,4 @@
-//! The broker's side of a sandbox: checks the [`Cell`], chooses the mode, starts the first stage
+//! The broker's side of a sandbox: checks the [`SandboxSpec`], chooses the mode, starts the first stage
 //! and reads the result of the self-test. Nothing that an agent wrote passes through this module.
 
 use std::{
@@ -14,32 +14,32 @@ use std::{
 use rustix::process::{getegid, geteuid};
 
 use super::{
-    bait::Trap,
-    built::{BuiltCell, PATIENCE, PendingAgent},
+    built_sandbox::{BuiltSandbox, PendingAgent, STEP_TIMEOUT},
     cgroup::Cgroup,
     channel::{Channel, ChannelError},
-    hatch::{self, Hatch},
-    hint::{self, Program, ProgramError, Reach},
     home, landlock,
     launch_error::LaunchError,
     launcher,
     layout::{self, GrantError, Layout, Plan},
     limits::Controllers,
-    messages::{Bait, Enter, Init, Launch, Mapped, News, Target},
+    messages::{Enter, Init, Launch, Mapped, SelfTestTargets, StageMessage, Target},
     mount::{Mount, NoMount},
     mounts::{self, Mounts},
     named_pipes,
     process::Running,
+    program_files::{self, AgentAccess, ProgramError, ProgramFiles},
     proxy, requirements,
     resolve::{Resolved, resolve_missing},
+    sandbox_socket::{self, PendingSocket},
+    self_test_sockets::TargetSockets,
     selftest,
-    spec::{self, Cell, Enforcement, Mode, Network, StandardStreams},
+    spec::{self, Enforcement, Mode, Network, SandboxSpec, StandardStreams},
     stage::Stage,
     streams::Streams,
     trusted_paths::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
 };
 
-impl Cell {
+impl SandboxSpec {
     /// Makes the sandbox, tests it from inside, and holds the agent back.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Cell {
     ///
     /// # Errors
     /// As [`launch`](Self::launch).
-    pub fn build(&self) -> Result<BuiltCell, LaunchError> {
+    pub fn build(&self) -> Result<BuiltSandbox, LaunchError> {
         let prepared = self.prepare()?;
         let mode = requirements::choose(self.floor, self.mount)?;
         let why = match self.attempt(&prepared, mode) {
@@ -76,7 +76,7 @@ impl Cell {
             other => other,
         };
         let mount = self.mount.then_some(Err(NoMount::Namespaces(why)));
-        built.map(|built| BuiltCell { mount, ..built }).map_err(LaunchFailure::into)
+        built.map(|built| BuiltSandbox { mount, ..built }).map_err(LaunchFailure::into)
     }
 
     /// Returns the paths that the product trusts, and those that the agent gets.
@@ -113,10 +113,13 @@ impl Cell {
         let read = read.iter().map(|found| granted(Access::Read, found));
         let write = write.iter().map(|found| granted(Access::Write, found));
         // Checked before it is made: another agent's may exist already.
-        let place = Path::new(named_pipes::PLACE).join(hatch::PREFIX);
-        let hatch = TrustedPath { role: Trusted::Hatch, path: place };
+        let place = Path::new(named_pipes::PLACE).join(sandbox_socket::PREFIX);
+        let sandbox_socket = TrustedPath { role: Trusted::SandboxSocket, path: place };
         TrustedPaths {
-            trusted: [state, hatch].into_iter().chain(self.trusted.iter().cloned()).collect(),
+            trusted: [state, sandbox_socket]
+                .into_iter()
+                .chain(self.trusted.iter().cloned())
+                .collect(),
             agents: workspaces.chain([home]).chain(read).chain(write).collect(),
         }
     }
@@ -149,20 +152,22 @@ impl Cell {
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
-        let kept = self.kept();
+        let stored = self.stored();
         let missing: Vec<_> = program.needs.iter().filter(|p| !reach.sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
-            return Err(LaunchError::Unreachable(hint::directories(&missing, &kept)));
+            return Err(LaunchError::Unreachable(program_files::directories(&missing, &stored)));
         }
         // The agent would choose the path that the message advises to grant.
         if let Some(path) = program.doubtful.iter().find(|path| !reach.sees(path)) {
             return Err(ProgramError::Doubtful(path.clone()).into());
         }
         // The message suggests no path that would be refused.
-        let overlaps =
-            |path: &Path| kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path));
-        let named = hint::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
-        let suspects = hint::directories(&named, &kept);
+        let overlaps = |path: &Path| {
+            stored.iter().any(|stored| path.starts_with(stored) || stored.starts_with(path))
+        };
+        let named =
+            program_files::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
+        let suspects = program_files::directories(&named, &stored);
         let aliases = workspaces.iter().zip(self.workspaces());
         let aliases = aliases.filter_map(|(root, (_, alias))| Some(layout::links_to(root, alias?)));
         let links = program.links.iter().chain(&self.links).cloned();
@@ -177,7 +182,7 @@ impl Cell {
     }
 
     /// Returns the paths that no agent is given, nor any directory that contains them.
-    pub(super) fn kept(&self) -> Vec<PathBuf> {
+    pub(super) fn stored(&self) -> Vec<PathBuf> {
         let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
         self.workspaces()
             .map(|(root, _)| root)
@@ -189,20 +194,20 @@ impl Cell {
 
     /// Returns the paths that the agent may change and those that it sees. Both are empty for an
     /// unconfined agent, from which nothing is hidden.
-    pub(super) fn reach(&self, read: &[Resolved], write: &[Resolved]) -> Reach {
+    pub(super) fn reach(&self, read: &[Resolved], write: &[Resolved]) -> AgentAccess {
         if self.floor == Enforcement::None {
-            return Reach::default();
+            return AgentAccess::default();
         }
         let given = || read.iter().chain(write);
         let home = resolve_missing(&self.home).map(|found| found.target);
-        Reach {
+        AgentAccess {
             writes: write.iter().map(|grant| grant.target.clone()).chain(home).collect(),
             sees: given().map(|grant| grant.target.clone()).collect(),
             links: given().flat_map(|g| g.links.iter().map(|(link, _)| link.clone())).collect(),
         }
     }
 
-    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<BuiltCell, LaunchFailure> {
+    fn attempt(&self, prepared: &Prepared, mode: Mode) -> Result<BuiltSandbox, LaunchFailure> {
         if let Network::Connect { .. } = self.network
             && mode.is_confined()
             && !landlock::restricts_tcp()
@@ -215,7 +220,8 @@ impl Cell {
         }
         let owner = mode.user();
         let home = home::prepare(&self.home, owner).map_err(LaunchError::Home)?;
-        let trap = Trap::set(&self.network).map_err(|e| LaunchError::Io("open sockets", e))?;
+        let target_sockets =
+            TargetSockets::set(&self.network).map_err(|e| LaunchError::Io("open sockets", e))?;
         let streams = match self.streams {
             StandardStreams::Pipes => Streams::open(owner),
             StandardStreams::Own => Streams::own(owner),
@@ -246,19 +252,19 @@ impl Cell {
             _ => inner,
         };
         let launch = Launch { mode, private_network: self.network == Network::None };
-        let hatch = self.hatch(prepared, mode);
-        let open = hatch.as_ref().and_then(|hatch| hatch.as_ref().ok());
+        let sandbox_socket = self.sandbox_socket(prepared, mode);
+        let open = sandbox_socket.as_ref().and_then(|sandbox_socket| sandbox_socket.as_ref().ok());
         let layout = self.layout(prepared, &home, seen, mode, open)?;
         let init = Init { mode, layout, sockets: self.sockets(mode) };
-        let mut enter = self.enter(prepared, &home, mode, trap.bait())?;
-        enter.hatch = open.map(Hatch::entrance);
+        let mut enter = self.enter(prepared, &home, mode, target_sockets.self_test_targets())?;
+        enter.sandbox_socket = open.map(PendingSocket::entrance);
         enter.controllers = cgroup.as_ref().map(Cgroup::controllers).unwrap_or_default();
         let sent = (|| {
             channel.send(&launch, &[])?;
             if let Mode::Mapped { user, inner } = mode
-                && let Some(news) = map(&channel, child.0.id(), user, inner)?
+                && let Some(messages) = map(&channel, child.0.id(), user, inner)?
             {
-                return Ok(Some((news, Vec::new())));
+                return Ok(Some((messages, Vec::new())));
             }
             channel.send(&init, &[])?;
             let mut descriptors: Vec<_> = streams.theirs.iter().map(OwnedFd::as_fd).collect();
@@ -266,30 +272,33 @@ impl Cell {
             channel.send(&enter, &descriptors)?;
             Ok(None)
         })();
-        let (news, mut descriptors) = match sent {
-            Ok(Some(news)) => news,
-            Ok(None) => channel.receive_within(PATIENCE).map_err(LaunchError::Channel)?,
+        let (messages, mut descriptors) = match sent {
+            Ok(Some(messages)) => messages,
+            Ok(None) => channel.receive_within(STEP_TIMEOUT).map_err(LaunchError::Channel)?,
             Err(error @ ChannelError::TooLarge(_)) => {
                 return Err(LaunchError::Channel(error).into());
             }
             // A stage that failed early did not receive the rest; its message gives the reason.
-            Err(error) => match channel.receive_within(PATIENCE) {
-                Ok(news) => news,
+            Err(error) => match channel.receive_within(STEP_TIMEOUT) {
+                Ok(messages) => messages,
                 Err(_) => return Err(LaunchError::Channel(error).into()),
             },
         };
-        let (mount, sockets) = match news {
-            News::Built { mount } => (mount, init.sockets.split(&mut descriptors)),
-            News::Failed { stage, error, namespaces: true } => {
+        let (mount, sockets) = match messages {
+            StageMessage::Built { mount } => (mount, init.sockets.split(&mut descriptors)),
+            StageMessage::Failed { stage, error, namespaces: true } => {
                 return Err(LaunchFailure::Namespaces(format!(
                     "cannot {stage}: {error} ({})",
                     requirements::advice()
                 )));
             }
-            News::Failed { stage, error, .. } => {
+            StageMessage::Failed { stage, error, .. } => {
                 return Err(LaunchError::Stage(stage, error).into());
             }
-            News::Ready(_) | News::Prepared { .. } | News::NotExecuted { .. } | News::Unmapped => {
+            StageMessage::Ready(_)
+            | StageMessage::Prepared { .. }
+            | StageMessage::NotExecuted { .. }
+            | StageMessage::Unmapped => {
                 return Err(LaunchError::Channel(ChannelError::Closed).into());
             }
         };
@@ -305,31 +314,35 @@ impl Cell {
             }
             Some(Err(why)) => Some(Err(why)),
             None if self.mount => {
-                let why = "the cell has no root directory of its own".to_owned();
+                let why = "the sandbox has no root directory of its own".to_owned();
                 Some(Err(NoMount::Namespaces(why)))
             }
             None => None,
         };
         let suspects = prepared.suspects.clone();
-        let wished = self.streams;
-        Ok(BuiltCell {
+        let requested_streams = self.streams;
+        Ok(BuiltSandbox {
             mount,
             sockets,
-            wished,
+            requested_streams,
             streams,
             commands,
             suspects,
-            hatch,
-            trap,
+            sandbox_socket,
+            target_sockets,
             channel,
             child,
             cgroup,
         })
     }
 
-    fn hatch(&self, prepared: &Prepared, mode: Mode) -> Option<Result<Hatch, String>> {
-        let sees = |path: &Path| hatch::holds(&[&prepared.read, &prepared.write], path);
-        self.hatch.then(|| Hatch::make(mode, sees))
+    fn sandbox_socket(
+        &self,
+        prepared: &Prepared,
+        mode: Mode,
+    ) -> Option<Result<PendingSocket, String>> {
+        let sees = |path: &Path| sandbox_socket::holds(&[&prepared.read, &prepared.write], path);
+        self.sandbox_socket.then(|| PendingSocket::make(mode, sees))
     }
 
     fn layout(
@@ -338,13 +351,13 @@ impl Cell {
         home: &Path,
         user: (u32, u32),
         mode: Mode,
-        hatch: Option<&Hatch>,
+        sandbox_socket: Option<&PendingSocket>,
     ) -> Result<Layout, LaunchError> {
         if !mode.is_full() {
             return Ok(Layout::default());
         }
         let mounts = Mounts::read().map_err(GrantError::Mounts)?;
-        let files = hatch.map(Hatch::files).unwrap_or_default();
+        let files = sandbox_socket.map(PendingSocket::files).unwrap_or_default();
         let workspaces: Vec<_> = prepared.workspaces.iter().map(PathBuf::as_path).collect();
         let plan = Plan {
             read: &prepared.read,
@@ -366,7 +379,7 @@ impl Cell {
         prepared: &Prepared,
         home: &Path,
         mode: Mode,
-        bait: Bait,
+        self_test_targets: SelfTestTargets,
     ) -> Result<Enter, LaunchError> {
         let temporary = if mode.is_full() {
             PathBuf::from(spec::TEMPORARY)
@@ -411,8 +424,8 @@ impl Cell {
             files: self.files,
             terminal: matches!(self.streams, StandardStreams::Terminal { .. }),
             commands: self.commands,
-            bait,
-            hatch: None,
+            self_test_targets,
+            sandbox_socket: None,
         };
         enter.targets = self.targets(&enter)?;
         Ok(enter)
@@ -441,9 +454,14 @@ impl Cell {
 
 /// Maps the users of the first stage's new namespace once it is made. Returns any other message
 /// that the stage sends instead.
-fn map(channel: &Channel, stage: u32, user: u32, inner: u32) -> Result<Option<News>, ChannelError> {
-    match channel.receive_within(PATIENCE)?.0 {
-        News::Unmapped => {
+fn map(
+    channel: &Channel,
+    stage: u32,
+    user: u32,
+    inner: u32,
+) -> Result<Option<StageMessage>, ChannelError> {
+    match channel.receive_within(STEP_TIMEOUT)?.0 {
+        StageMessage::Unmapped => {
             launcher::map_ids_of(stage, user, inner)
                 .map_err(|e| ChannelError::Io("map users for", e))?;
             channel.send(&Mapped, &[])?;
@@ -458,7 +476,7 @@ struct Prepared {
     write: Vec<Resolved>,
     /// The first is the one in which the program starts.
     workspaces: Vec<PathBuf>,
-    program: Program,
+    program: ProgramFiles,
     /// Links on the way to the program and to the workspaces.
     links: Vec<(PathBuf, PathBuf)>,
     suspects: Vec<PathBuf>,

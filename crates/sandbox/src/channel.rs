@@ -22,9 +22,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// Maximum of descriptors in one message: three for each of nine workspaces and two streams, or
 /// nine mounts and the sockets of a sandbox.
-const DESCRIPTORS: usize = 64;
+const MAX_DESCRIPTORS: usize = 64;
 /// Maximum size of a message in bytes; the kernel's default socket buffer has room for it.
-const LARGEST: usize = 192 * 1024;
+const MAX_MESSAGE: usize = 192 * 1024;
 
 /// An end of a channel.
 #[derive(Debug)]
@@ -114,10 +114,10 @@ impl Channel {
         flags: SendFlags,
     ) -> Result<(), ChannelError> {
         let text = serde_json::to_vec(message)?;
-        if text.len() > LARGEST {
+        if text.len() > MAX_MESSAGE {
             return Err(ChannelError::TooLarge(text.len()));
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(ChannelError::TooLarge(text.len()));
@@ -136,8 +136,8 @@ impl Channel {
     /// # Errors
     /// If the message is not a `T`.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), ChannelError> {
-        let mut text = vec![0; LARGEST];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut text = vec![0; MAX_MESSAGE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let got = loop {
             match recvmsg(

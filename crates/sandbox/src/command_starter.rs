@@ -27,7 +27,7 @@ use rustix::{
 
 use super::{
     channel::{Channel, ChannelError},
-    commands::{CommandLine, CommandNews, CommandOrder, CommandStatus},
+    commands::{CommandLine, CommandStatus, StarterMessage, StarterOrder},
     process_tree,
 };
 
@@ -84,11 +84,11 @@ impl CommandStarter {
             }
             for (number, has_ended) in numbers.iter().zip(ready.iter().skip(1)) {
                 if *has_ended {
-                    self.tell_end(*number, WaitIdOptions::NOHANG);
+                    self.report_end(*number, WaitIdOptions::NOHANG);
                 }
             }
             if ready.get(numbers.len() + 1).is_some_and(|ordered| *ordered) {
-                is_heard = self.hear();
+                is_heard = self.handle_order();
             }
         }
     }
@@ -98,33 +98,33 @@ impl CommandStarter {
     }
 
     /// Executes one order; returns false when the other end is closed.
-    fn hear(&mut self) -> bool {
-        match self.orders.receive::<CommandOrder>() {
-            Ok((CommandOrder::Start { number, command }, _)) => match self.start(number, command) {
+    fn handle_order(&mut self) -> bool {
+        match self.orders.receive::<StarterOrder>() {
+            Ok((StarterOrder::Start { number, command }, _)) => match self.start(number, command) {
                 Ok((pid, output)) => {
-                    let news = CommandNews::Started { number, pid };
-                    self.say(&news, Some(&output));
+                    let messages = StarterMessage::Started { number, pid };
+                    self.send(&messages, Some(&output));
                 }
                 Err(error) => {
                     // For a string with a NUL, the library's error has no number.
                     let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-                    self.say(&CommandNews::NotStarted { number, errno }, None);
+                    self.send(&StarterMessage::NotStarted { number, errno }, None);
                 }
             },
-            Ok((CommandOrder::Kill { number }, _)) => {
+            Ok((StarterOrder::Kill { number }, _)) => {
                 // If the command has ended, this kills the processes that it left.
                 if let Some(started) = self.running.get(&number) {
                     process_tree::kill(started.pid);
                 }
             }
-            Ok((CommandOrder::Release { number }, _)) => {
+            Ok((StarterOrder::Release { number }, _)) => {
                 if let Some(started) = self.running.get(&number) {
                     process_tree::kill(started.pid);
-                    self.tell_end(number, WaitIdOptions::empty());
+                    self.report_end(number, WaitIdOptions::empty());
                     // Reaping frees its PID.
                     let released = self.running.remove(&number);
                     let _ = released.map(|mut started| started.child.wait());
-                    self.say(&CommandNews::Released { number }, None);
+                    self.send(&StarterMessage::Released { number }, None);
                 }
             }
             Err(ChannelError::Format(_)) => {}
@@ -158,7 +158,7 @@ impl CommandStarter {
 
     /// Reports the end of a command, once, and leaves it unreaped. `wait` determines whether this
     /// waits for the end.
-    fn tell_end(&mut self, number: u64, wait: WaitIdOptions) {
+    fn report_end(&mut self, number: u64, wait: WaitIdOptions) {
         let Some(started) = self.running.get_mut(&number) else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | wait;
         let Ok(Some(status)) = waitid(WaitId::Pid(started.pid), options) else { return };
@@ -168,13 +168,13 @@ impl CommandStarter {
         let signal = status.terminating_signal().map(CommandStatus::Signal);
         let status = status.exit_status().map(CommandStatus::Code).or(signal);
         let status = status.unwrap_or(CommandStatus::Code(1));
-        self.say(&CommandNews::Ended { number, status }, None);
+        self.send(&StarterMessage::Ended { number, status }, None);
     }
 
     /// Sends a message to the gateway. Its absence is noticed when the next order is received.
-    fn say(&self, news: &CommandNews, output: Option<&OwnedFd>) {
+    fn send(&self, messages: &StarterMessage, output: Option<&OwnedFd>) {
         let output: Vec<_> = output.iter().map(|end| end.as_fd()).collect();
-        let _ = self.orders.send(news, &output);
+        let _ = self.orders.send(messages, &output);
     }
 }
 

@@ -25,7 +25,7 @@ use super::channel::{Channel, ChannelError};
 /// Maximum of bytes of output read at once.
 const CHUNK: usize = 64 * 1024;
 /// Maximum of reads of a pipe whose command has ended: more than the pipe can contain.
-const LAST_READS: usize = 16;
+const MAX_LAST_READS: usize = 16;
 
 /// A command line, with its environment and directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub enum CommandEvent<'a> {
 
 /// Messages to the process that starts commands.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum CommandOrder {
+pub(super) enum StarterOrder {
     Start { number: u64, command: CommandLine },
     Kill { number: u64 },
     Release { number: u64 },
@@ -78,7 +78,7 @@ pub(super) enum CommandOrder {
 
 /// Messages from it. A start carries the end of the pipe from which the output is read.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum CommandNews {
+pub(super) enum StarterMessage {
     Started { number: u64, pid: u32 },
     NotStarted { number: u64, errno: i32 },
     Ended { number: u64, status: CommandStatus },
@@ -120,7 +120,7 @@ impl Commands {
     /// # Errors
     /// If the sandbox is gone or does not take orders, or the command line is too long.
     pub fn start(&self, number: u64, command: CommandLine) -> Result<(), ChannelError> {
-        self.0.send_now(&CommandOrder::Start { number, command }, &[])
+        self.0.send_now(&StarterOrder::Start { number, command }, &[])
     }
 
     /// Kills a command with all its descendants.
@@ -128,7 +128,7 @@ impl Commands {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn kill(&self, number: u64) -> Result<(), ChannelError> {
-        self.0.send_now(&CommandOrder::Kill { number }, &[])
+        self.0.send_now(&StarterOrder::Kill { number }, &[])
     }
 
     /// Kills the command likewise, and forgets it.
@@ -136,7 +136,7 @@ impl Commands {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn release(&self, number: u64) -> Result<(), ChannelError> {
-        self.0.send_now(&CommandOrder::Release { number }, &[])
+        self.0.send_now(&StarterOrder::Release { number }, &[])
     }
 
     /// Ends the channel: all commands are killed, and no more events come.
@@ -162,39 +162,39 @@ impl Commands {
                 Err(error) => return Err(ChannelError::Io("wait for", error.into())),
             }
             let mut ready = waiting.iter().map(|waited| !waited.revents().is_empty());
-            let has_news = ready.next().unwrap_or_default();
+            let has_messages = ready.next().unwrap_or_default();
             let ready: Vec<_> = numbers.into_iter().zip(ready).filter(|(_, is)| *is).collect();
             for (number, _) in ready {
                 pass(&mut outputs, number, &mut buffer, &mut hear);
             }
-            if !has_news {
+            if !has_messages {
                 continue;
             }
-            let (news, descriptors) = match self.0.receive::<CommandNews>() {
+            let (messages, descriptors) = match self.0.receive::<StarterMessage>() {
                 Ok(received) => received,
                 Err(ChannelError::Closed) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            match news {
-                CommandNews::Started { number, pid } => {
+            match messages {
+                StarterMessage::Started { number, pid } => {
                     let end = descriptors.into_iter().next().filter(is_pipe);
                     outputs.extend(end.map(|end| (number, end)));
                     hear(number, CommandEvent::Started { pid });
                 }
-                CommandNews::NotStarted { number, errno } => {
+                StarterMessage::NotStarted { number, errno } => {
                     let error = io::Error::from_raw_os_error(errno);
                     hear(number, CommandEvent::NotStarted(error));
                 }
-                CommandNews::Ended { number, status } => {
+                StarterMessage::Ended { number, status } => {
                     // Output from before the end is passed on first.
-                    for _ in 0..LAST_READS {
+                    for _ in 0..MAX_LAST_READS {
                         if !pass(&mut outputs, number, &mut buffer, &mut hear) {
                             break;
                         }
                     }
                     hear(number, CommandEvent::Ended(status.into()));
                 }
-                CommandNews::Released { number } => {
+                StarterMessage::Released { number } => {
                     outputs.remove(&number);
                     hear(number, CommandEvent::Released);
                 }

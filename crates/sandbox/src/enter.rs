@@ -25,13 +25,14 @@ use super::{
     capabilities,
     channel::{self, Channel, ChannelError},
     command_starter::CommandStarter,
-    file_limit, hatch,
+    file_limit,
     landlock::{self, Applied, Ports, Restriction, Right, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
     limits::{self, EnforcedLimits},
-    messages::{Enter, Go, News, RootReady},
+    messages::{BrokerOrder, Enter, RootReady, StageMessage},
     mounts, named_pipes, process,
     pseudo_terminal::{self, PseudoTerminal},
+    sandbox_socket,
     seccomp::{self, Purpose},
     selftest::{self, Confinement},
     spec::{DeniedGrant, Enforcement, Report},
@@ -77,11 +78,11 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
         }
         Ok(StageEnd::NotExecuted(error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
-            let _ = channel.send(&News::NotExecuted { errno }, &[]);
+            let _ = channel.send(&StageMessage::NotExecuted { errno }, &[]);
             Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
         }
         Err(error) => {
-            let _ = channel.send(&error.news(), &[]);
+            let _ = channel.send(&error.messages(), &[]);
             Ok(1)
         }
     }
@@ -104,7 +105,7 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<StageEnd, Stag
     let (ready, _) = init.receive::<RootReady>()?;
     let orders = orders.map(|orders| (orders, init));
     // Until then, a request for the workspace's path may have no server.
-    let (Go::Enter, _) = channel.receive::<Go>()? else {
+    let (BrokerOrder::Enter, _) = channel.receive::<BrokerOrder>()? else {
         return Err(ChannelError::Closed.into());
     };
 
@@ -124,29 +125,30 @@ fn enter(channel: &Channel, init: Channel, parent: u32) -> Result<StageEnd, Stag
             denied: Vec::new(),
             gaps: vec!["the agent is not confined at all".to_owned()],
             probes: Vec::new(),
-            hatch: None,
+            sandbox_socket: None,
         }
     };
     file_limit::set(spec.files, spec.mode.is_confined()).map_err(failed("limit open files"))?;
     let streams = match spec.terminal {
         true => {
             let terminal = PseudoTerminal::open().map_err(failed("open a pseudo-terminal"))?;
-            channel.send(&News::Ready(report), &[terminal.outer.as_fd()])?;
+            channel.send(&StageMessage::Ready(report), &[terminal.outer.as_fd()])?;
             vec![terminal.inner]
         }
         false => {
-            channel.send(&News::Ready(report), &[])?;
+            channel.send(&StageMessage::Ready(report), &[])?;
             streams
         }
     };
     loop {
-        match channel.receive::<Go>()? {
-            (Go::Prepare(command), descriptors) => {
+        match channel.receive::<BrokerOrder>()? {
+            (BrokerOrder::Prepare(command), descriptors) => {
                 let input = descriptors.into_iter().next();
-                channel.send(&News::Prepared { code: prepare(&spec, &command, input) }, &[])?;
+                channel
+                    .send(&StageMessage::Prepared { code: prepare(&spec, &command, input) }, &[])?;
             }
-            (Go::Execute, _) => return execute(spec, streams, orders),
-            (Go::Enter, _) => return Err(ChannelError::Closed.into()),
+            (BrokerOrder::Execute, _) => return execute(spec, streams, orders),
+            (BrokerOrder::Enter, _) => return Err(ChannelError::Closed.into()),
         }
     }
 }
@@ -193,7 +195,7 @@ fn confine(
     capabilities::drop_all(spec.mode.becomes()).map_err(failed("become an unprivileged user"))?;
     process::die_with_parent().map_err(failed("follow the init"))?;
     // Before the filter, which refuses changes of the processors.
-    let first = usize::try_from(spec.bait.broker).unwrap_or(0);
+    let first = usize::try_from(spec.self_test_targets.broker).unwrap_or(0);
     let limits = limits::enforce(&spec.limits, spec.controllers, first)
         .map_err(|e| StageError::Step("limit what the agent takes", e.to_string()))?;
     let applied = restrict_files(spec, ready.mount)?;
@@ -306,7 +308,7 @@ fn report(
         denied: denied(spec),
         gaps,
         probes,
-        hatch: spec.hatch.as_ref().map(hatch::prove),
+        sandbox_socket: spec.sandbox_socket.as_ref().map(sandbox_socket::prove),
     }
 }
 
@@ -371,7 +373,7 @@ fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
         let readable = spec.readable.iter().filter(|path| !with_keys(path));
         places.extend(readable.map(|path| (path.clone(), Right::Read)));
     }
-    if let Some(entrance) = spec.hatch.as_ref().filter(|entrance| entrance.is_relayed) {
+    if let Some(entrance) = spec.sandbox_socket.as_ref().filter(|entrance| entrance.is_relayed) {
         places.push((entrance.program.clone(), Right::Read));
         let pipes = named_pipes::paths(&entrance.address);
         places.extend(pipes.map(|path| (path, Right::Device)));
@@ -386,7 +388,7 @@ fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
     let mut places: Vec<_> = DEVICES.map(|path| (path, Right::Device)).into();
     if spec.mode.is_full() {
         places.extend([TERMINAL, TERMINALS].map(|path| (path, Right::Terminal)));
-        places.push((hatch::SOCKET, Right::ReadOnlyData));
+        places.push((sandbox_socket::SOCKET, Right::ReadOnlyData));
     } else {
         let keys = layout::with_keys();
         let with_keys = |path: &str| {
@@ -445,7 +447,7 @@ mod tests {
     use super::*;
     use crate::{
         limits::{Controllers, ResourceLimits},
-        messages::Bait,
+        messages::SelfTestTargets,
         spec::Mode,
     };
 
@@ -477,8 +479,13 @@ mod tests {
             files: None,
             terminal: false,
             commands: false,
-            bait: Bait { broker: 1, socket: PathBuf::new(), abstract_name: String::new(), port: 0 },
-            hatch: None,
+            self_test_targets: SelfTestTargets {
+                broker: 1,
+                socket: PathBuf::new(),
+                abstract_name: String::new(),
+                port: 0,
+            },
+            sandbox_socket: None,
         }
     }
 

@@ -150,7 +150,7 @@ fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
 }
 
 /// A parent of the directory that is being emptied.
-struct Above {
+struct EmptiedParent {
     /// The name in it of the directory below.
     name: CString,
     /// Device and inode.
@@ -163,13 +163,13 @@ struct Above {
 /// open at a time, and each is read once.
 fn remove_tree(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let (mut here, mut next) = (writable(homes, name)?, 0);
-    let mut above: Vec<Above> = Vec::new();
+    let mut above: Vec<EmptiedParent> = Vec::new();
     loop {
         if let Some(name) = next_directory(&here, &mut next)? {
             let inner = writable(&here, &name)?;
-            above.push(Above { name, identity: identity(&here)?, next });
+            above.push(EmptiedParent { name, identity: identity(&here)?, next });
             (here, next) = (inner, 0);
-        } else if let Some(Above { name, identity: expected, next: then }) = above.pop() {
+        } else if let Some(EmptiedParent { name, identity: expected, next: then }) = above.pop() {
             here = openat(&here, "..", FOUND | OFlags::RDONLY, Mode::empty())?;
             if identity(&here)? != expected {
                 return Err(Errno::XDEV.into());

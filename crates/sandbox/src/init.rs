@@ -14,7 +14,7 @@ use rustix::process::{Pid, umask};
 use super::{
     capabilities,
     channel::{self, Channel},
-    messages::{Init, News, RootReady},
+    messages::{Init, RootReady, StageMessage},
     mount,
     process::{self, Toward},
     root::{self, Entered},
@@ -32,7 +32,7 @@ pub(super) fn run() -> Result<u8, StageError> {
             serve(started, &lifeline)
         }
         Err(error) => {
-            let _ = channel.send(&error.news(), &[]);
+            let _ = channel.send(&error.messages(), &[]);
             Ok(1)
         }
     }
@@ -88,11 +88,7 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
 
 /// Gives the broker the descriptors of the mounts and of the sockets. None is left here: as long as
 /// there is one anywhere, whoever uses what it is for would wait for an answer of one who is gone.
-fn hand_over(
-    channel: &Channel,
-    entered: Entered,
-    sockets: Vec<OwnedFd>,
-) -> Result<(), StageError> {
+fn hand_over(channel: &Channel, entered: Entered, sockets: Vec<OwnedFd>) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
         Some(Ok(devices)) => (Some(Ok(())), devices),
         Some(Err(why)) => (Some(Err(why)), Vec::new()),
@@ -103,7 +99,7 @@ fn hand_over(
     }
     descriptors.extend(sockets);
     let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
-    Ok(channel.send(&News::Built { mount: made }, &descriptors)?)
+    Ok(channel.send(&StageMessage::Built { mount: made }, &descriptors)?)
 }
 
 /// Becomes the agent's user, without any capability; only the right to signal it remains.

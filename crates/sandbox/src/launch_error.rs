@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::{
-    channel::ChannelError, hint::ProgramError, home::HomeError, layout::GrantError,
+    channel::ChannelError, home::HomeError, layout::GrantError, program_files::ProgramError,
     trusted_paths::TrustError,
 };
 
@@ -37,7 +37,7 @@ pub enum LaunchError {
     #[error("cannot confine the agent: {0}")]
     Refused(String),
     /// The self-test failed.
-    #[error("refusing to start the agent: the self-test inside its cell was surprised by: {0}")]
+    #[error("refusing to start the agent: the self-test inside its sandbox was surprised by: {0}")]
     SelfTest(String),
     /// A stage failed for another reason.
     #[error("cannot start the agent: cannot {0}: {1}")]

@@ -22,14 +22,14 @@ use super::{
     capabilities,
     channel::Channel,
     loopback,
-    messages::{Launch, Mapped, News},
+    messages::{Launch, Mapped, StageMessage},
     process::{self, Toward},
     spec::{INNER_USER, Mode},
     stage::{Stage, StageError, failed},
 };
 
 /// The `oom_score_adj` of a process that is killed first; see `proc_pid_oom_score_adj(5)`.
-const MOST_KILLABLE: &str = "1000";
+const HIGHEST_OOM_SCORE: &str = "1000";
 
 /// Runs the stage; `parent` is the broker's process.
 pub(super) fn run(parent: u32) -> Result<u8, StageError> {
@@ -45,10 +45,10 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
                 // The init may have been killed.
                 process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
             }
-            code.map_err(failed("wait for the cell"))
+            code.map_err(failed("wait for the sandbox"))
         }
         Err(error) => {
-            let _ = channel.send(&error.news(), &[]);
+            let _ = channel.send(&error.messages(), &[]);
             Ok(1)
         }
     }
@@ -65,7 +65,7 @@ struct Launched {
 fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     process::die_with(parent).map_err(failed("follow the broker"))?;
     // When memory runs out, the kernel kills processes of the sandbox, and none of the operator's.
-    let _ = std::fs::write("/proc/self/oom_score_adj", MOST_KILLABLE);
+    let _ = std::fs::write("/proc/self/oom_score_adj", HIGHEST_OOM_SCORE);
     let (launch, _) = channel.receive::<Launch>()?;
     separate(channel, &launch)?;
     if !launch.mode.is_full() {
@@ -79,9 +79,9 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
         .stdin(channel.try_clone()?)
         .stdout(Stdio::from(watched))
         .spawn()
-        .map_err(failed("start the cell's init"))?;
+        .map_err(failed("start the sandbox's init"))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| failed("start the cell's init")(io::Error::other("no pid")))?;
+    let pid = pid.ok_or_else(|| failed("start the sandbox's init")(io::Error::other("no pid")))?;
     // Forwarding a signal to a process that has become another user needs this one.
     capabilities::clear_ambient().map_err(failed("give up capabilities"))?;
     capabilities::keep_only(CapabilitySet::KILL).map_err(failed("give up capabilities"))?;
@@ -115,7 +115,7 @@ fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
         }
         Mode::Mapped { .. } => {
             unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
-            channel.send(&News::Unmapped, &[])?;
+            channel.send(&StageMessage::Unmapped, &[])?;
             let (Mapped, _) = channel.receive()?;
         }
         _ => unshare(flags).map_err(|e| namespaces(e.into()))?,

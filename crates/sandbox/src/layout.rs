@@ -322,9 +322,9 @@ fn keep(options: &[String]) -> Keep {
 
 /// Leaves out entries that a granted directory shows anyway.
 fn without_covered(nodes: BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
-    let mut kept: BTreeMap<PathBuf, Node> = BTreeMap::new();
+    let mut stored: BTreeMap<PathBuf, Node> = BTreeMap::new();
     for (path, node) in nodes {
-        let above = path.ancestors().skip(1).find_map(|a| match kept.get(a) {
+        let above = path.ancestors().skip(1).find_map(|a| match stored.get(a) {
             Some(Node::Bind { writable, .. }) => Some(Some(*writable)),
             Some(Node::Empty { .. }) => Some(None),
             _ => None,
@@ -335,10 +335,10 @@ fn without_covered(nodes: BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
             (Some(_), _) => true,
         };
         if !covered {
-            kept.insert(path, node);
+            stored.insert(path, node);
         }
     }
-    kept
+    stored
 }
 
 /// Returns files that define the agent's user and the lookup of names; the host's own name accounts
@@ -442,7 +442,7 @@ mod tests {
 
     /// The attempt to make a link there was reported as forbidden namespaces.
     #[test]
-    fn no_link_is_made_where_the_cell_has_something_of_its_own() {
+    fn no_link_is_made_where_the_sandbox_has_something_of_its_own() {
         let link = "/proc/self/root/usr";
         let layout = layout(&[link], &[]);
         assert!(layout.nodes.contains_key(Path::new("/usr")));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cells_own_filesystems_cannot_be_replaced() {
+    fn the_sandboxes_own_filesystems_cannot_be_replaced() {
         for path in ["/proc/self", "/dev", "/dev/shm", "/sys"] {
             let grant = Grant { path: path.into(), required: true };
             assert!(resolve_grants(&[grant]).is_err(), "{path}");

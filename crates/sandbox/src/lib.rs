@@ -1,36 +1,35 @@
 //! Confinement: the agent's sandbox, the gateway process's own restrictions,
 //! and the checks before either.
 //!
-//! The *broker* ([`Cell::launch`]) executes this binary again as the first of
+//! The *broker* ([`SandboxSpec::launch`]) executes this binary again as the first of
 //! three stages ([`Stage`]). The launcher leaves the host's namespaces. The
 //! init builds the root directory of the sandbox and remains its process 1. The
 //! last stage confines itself, tests its confinement, waits for the broker's
 //! order and becomes the agent. The *gateway process* restricts itself with
-//! [`restrict_gate`].
+//! [`restrict_gateway`].
 //!
 //! This crate decides no requests, parses neither policies nor an agent's
 //! messages, and has no unsafe code: processes are made by executing this
 //! binary again.
 
 mod agent_programs;
-mod bait;
 mod broker;
-mod built;
+mod built_sandbox;
 mod capabilities;
 mod cgroup;
 mod channel;
 mod command_starter;
 mod commands;
+mod confine;
 mod descriptor_passing;
 mod dispatch;
 mod enter;
 mod file_limit;
+mod file_locations;
 mod forwarder;
-mod gate;
-mod hatch;
-mod hint;
 mod home;
 mod init;
+mod isolation;
 mod landlock;
 mod launch_error;
 mod launcher;
@@ -41,22 +40,23 @@ mod messages;
 mod mount;
 mod mounts;
 mod named_pipes;
-mod places;
 mod probe;
 mod process;
 mod process_tree;
 mod program;
+mod program_files;
 mod proxy;
 mod pseudo_terminal;
 mod random;
-mod reach;
 mod relay;
 mod requirements;
 mod resolve;
 mod resolver;
 mod root;
 mod running_agent;
+mod sandbox_socket;
 mod seccomp;
+mod self_test_sockets;
 mod selftest;
 mod sockets;
 mod spec;
@@ -67,19 +67,18 @@ mod terminal;
 mod trusted_paths;
 
 pub use agent_programs::ProgramGrants;
-pub use built::{BuiltCell, PendingAgent};
+pub use built_sandbox::{BuiltSandbox, PendingAgent};
 pub use channel::{Channel, ChannelError, stream_pair, take_standard_streams};
 pub use commands::{CommandEvent, CommandLine, Commands, Exit};
+pub use confine::{
+    ConfinementError, ConfinementReport, become_gateway, restrict_connector, restrict_front,
+    restrict_gateway, restrict_gateway_beside, restrict_worker,
+};
 pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
 pub use forwarder::{Forwarded, Outputs, Stream};
-pub use gate::{
-    GateError, GateReport, become_gate, restrict_connector, restrict_front, restrict_gate,
-    restrict_gate_beside, restrict_worker,
-};
-pub use hatch::Opened;
-pub use hint::ProgramError;
 pub use home::{HomeError, TemporaryHome};
+pub use isolation::{IsolationError, IsolationReport, UnreachablePaths};
 pub use launch_error::LaunchError;
 pub use layout::GrantError;
 pub use limits::{EnforcedLimit, EnforcedLimits, Mechanism, ResourceLimits};
@@ -93,16 +92,17 @@ pub use process::{
     own_program, stop_signals, suspend, suspend_signal, unblock_signals,
 };
 pub use program::{PROGRAM_COMMAND, Program, run_program};
-pub use reach::{Apart, Outside, TooFar};
+pub use program_files::ProgramError;
 pub use resolve::canonicalize_missing;
 pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;
+pub use sandbox_socket::Opened;
 pub use sockets::{Sockets, UnconnectedSocket};
 pub use spec::{
-    Cell, DeniedGrant, Enforcement, Entrance, Grant, Listener, Network, Probe, Report,
+    DeniedGrant, Enforcement, Entrance, Grant, Listener, Network, Probe, Report, SandboxSpec,
     StandardStreams, Workspace,
 };
-pub use stage::{CELL_COMMAND, Stage};
+pub use stage::{STAGE_COMMAND, Stage};
 pub use terminal::is_on_terminal;
 pub use trusted_paths::{
     Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,

@@ -67,9 +67,9 @@ pub(super) struct Enter {
     /// True if commands are started beside it. The end of the channel by which they are ordered is
     /// attached after its streams.
     pub(super) commands: bool,
-    pub(super) bait: Bait,
+    pub(super) self_test_targets: SelfTestTargets,
     /// The paths of the connection to the gateway.
-    pub(super) hatch: Option<Entrance>,
+    pub(super) sandbox_socket: Option<Entrance>,
 }
 
 impl Enter {
@@ -110,7 +110,7 @@ pub(super) struct Target {
 
 /// Objects of the broker that the self-test tries to reach.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Bait {
+pub(super) struct SelfTestTargets {
     /// The broker's process.
     pub(super) broker: i32,
     /// A listening UNIX socket of the host.
@@ -123,10 +123,10 @@ pub(super) struct Bait {
 
 /// Messages from any stage to the broker.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum News {
+pub(super) enum StageMessage {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
-    /// The cell stands. If it has mounts, their descriptors are attached, and that of the
+    /// The sandbox stands. If it has mounts, their descriptors are attached, and that of the
     /// cell's `/proc`, if it has one; then those of the ordered sockets.
     Built {
         /// The result of mounting, if mounts were requested.
@@ -158,7 +158,7 @@ pub(super) enum News {
 
 /// Orders from the broker to the third stage.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Go {
+pub(super) enum BrokerOrder {
     /// Confine the process and test the sandbox, whose mounts are served by now.
     Enter,
     /// Run this command to its end, as the agent, and discard its output. A descriptor that is

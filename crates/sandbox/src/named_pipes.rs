@@ -1,8 +1,8 @@
 //! Named pipes that lead from a sandbox without namespaces to the gateway. UNIX sockets are refused
 //! there: before ABI 9, Landlock cannot restrict which of the host's sockets a process connects to.
 //!
-//! A directory contains `bell` and, for each of [`SLOTS`] concurrent connections, `N.in` and
-//! `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to `bell`, and reads
+//! A directory contains `announcements` and, for each of [`SLOTS`] concurrent connections, `N.in` and
+//! `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to `announcements`, and reads
 //! `N.out` up to the line `NONCE`: bytes before it were for an earlier client. Then it writes to
 //! `N.in` and reads the gateway's messages, up to the byte [`END`].
 
@@ -55,7 +55,7 @@ pub fn output(slot: usize) -> String {
 #[derive(Debug)]
 pub(super) struct NamedPipes {
     pub(super) directory: Directory,
-    pub(super) bell: OwnedFd,
+    pub(super) announcements: OwnedFd,
     /// Ends to read from and to write to, for each slot.
     pub(super) slots: Vec<(OwnedFd, OwnedFd)>,
 }
@@ -103,7 +103,7 @@ impl NamedPipes {
             openat(at, name, flags, Mode::empty())
         };
         // Both ends, so that reads never end.
-        let bell = open(BELL, OFlags::RDWR)?;
+        let announcements = open(BELL, OFlags::RDWR)?;
         let mut slots = Vec::new();
         for slot in 0..SLOTS {
             // A pipe without a reader cannot be opened for writing.
@@ -111,7 +111,7 @@ impl NamedPipes {
             let writer = open(&output(slot), OFlags::WRONLY)?;
             slots.push((open(&input(slot), OFlags::RDONLY)?, writer));
         }
-        Ok(Self { directory, bell, slots })
+        Ok(Self { directory, announcements, slots })
     }
 
     /// Returns the directory's path.

@@ -54,7 +54,7 @@ pub fn landlock_flaws(abi: u32) -> Option<Vec<Flaw>> {
     let flaws = [
         (
             Erratum::TcpSocketIdentification,
-            flaw(1, "stream sockets other than TCP count as TCP; the cell refuses them anyway"),
+            flaw(1, "stream sockets other than TCP count as TCP; the sandbox refuses them anyway"),
         ),
         (
             Erratum::ScopedSignalHandling,
@@ -107,7 +107,7 @@ pub fn namespaces() -> Result<(), String> {
 /// If the kernel takes none, or does not enforce it.
 pub fn system_call_filter() -> Result<(), String> {
     rustix::thread::set_no_new_privs(true).map_err(|error| error.to_string())?;
-    seccomp::restrict(Purpose::Gate).map_err(|error| error.to_string())?;
+    seccomp::restrict(Purpose::Gateway).map_err(|error| error.to_string())?;
     match unshare(CloneFlags::empty()) {
         Err(nix::errno::Errno::EPERM) => Ok(()),
         other => Err(format!("a refused call was answered {other:?}")),

@@ -32,7 +32,7 @@ use rustix::{
 use super::channel::Channel;
 
 /// Maximum of ended processes that were not waited for: they occupy PIDs that others need.
-const MOST_ENDED: usize = 4096;
+const MAX_ENDED: usize = 4096;
 
 /// The sandbox's first stage or the relay, killed on drop; everything in the sandbox dies with the
 /// first stage.
@@ -330,7 +330,7 @@ pub(super) fn kill_descendants() -> io::Result<()> {
         }
         // A process that has ended and was not waited for counts against the limit of processes, so
         // that the others cannot fork, and its PID is not reused.
-        if killed.len() < MOST_ENDED {
+        if killed.len() < MAX_ENDED {
             if fresh {
                 continue;
             }

@@ -24,20 +24,20 @@ use rustix::{
 
 use super::{
     channel::{Channel, stream_pair},
-    gate::restrict_relay,
+    confine::restrict_relay,
     named_pipes::{Directory, END, NONCE, NamedPipes, SLOTS},
     process::{self, Running},
     stage::{Stage, StageError, failed},
 };
 
 /// Timeout of the start of the process.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a connection that are buffered in each direction.
 const HELD: usize = 64 * 1024;
 /// Bytes of announcements that are read at once.
 const MESSAGES: usize = 4096;
 /// Maximum length of a partial announcement in bytes: more than the longest one.
-const LONGEST: usize = 64;
+const MAX_ANNOUNCEMENT: usize = 64;
 
 /// The process and the pipes' directory; both are removed on drop.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Relay {
         let start = |error: io::Error| format!("cannot start the relay: {error}");
         let start_channel = |error| format!("cannot start the relay: {error}");
         let (control, theirs) = Channel::pair().map_err(start_channel)?;
-        let (gate, relayed) = Channel::pair().map_err(start_channel)?;
+        let (gateway, relayed) = Channel::pair().map_err(start_channel)?;
         let process = Command::new("/proc/self/exe")
             .args(Stage::Relay.arguments())
             .env_clear()
@@ -65,14 +65,14 @@ impl Relay {
             .map_err(start)?;
         let process = Running(process);
         let confined = (|| {
-            control.send(&(), &[relayed.as_fd(), pipes.bell.as_fd()])?;
+            control.send(&(), &[relayed.as_fd(), pipes.announcements.as_fd()])?;
             for (input, output) in &pipes.slots {
                 control.send(&(), &[input.as_fd(), output.as_fd()])?;
             }
-            control.receive_within::<Result<(), String>>(PATIENCE)
+            control.receive_within::<Result<(), String>>(STEP_TIMEOUT)
         })();
         confined.map_err(start_channel)?.0.map_err(|why| start(io::Error::other(why)))?;
-        Ok((Self { _process: process, _directory: pipes.directory }, gate.into()))
+        Ok((Self { _process: process, _directory: pipes.directory }, gateway.into()))
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     process::close_inherited().map_err(failed("close inherited descriptors"))?;
     let control = Channel::from_stdin()?;
     process::die_with(parent).map_err(failed("follow the broker"))?;
-    let [gate, bell] = receive(&control)?;
+    let [gateway, announcements] = receive(&control)?;
     let mut slots = Vec::new();
     for _ in 0..SLOTS {
         let [input, output] = receive(&control)?;
@@ -93,8 +93,8 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
         return Ok(1);
     }
     drop(control);
-    let bell = Bell { pipe: bell, said: Vec::new() };
-    Pipes { gate: gate.into(), bell, slots }.relay().map_err(failed("relay"))?;
+    let announcements = Announcements { pipe: announcements, said: Vec::new() };
+    Pipes { gateway: gateway.into(), announcements, slots }.relay().map_err(failed("relay"))?;
     Ok(0)
 }
 
@@ -105,8 +105,8 @@ fn receive(control: &Channel) -> Result<[OwnedFd; 2], StageError> {
 }
 
 struct Pipes {
-    gate: Channel,
-    bell: Bell,
+    gateway: Channel,
+    announcements: Announcements,
     slots: Vec<Slot>,
 }
 
@@ -114,9 +114,9 @@ impl Pipes {
     /// Relays until the gateway takes no more connections.
     fn relay(mut self) -> io::Result<()> {
         while self.wait()? {
-            for (slot, nonce) in self.bell.read()? {
+            for (slot, nonce) in self.announcements.read()? {
                 if let Some(slot) = self.slots.get_mut(slot) {
-                    slot.connect(&nonce, &self.gate)?;
+                    slot.connect(&nonce, &self.gateway)?;
                 }
             }
             self.slots.iter_mut().for_each(Slot::pass_on);
@@ -127,12 +127,12 @@ impl Pipes {
     /// Waits until there is something to do; returns false when the gateway is gone.
     fn wait(&mut self) -> io::Result<bool> {
         let mut wanted = vec![
-            PollFd::new(&self.gate, PollFlags::empty()),
-            PollFd::new(&self.bell.pipe, PollFlags::IN),
+            PollFd::new(&self.gateway, PollFlags::empty()),
+            PollFd::new(&self.announcements.pipe, PollFlags::IN),
         ];
         wanted.extend(self.slots.iter().flat_map(Slot::wanted));
         match poll(&mut wanted, None) {
-            Ok(_) => Ok(wanted.first().is_some_and(|gate| gate.revents().is_empty())),
+            Ok(_) => Ok(wanted.first().is_some_and(|gateway| gateway.revents().is_empty())),
             Err(Errno::INTR) => Ok(true),
             Err(error) => Err(error.into()),
         }
@@ -141,12 +141,12 @@ impl Pipes {
 
 /// The pipe in which clients announce connections: lines, and between them any bytes that an agent
 /// writes there.
-struct Bell {
+struct Announcements {
     pipe: OwnedFd,
     said: Vec<u8>,
 }
 
-impl Bell {
+impl Announcements {
     /// Reads the announcements, each as slot and nonce.
     fn read(&mut self) -> io::Result<Vec<(usize, String)>> {
         let mut chunk = [0; MESSAGES];
@@ -157,7 +157,8 @@ impl Bell {
         };
         self.said.extend_from_slice(chunk.get(..got).unwrap_or_default());
         let mut lines: Vec<_> = self.said.split(|byte| *byte == b'\n').collect();
-        let rest = lines.pop().filter(|rest| rest.len() < LONGEST).unwrap_or_default().to_vec();
+        let rest =
+            lines.pop().filter(|rest| rest.len() < MAX_ANNOUNCEMENT).unwrap_or_default().to_vec();
         let came = lines.into_iter().filter_map(message).collect();
         self.said = rest;
         Ok(came)
@@ -179,17 +180,17 @@ struct Slot {
 
 impl Slot {
     /// Ends the previous connection, and hands the gateway a socket for the new one.
-    fn connect(&mut self, nonce: &str, gate: &Channel) -> io::Result<()> {
+    fn connect(&mut self, nonce: &str, gateway: &Channel) -> io::Result<()> {
         self.connection = None;
         self.drain();
         let (socket, theirs) = stream_pair()?;
-        gate.send(&(), &[theirs.as_fd()]).map_err(io::Error::other)?;
+        gateway.send(&(), &[theirs.as_fd()]).map_err(io::Error::other)?;
         let mut to_client = Held::new();
         // The nonce is a line of its own, whatever was left of the previous connection.
         to_client.hold(format!("\n{nonce}\n").as_bytes());
-        let to_gate = Held::new();
+        let to_gateway = Held::new();
         self.connection =
-            Some(Connection { socket, to_gate, to_client, heard_all: false, said_all: false });
+            Some(Connection { socket, to_gateway, to_client, heard_all: false, said_all: false });
         Ok(())
     }
 
@@ -208,11 +209,11 @@ impl Slot {
     /// since it would be ready all the time.
     fn wanted(&self) -> impl Iterator<Item = PollFd<'_>> {
         let wanted = self.connection.as_ref().map(|connection| {
-            let Connection { socket, to_gate, to_client, heard_all, said_all } = connection;
+            let Connection { socket, to_gateway, to_client, heard_all, said_all } = connection;
             let mut of_socket = PollFlags::empty();
             of_socket.set(PollFlags::IN, to_client.is_empty() && !said_all);
-            of_socket.set(PollFlags::OUT, !to_gate.is_empty());
-            let hears = to_gate.is_empty() && !heard_all;
+            of_socket.set(PollFlags::OUT, !to_gateway.is_empty());
+            let hears = to_gateway.is_empty() && !heard_all;
             // Always: it reports when the client is gone.
             let of_output = if to_client.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             [
@@ -242,7 +243,7 @@ fn is_left(output: &OwnedFd) -> bool {
 
 struct Connection {
     socket: OwnedFd,
-    to_gate: Held,
+    to_gateway: Held,
     to_client: Held,
     /// The client sends no more.
     heard_all: bool,
@@ -252,8 +253,8 @@ struct Connection {
 
 impl Connection {
     fn pass_on(&mut self, input: &OwnedFd, output: &OwnedFd) -> ControlFlow<()> {
-        if self.to_gate.is_empty() && !self.heard_all {
-            match self.to_gate.fill(|held| read(input, held)) {
+        if self.to_gateway.is_empty() && !self.heard_all {
+            match self.to_gateway.fill(|held| read(input, held)) {
                 Ok(0) => {
                     self.heard_all = true;
                     let _ = shutdown(&self.socket, Shutdown::Write);
@@ -263,9 +264,9 @@ impl Connection {
             }
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        if self.to_gate.drain(|held| send(&self.socket, held, flags)).is_err() {
+        if self.to_gateway.drain(|held| send(&self.socket, held, flags)).is_err() {
             // The gateway reads no more; it may still send.
-            self.to_gate = Held::new();
+            self.to_gateway = Held::new();
             self.heard_all = true;
         }
         if self.to_client.is_empty() && !self.said_all {
@@ -351,7 +352,7 @@ mod tests {
     /// A relay in a thread, and the test's ends of its pipes.
     struct Rig {
         pipes: std::path::PathBuf,
-        gate: Channel,
+        gateway: Channel,
         _directory: Directory,
     }
 
@@ -367,11 +368,11 @@ mod tests {
             let path = pipes.path().to_owned();
             let slots = pipes.slots.into_iter();
             let slots = slots.map(|(input, output)| Slot { input, output, connection: None });
-            let (gate, theirs) = Channel::pair().unwrap();
-            let bell = Bell { pipe: pipes.bell, said: Vec::new() };
-            let relay = Pipes { gate: theirs, bell, slots: slots.collect() };
+            let (gateway, theirs) = Channel::pair().unwrap();
+            let announcements = Announcements { pipe: pipes.announcements, said: Vec::new() };
+            let relay = Pipes { gateway: theirs, announcements, slots: slots.collect() };
             thread::spawn(move || relay.relay().unwrap());
-            Self { pipes: path, gate, _directory: pipes.directory }
+            Self { pipes: path, gateway, _directory: pipes.directory }
         }
 
         fn open(&self) -> Client {
@@ -383,9 +384,9 @@ mod tests {
 
         /// Announces a connection on slot 0; returns the gateway's end.
         fn ring(&self, nonce: &str) -> File {
-            let mut bell = opened(&self.pipes.join(BELL), OFlags::WRONLY);
-            bell.write_all(format!("\n0 {nonce}\n").as_bytes()).unwrap();
-            let ((), mut sockets) = self.gate.receive().unwrap();
+            let mut announcements = opened(&self.pipes.join(BELL), OFlags::WRONLY);
+            announcements.write_all(format!("\n0 {nonce}\n").as_bytes()).unwrap();
+            let ((), mut sockets) = self.gateway.receive().unwrap();
             sockets.remove(0).into()
         }
     }
@@ -411,12 +412,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_client_that_is_gone_reaches_the_gate_or_follows_the_nonce() {
+    fn nothing_of_a_client_that_is_gone_reaches_the_gateway_or_follows_the_nonce() {
         let rig = Rig::new();
         let mut gone = rig.open();
-        let mut gate = rig.ring(&nonce(b'a'));
+        let mut gateway = rig.ring(&nonce(b'a'));
         read_to(&mut gone.output, &nonce(b'a'));
-        gate.write_all(b"half a li").unwrap();
+        gateway.write_all(b"half a li").unwrap();
         read_to(&mut gone.output, "half");
         gone.input.write_all(b"never heard").unwrap();
         let mut next = rig.open();
@@ -426,7 +427,7 @@ mod tests {
         let before = read_to(&mut next.output, &format!("\n{}\n", nonce(b'b')));
         assert!(before.starts_with(" a li"), "{before:?}");
         // The first connection was closed, and its bytes in the pipe were discarded.
-        gate.read_to_end(&mut Vec::new()).unwrap();
+        gateway.read_to_end(&mut Vec::new()).unwrap();
         next.input.write_all(b"hello").unwrap();
         let mut heard = [0; 5];
         second.read_exact(&mut heard).unwrap();
@@ -440,10 +441,10 @@ mod tests {
     fn a_client_that_is_gone_is_hung_up_on_though_another_holds_its_pipe() {
         let rig = Rig::new();
         let Client { input, output } = rig.open();
-        let mut gate = rig.ring(&nonce(b'a'));
+        let mut gateway = rig.ring(&nonce(b'a'));
         drop(output);
-        assert_eq!(gate.read_to_end(&mut Vec::new()).unwrap(), 0);
-        assert!(gate.write_all(b"x").is_err());
+        assert_eq!(gateway.read_to_end(&mut Vec::new()).unwrap(), 0);
+        assert!(gateway.write_all(b"x").is_err());
         drop(input);
     }
 
@@ -451,30 +452,33 @@ mod tests {
     fn a_client_that_has_said_all_still_hears() {
         let rig = Rig::new();
         let Client { mut input, mut output } = rig.open();
-        let mut gate = rig.ring(&nonce(b'a'));
+        let mut gateway = rig.ring(&nonce(b'a'));
         input.write_all(&[b'x'; 200_000]).unwrap();
         drop(input);
         let mut heard = Vec::new();
-        gate.read_to_end(&mut heard).unwrap();
+        gateway.read_to_end(&mut heard).unwrap();
         assert_eq!(heard.len(), 200_000);
-        gate.write_all(b"answer").unwrap();
-        drop(gate);
+        gateway.write_all(b"answer").unwrap();
+        drop(gateway);
         assert!(read_to(&mut output, "\0").ends_with("\nanswer\0"));
     }
 
     #[test]
     fn only_messages_are_taken_for_messages() {
         let (pipe, mut writer) = std::io::pipe().unwrap();
-        let mut bell = Bell { pipe: pipe.into(), said: Vec::new() };
+        let mut announcements = Announcements { pipe: pipe.into(), said: Vec::new() };
         let (a, b) = (nonce(b'a'), nonce(b'b'));
         writer.write_all(&[b'x'; 3 * MESSAGES]).unwrap();
         for _ in 0..3 {
-            assert!(bell.read().unwrap().is_empty() && bell.said.len() < LONGEST);
+            assert!(
+                announcements.read().unwrap().is_empty()
+                    && announcements.said.len() < MAX_ANNOUNCEMENT
+            );
         }
         let said = format!("\n3 {a}\n4  {a}\n-1 {a}\n5 {a}0\n6 {}\n\u{e4}\n7 {b}\n8 ", nonce(b'g'));
         writer.write_all(said.as_bytes()).unwrap();
-        assert_eq!(bell.read().unwrap(), [(3, a), (7, b.clone())]);
+        assert_eq!(announcements.read().unwrap(), [(3, a), (7, b.clone())]);
         writer.write_all(format!("{b}\n").as_bytes()).unwrap();
-        assert_eq!(bell.read().unwrap(), [(8, b)]);
+        assert_eq!(announcements.read().unwrap(), [(8, b)]);
     }
 }

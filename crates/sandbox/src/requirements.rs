@@ -29,7 +29,7 @@ pub(super) fn choose(floor: Enforcement, mount: bool) -> Result<Mode, LaunchErro
     if !landlock::available() {
         return Err(LaunchError::Refused(format!(
             "this kernel has no Landlock of ABI 3 (Linux 6.2 with `lsm=landlock`); {}",
-            way_out()
+            unlock_advice()
         )));
     }
     let needed = CapabilitySet::SYS_ADMIN
@@ -66,7 +66,7 @@ pub(super) fn partial() -> Result<Mode, String> {
 /// Returns advice for a full sandbox, as far as the system shows what is
 /// missing.
 pub(super) fn advice() -> String {
-    format!("{}; {}", switches(), way_out())
+    format!("{}; {}", switches(), unlock_advice())
 }
 
 /// Returns the same without the ways to run without one.
@@ -100,7 +100,7 @@ pub(super) fn switches() -> String {
     }
 }
 
-fn way_out() -> &'static str {
+fn unlock_advice() -> &'static str {
     "weaker enforcement must be asked for: `--allow-partial` where Landlock suffices, \
      `--unconfined` for none"
 }

@@ -64,7 +64,7 @@ pub(super) enum Purpose {
     /// A program of the system that processes untrusted data: no sockets, no other processes.
     Program,
     /// The gateway process and other processes that serve: no programs, no sockets.
-    Gate,
+    Gateway,
     /// A worker: as the gateway process, and no call that reaches another's files or processes past
     /// Landlock.
     Worker,
@@ -220,7 +220,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
             }
         }
         Purpose::Program
-        | Purpose::Gate
+        | Purpose::Gateway
         | Purpose::Worker
         | Purpose::Front
         | Purpose::Relay

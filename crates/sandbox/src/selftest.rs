@@ -205,7 +205,7 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
                     require(FileType::from_raw_mode(facts.stx_mode.into()).is_dir())
                 },
             );
-            let name = format!("have the mount of the {what} served by the gate");
+            let name = format!("have the mount of the {what} served by the gateway");
             list.add(Must::Succeed, false, name, move || {
                 require(rustix::fs::statfs(path)?.f_type == FUSE)
             });
@@ -276,7 +276,7 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
         list.add(Must::Turn, true, "send UDP to a port that is not a name server's", || {
             let flags = SocketFlags::CLOEXEC;
             let udp = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-            Ok(connect(udp, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, spec.bait.port))?)
+            Ok(connect(udp, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, spec.self_test_targets.port))?)
         });
     }
     if !confinement.udp {
@@ -294,20 +294,21 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
     ] {
         list.add(Must::Filtered, true, format!("open {name}"), open(family, kind, protocol));
     }
-    let bait = &spec.bait;
+    let self_test_targets = &spec.self_test_targets;
     list.add(Must::Turn, true, "connect to a UNIX socket of the host", || {
-        let address = SocketAddrUnix::new(&bait.socket)?;
+        let address = SocketAddrUnix::new(&self_test_targets.socket)?;
         connect(unix()?, &address)?;
         Ok(())
     });
     list.add(Must::Fail, true, "connect to an abstract UNIX socket of the host", || {
-        let address = SocketAddrUnix::new_abstract_name(bait.abstract_name.as_bytes())?;
+        let address =
+            SocketAddrUnix::new_abstract_name(self_test_targets.abstract_name.as_bytes())?;
         connect(unix()?, &address)?;
         Ok(())
     });
     let must = if spec.ports.is_some() { Must::Turn } else { Must::Fail };
     list.add(must, true, "connect to a TCP port that is not allowed", || {
-        Ok(connect(tcp()?, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, bait.port))?)
+        Ok(connect(tcp()?, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self_test_targets.port))?)
     });
     if spec.ports.is_some() {
         list.add(Must::Turn, true, "bind to a TCP port that is not allowed", || {
@@ -351,7 +352,7 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
         Ok(())
     });
     list.add(Must::Fail, true, "read the environment of the broker", || {
-        let environment = format!("/proc/{}/environ", spec.bait.broker);
+        let environment = format!("/proc/{}/environ", spec.self_test_targets.broker);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         open(environment, flags, FileMode::empty()).map(drop)?;
         Ok(())
@@ -359,7 +360,7 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
     if confinement.signals {
         let must = if spec.mode.user().is_none() { Must::Turn } else { Must::Fail };
         list.add(must, true, "signal the broker", || {
-            let broker = Pid::from_raw(spec.bait.broker).ok_or(Errno::INVAL)?;
+            let broker = Pid::from_raw(spec.self_test_targets.broker).ok_or(Errno::INVAL)?;
             Ok(rustix::process::test_kill_process(broker)?)
         });
     }

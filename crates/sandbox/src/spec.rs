@@ -83,7 +83,7 @@ pub struct Grant {
 
 /// Specification of an agent and its sandbox.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct SandboxSpec {
     /// The agent's program, as the operator wrote it.
     pub program: OsString,
     /// Its arguments.
@@ -116,7 +116,7 @@ pub struct Cell {
     pub floor: Enforcement,
     /// True if the sandbox, if it is confined, gets a connection to the gateway, and this program
     /// as its client.
-    pub hatch: bool,
+    pub sandbox_socket: bool,
     /// Limits on the resources of its programs; an unconfined agent has none.
     pub limits: ResourceLimits,
     /// True if commands are started beside the agent, as the gateway orders.
@@ -146,7 +146,7 @@ pub struct Listener {
     pub environment: BTreeMap<OsString, OsString>,
 }
 
-impl Cell {
+impl SandboxSpec {
     /// True if a sandbox that is made in this mode has a proxy.
     pub(super) fn has_proxy(&self, mode: Mode) -> bool {
         self.proxy && mode.is_full() && self.network == Network::None
@@ -236,7 +236,7 @@ pub struct Report {
     pub probes: Vec<Probe>,
     /// Success if the connection to the gateway can be used, or the reason why not; `None` if there
     /// is none.
-    pub hatch: Option<Result<(), String>>,
+    pub sandbox_socket: Option<Result<(), String>>,
 }
 
 impl Report {
@@ -269,7 +269,7 @@ impl Report {
     }
 
     /// Returns the probes without the required result.
-    pub fn surprises(&self) -> impl Iterator<Item = &Probe> {
+    pub fn unexpected(&self) -> impl Iterator<Item = &Probe> {
         self.probes.iter().filter(|probe| !probe.passed)
     }
 }

@@ -4,11 +4,11 @@
 use std::io;
 
 use super::{
-    channel::ChannelError, landlock, messages::News, root::RootError, seccomp::SeccompError,
+    channel::ChannelError, landlock, messages::StageMessage, root::RootError, seccomp::SeccompError,
 };
 
 /// The hidden subcommand of the stages.
-pub const CELL_COMMAND: &str = "cell-stage";
+pub const STAGE_COMMAND: &str = "sandbox-stage";
 
 /// A stage, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Stage {
             Self::Relay => "relay",
             Self::Terminal => "terminal",
         };
-        [CELL_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
+        [STAGE_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
     }
 
     /// Returns the stage of that name.
@@ -75,20 +75,20 @@ pub(super) enum StageError {
 impl From<RootError> for StageError {
     fn from(error: RootError) -> Self {
         let as_what = if error.no_mounts { Self::Namespaces } else { Self::Step };
-        as_what("build the cell's root directory", error.to_string())
+        as_what("build the sandbox's root directory", error.to_string())
     }
 }
 
 impl StageError {
     /// Returns the message for the broker.
-    pub(super) fn news(&self) -> News {
+    pub(super) fn messages(&self) -> StageMessage {
         let (stage, error) = match self {
             Self::Step(stage, error) | Self::Namespaces(stage, error) => {
                 ((*stage).to_owned(), error.clone())
             }
-            other => ("start the cell".to_owned(), other.to_string()),
+            other => ("start the sandbox".to_owned(), other.to_string()),
         };
-        News::Failed { stage, error, namespaces: matches!(self, Self::Namespaces(..)) }
+        StageMessage::Failed { stage, error, namespaces: matches!(self, Self::Namespaces(..)) }
     }
 }
 

@@ -39,7 +39,7 @@ use super::{
 };
 
 /// Timeout of the start of the process.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout of the wait for room in the terminal when it is restored.
 const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -167,7 +167,7 @@ impl Terminal {
             .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
         let descriptors = [operator.input.as_fd(), operator.output.as_fd(), outer.as_fd()];
         control.send(&process::Order { is_utf8: is_utf8 || operator.is_utf8() }, &descriptors)?;
-        let (confined, _) = control.receive_within::<Result<(), String>>(PATIENCE)?;
+        let (confined, _) = control.receive_within::<Result<(), String>>(START_TIMEOUT)?;
         confined.map_err(|why| LaunchError::Stage("watch the terminal".to_owned(), why))?;
         let control = Some(control);
         Ok(Self { process, control, ended, operator, is_restored: true, is_seen_ended: false })

@@ -14,7 +14,7 @@ use std::{
 };
 
 use self::entry::Entry;
-use super::places::{Index, Surroundings};
+use super::file_locations::{FileLocator, Index};
 
 /// Role of a trusted path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum Trusted {
     /// The program of this process.
     Program,
     /// The directory of connections from sandboxes to their gateways.
-    Hatch,
+    SandboxSocket,
     /// The directory in which the scratch directories of mounts are.
     Scratch,
     /// The file of a summary.
@@ -84,7 +84,11 @@ impl Trusted {
             Self::Program => "install it elsewhere, and start it from there",
             Self::Summary => "write it to a file elsewhere, such as one beside the workspace",
             Self::Policy | Self::Signature => "keep policies elsewhere",
-            Self::StatePlace | Self::Configuration | Self::Homes | Self::Hatch | Self::Scratch => {
+            Self::StatePlace
+            | Self::Configuration
+            | Self::Homes
+            | Self::SandboxSocket
+            | Self::Scratch => {
                 "choose another directory for the agent, or one beneath it without that"
             }
             _ => "keep it elsewhere",
@@ -114,7 +118,7 @@ impl fmt::Display for Trusted {
             Self::Program => "program `portcullis`",
             Self::Scratch => "place of scratch directories",
             Self::Summary => "summary",
-            Self::Hatch => "place of what leads to the gates of agents",
+            Self::SandboxSocket => "place of what leads to the gateways of agents",
         })
     }
 }
@@ -292,7 +296,7 @@ impl TrustedPaths {
         &self,
         check: impl FnOnce(&Checked<'_>) -> Result<(), TrustError>,
     ) -> Result<(), TrustError> {
-        let around = Surroundings::read().map_err(TrustError::Mounts)?;
+        let around = FileLocator::read().map_err(TrustError::Mounts)?;
         let trusted = self.trusted.iter().map(|t| Entry::new(&around, &t.role, &t.path, None));
         let trusted = trusted.collect::<Result<Vec<_>, _>>()?;
         let agents = self
@@ -316,7 +320,7 @@ impl TrustedPaths {
 /// # Errors
 /// The first overlap, or a path that cannot be looked up.
 pub fn all_apart(paths: &[(&'static str, PathBuf)]) -> Result<(), TrustError> {
-    let around = Surroundings::read().map_err(TrustError::Mounts)?;
+    let around = FileLocator::read().map_err(TrustError::Mounts)?;
     let entries = paths.iter().map(|(role, path)| Entry::new(&around, role, path, None));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
     let index = Index::of(entries.iter().map(|entry| &entry.place));
@@ -330,7 +334,7 @@ pub fn all_apart(paths: &[(&'static str, PathBuf)]) -> Result<(), TrustError> {
 }
 
 struct Checked<'a> {
-    around: &'a Surroundings,
+    around: &'a FileLocator,
     trusted: Vec<(Trusted, &'a Entry<'a>)>,
     agents: Vec<(Access, &'a Entry<'a>)>,
     trusted_at: Index,
@@ -405,7 +409,7 @@ impl Checked<'_> {
             let around = self.agents_at.around(&agent.place).filter(others);
             for (other, entry) in around.filter_map(|number| self.agent(number)) {
                 if *access == Access::Workspace || other == Access::Workspace {
-                    let advice = "an agent reaches a workspace only through the gate; choose \
+                    let advice = "an agent reaches a workspace only through the gateway; choose \
                                   directories that lie apart";
                     return Err(entry.overlap(agent, advice));
                 }

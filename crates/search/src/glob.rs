@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::{
     Error, Follower, Summary,
     model::{GlobQuery, Page, Position, WorkspacePath},
-    page::{Room, position},
+    page::{PageSpace, position},
     pattern,
     policy::ObjectKind,
     tally::{Limits, Skipped, Tally},
@@ -62,7 +62,7 @@ pub fn glob<V: Names>(
 
 /// Keeps the entries that fit on the page; returns the position of the last one if there are more.
 fn cut<F: AsRef<WorkspacePath>>(entries: &mut Vec<F>, page: &Page) -> Option<Position> {
-    let mut room = Room::of(page);
+    let mut room = PageSpace::of(page);
     let fit = entries.iter().take_while(|entry| room.take(entry.as_ref().as_str().len())).count();
     let more = fit < entries.len();
     entries.truncate(fit);
@@ -74,7 +74,7 @@ impl<V: Names> Visitor<V> for Finder<'_, V> {
 
     fn tools(&self) {}
 
-    fn meet(&self, (): &mut (), entry: V::Entry, _: ObjectKind) {
+    fn visit_name(&self, (): &mut (), entry: V::Entry, _: ObjectKind) {
         if self.after.is_some_and(|after| entry.as_ref() <= after) {
             return;
         }

@@ -8,7 +8,7 @@ use crate::{
     Error, Follower, Summary,
     lines::{Tools, compile},
     model::{GrepQuery, Page, Position},
-    page::{Room, begins, position},
+    page::{PageSpace, begins, position},
     pattern,
     policy::{GlobPattern, ObjectKind},
     tally::{Limits, Skipped, Tally},
@@ -51,7 +51,7 @@ pub fn grep<V: Contents>(
             Walk::new(view, &tally, &seeker, query.ignored).run(directory, include, false);
         }
         // A named file is searched even if it is ignored.
-        Start::At(entry) => seeker.meet(&mut seeker.tools(), entry, ObjectKind::File),
+        Start::At(entry) => seeker.visit_name(&mut seeker.tools(), entry, ObjectKind::File),
         Start::Asked => tally.skip(Skipped::Ask),
     }
     if tally.is_cancelled() {
@@ -66,7 +66,7 @@ pub fn grep<V: Contents>(
 
 /// Keeps the lines that fit on the page; returns the position of the last one if there are more.
 fn cut<M: Matched>(found: &mut Vec<M>, page: &Page) -> Option<Position> {
-    let mut room = Room::of(page);
+    let mut room = PageSpace::of(page);
     let mut last = None;
     for (number, file) in found.iter_mut().enumerate() {
         let path = file.as_ref().as_str().len();
@@ -96,7 +96,7 @@ impl<V: Contents> Visitor<V> for Seeker<'_, V> {
         Tools::new(&self.matcher, self.query)
     }
 
-    fn meet(&self, tools: &mut Tools, entry: V::Entry, kind: ObjectKind) {
+    fn visit_name(&self, tools: &mut Tools, entry: V::Entry, kind: ObjectKind) {
         let Some(after) = begins(self.query.page.as_deref(), entry.as_ref()) else { return };
         let searched = match kind {
             ObjectKind::File => self.search(tools, entry, after),

@@ -18,12 +18,12 @@ use crate::{Skipped, View, dialect::patterns, model::WorkspacePath};
 /// The directory that git never tracks.
 const GIT: &str = ".git";
 /// Maximum size of a file that is obeyed, in bytes.
-const LARGEST: u64 = 64 << 10;
+const MAX_IGNORE_FILE: u64 = 64 << 10;
 /// Bytes of all files after which a search reads no more.
-const MOST: u64 = 256 << 10;
+const MAX_IGNORE_BYTES: u64 = 256 << 10;
 /// Bytes of all patterns that a search obeys, each counted with [`EACH`] more: some 2,000 patterns.
 /// Compiled they need several hundred times that.
-const MOST_PATTERNS: u64 = 64 << 10;
+const MAX_PATTERNS: u64 = 64 << 10;
 const EACH: usize = 16;
 
 /// The files and patterns of one search.
@@ -38,7 +38,7 @@ impl Spent {
     fn take(&self, patterns: &[String]) -> bool {
         let cost: usize = patterns.iter().map(|pattern| pattern.len() + EACH).sum();
         let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-        let add = |spent: u64| spent.checked_add(cost).filter(|sum| *sum <= MOST_PATTERNS);
+        let add = |spent: u64| spent.checked_add(cost).filter(|sum| *sum <= MAX_PATTERNS);
         self.patterns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 }
@@ -62,7 +62,8 @@ impl Ignores {
         spent: &Spent,
     ) -> (Option<Arc<Self>>, Option<Skipped>) {
         let inherited = above.map(Arc::clone);
-        let most = if spent.read.load(Ordering::Relaxed) > MOST { 0 } else { LARGEST };
+        let most =
+            if spent.read.load(Ordering::Relaxed) > MAX_IGNORE_BYTES { 0 } else { MAX_IGNORE_FILE };
         let text = match view.ignore_file(directory, most) {
             Ok(Some(text)) => text,
             Ok(None) => return (inherited, None),

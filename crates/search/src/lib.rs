@@ -37,7 +37,9 @@ pub use follower::{Follower, Unfollowed};
 pub use glob::{MAX_ENTRIES, glob};
 pub use grep::{MAX_LINES, grep};
 pub use tally::{Skipped, Stopped, Summary};
-pub use view::{Contents, Directory, Line, Matched, Met, Names, Piece, Start, View, Visit, Wanted};
+pub use view::{
+    Contents, Directory, Line, Matched, Names, Piece, Start, View, Visit, VisitedEntry, Wanted,
+};
 pub use watch::{EventKind, WatchEnd};
 
 use portcullis_policy::{self as policy, model};

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Maximum number of bytes of a line that are disclosed.
-pub(super) const LONGEST: usize = 2_000;
+pub(super) const MAX_LINE: usize = 2_000;
 /// Number of bytes shown before the match in a line that is cut.
 const LEAD: usize = 200;
 /// The byte order mark that some editors put before a text; not part of its first line.
@@ -34,7 +34,7 @@ const CACHE: usize = 4 << 20;
 /// Maximum nesting of groups.
 const NEST: u32 = 100;
 /// Number of bytes between two checks of the time.
-const PIECE: usize = 32 << 10;
+const PIECE_SIZE: usize = 32 << 10;
 
 /// The tools of one thread for searching.
 pub(super) struct Tools {
@@ -48,7 +48,7 @@ pub(super) struct Tools {
 
 /// Compiles the query's expression.
 pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
-    let wrong = |error: String| Error::Pattern(said(&error));
+    let wrong = |error: String| Error::Pattern(problem_line(&error));
     if query.pattern.len() > PATTERN {
         return Err(wrong(format!("it is longer than {} KiB", PATTERN >> 10)));
     }
@@ -78,7 +78,7 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
 }
 
 /// Returns the line of the message that states the problem; the others draw a diagram.
-fn said(message: &str) -> String {
+fn problem_line(message: &str) -> String {
     let last = message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
@@ -115,15 +115,15 @@ impl Tools {
         let (found, matches) = (Vec::new(), 0);
         let mut lines = Lines { tally, matcher, mark, begin, after, files_only, found, matches };
         // An error means that the time is over; the results so far count.
-        let _ = match content.len() > PIECE {
+        let _ = match content.len() > PIECE_SIZE {
             true => {
                 self.searcher.search_reader(matcher, Pieces { rest: content, tally }, &mut lines)
             }
-            false if !tally.goes_on() => Ok(()),
+            false if !tally.may_continue() => Ok(()),
             // A single piece needs no copy.
             false => self.searcher.search_slice(matcher, content, &mut lines),
         };
-        lines.drop_strays();
+        lines.drop_excess_context();
         (lines.found, lines.matches)
     }
 }
@@ -136,10 +136,10 @@ struct Pieces<'a> {
 
 impl Read for Pieces<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        if !self.tally.goes_on() {
+        if !self.tally.may_continue() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let most = room.len().min(PIECE);
+        let most = room.len().min(PIECE_SIZE);
         self.rest.read(room.get_mut(..most).unwrap_or_default())
     }
 }
@@ -164,7 +164,7 @@ impl Lines<'_> {
         }
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        let shown = match bytes.len() > LONGEST {
+        let shown = match bytes.len() > MAX_LINE {
             true => self.piece(bytes, matches),
             false => 0..bytes.len(),
         };
@@ -183,7 +183,7 @@ impl Lines<'_> {
     }
 
     /// Removes lines before a match that exceeded the limits: they are near no match that is shown.
-    fn drop_strays(&mut self) {
+    fn drop_excess_context(&mut self) {
         let last = self.found.iter().rfind(|line| line.matches);
         let near = last.map_or(0, |last| last.number.saturating_add(self.after));
         let kept = self.found.partition_point(|line| line.number <= near);
@@ -196,8 +196,8 @@ impl Lines<'_> {
             true => self.matcher.find(bytes).ok().flatten().map_or(0, |found| found.start()),
             false => 0,
         };
-        let start = at.saturating_sub(LEAD).min(bytes.len() - LONGEST);
-        boundary(bytes, start)..boundary(bytes, start + LONGEST)
+        let start = at.saturating_sub(LEAD).min(bytes.len() - MAX_LINE);
+        boundary(bytes, start)..boundary(bytes, start + MAX_LINE)
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
             (r"[^\r]\r", &[1, 2]),
             (r"\x{feff}", &[]),
         ] {
-            for content in [content.to_vec(), [&content[..], &b"\n".repeat(PIECE)].concat()] {
+            for content in [content.to_vec(), [&content[..], &b"\n".repeat(PIECE_SIZE)].concat()] {
                 let (lines, _, _) = search(&query(pattern), WIDE, &content);
                 let found: Vec<_> =
                     lines.iter().map(|line| line.number).filter(|line| *line < 5).collect();
@@ -295,7 +295,7 @@ mod tests {
     fn a_long_line_is_cut_around_its_match() {
         let content = format!("{}needle{}", "ż".repeat(500_000), "ó".repeat(500_000));
         let (lines, _, _) = search(&query("needle"), WIDE, content.as_bytes());
-        assert!(lines[0].cut && lines[0].text.len() <= LONGEST, "{}", lines[0].text.len());
+        assert!(lines[0].cut && lines[0].text.len() <= MAX_LINE, "{}", lines[0].text.len());
         assert!(lines[0].text.contains("żneedleó") && !lines[0].text.contains('\u{fffd}'));
     }
 

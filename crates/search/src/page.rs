@@ -6,12 +6,12 @@ use crate::model::{Page, Position, WorkspacePath};
 const FRAME: usize = 40;
 
 /// The remaining space on a page.
-pub(super) struct Room {
+pub(super) struct PageSpace {
     results: u64,
     bytes: usize,
 }
 
-impl Room {
+impl PageSpace {
     pub(super) fn of(page: &Page) -> Self {
         Self { results: page.results, bytes: page.bytes }
     }

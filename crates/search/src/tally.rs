@@ -224,7 +224,7 @@ impl<'f> Tally<'f> {
     }
 
     /// True if the search may continue; checks the time and the follower.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn may_continue(&self) -> bool {
         if self.is_stopped() {
             return false;
         }
@@ -234,7 +234,7 @@ impl<'f> Tally<'f> {
             return false;
         }
         if now < self.end {
-            self.tell(now);
+            self.report(now);
             return true;
         }
         self.stop(Stopped::Time);
@@ -253,7 +253,7 @@ impl<'f> Tally<'f> {
     }
 
     /// Reports progress to the follower, at intervals.
-    fn tell(&self, now: Instant) {
+    fn report(&self, now: Instant) {
         let passed = now.saturating_duration_since(self.begun).as_millis();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         let told = self.told.load(Ordering::Relaxed);

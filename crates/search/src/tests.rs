@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Contents, Directory, Error, Follower, Line, Matched, Met, Names, Piece, Skipped, Start,
-    Unfollowed, View, Visit, Wanted, glob, grep,
+    Contents, Directory, Error, Follower, Line, Matched, Names, Piece, Skipped, Start, Unfollowed,
+    View, Visit, VisitedEntry, Wanted, glob, grep,
     model::{GlobQuery, GrepQuery, Page, WorkspacePath},
     policy::ObjectKind,
 };
@@ -83,7 +83,7 @@ impl View for Memory {
         let entries: BTreeMap<_, _> = self.0.keys().filter_map(inside).collect();
         let mut waiting = Vec::new();
         for (path, is_directory) in entries {
-            if !visit.goes_on() {
+            if !visit.may_continue() {
                 break;
             }
             let relative = path.as_str().get(wanted.start..).unwrap();
@@ -97,10 +97,10 @@ impl View for Memory {
             }
             let kind = if is_directory { ObjectKind::Directory } else { ObjectKind::File };
             let goes = match name {
-                "closed" => enter && visit.meet(Met::Passed(&path)),
+                "closed" => enter && visit.visit_name(VisitedEntry::Passed(&path)),
                 _ => {
                     let entry = Entry(path.clone());
-                    visit.meet(Met::Shown { entry, kind, wanted: itself, enter })
+                    visit.visit_name(VisitedEntry::Shown { entry, kind, wanted: itself, enter })
                 }
             };
             if goes {
@@ -232,13 +232,13 @@ fn pages_give_every_line_once() {
 
 #[test]
 fn a_search_that_nobody_wants_any_more_gives_nothing() {
-    struct Gone;
-    impl Follower for Gone {
+    struct RemovedEntry;
+    impl Follower for RemovedEntry {
         fn is_wanted(&self) -> bool {
             false
         }
     }
     let query = GrepQuery { pattern: "two".to_owned(), ..GrepQuery::default() };
-    let error = grep(&memory(), root(), &query, &Gone).err();
+    let error = grep(&memory(), root(), &query, &RemovedEntry).err();
     assert_eq!(error, Some(Error::Cancelled));
 }

@@ -122,15 +122,15 @@ pub struct Wanted {
 /// A receiver of the entries of a directory.
 pub trait Visit<E> {
     /// True if the listing is to continue; called for each name, also for those that are not shown.
-    fn goes_on(&mut self) -> bool;
+    fn may_continue(&mut self) -> bool;
 
     /// Takes an entry. True if it is a directory to enter.
-    fn meet(&mut self, met: Met<'_, E>) -> bool;
+    fn visit_name(&mut self, met: VisitedEntry<'_, E>) -> bool;
 }
 
 /// An entry that a search encounters.
 #[derive(Debug)]
-pub enum Met<'a, E> {
+pub enum VisitedEntry<'a, E> {
     /// An entry that the agent may see.
     Shown {
         /// The entry.

@@ -11,7 +11,7 @@ use crate::{
     model::WorkspacePath,
     policy::{GlobPattern, ObjectKind},
     tally::{Skipped, Tally},
-    view::{Directory as _, Met, View, Visit, Wanted},
+    view::{Directory as _, View, Visit, VisitedEntry, Wanted},
 };
 
 /// Maximum number of threads of one search.
@@ -30,7 +30,7 @@ pub(super) trait Visitor<V: View>: Sync {
     fn tools(&self) -> Self::Tools;
 
     /// Takes an entry.
-    fn meet(&self, tools: &mut Self::Tools, entry: V::Entry, kind: ObjectKind);
+    fn visit_name(&self, tools: &mut Self::Tools, entry: V::Entry, kind: ObjectKind);
 }
 
 /// One running search.
@@ -121,7 +121,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         while let Some((task, _busy)) = self.next() {
             match task {
                 Task::Enter(place) => self.enter(tools, wanted, place),
-                Task::Meet(files) => self.meet_all(tools, files),
+                Task::Meet(files) => self.visit_all(tools, files),
             }
         }
     }
@@ -150,7 +150,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
 
     /// Visits one directory.
     fn enter(&self, tools: &mut T::Tools, wanted: &Wanted, place: PendingDirectory<V>) {
-        if !self.tally.goes_on() {
+        if !self.tally.may_continue() {
             return;
         }
         let PendingDirectory { directory, depth, mut ignores } = place;
@@ -179,7 +179,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
             }
             Err(why) => self.tally.skip(why),
         }
-        self.meet_all(tools, files);
+        self.visit_all(tools, files);
     }
 
     /// Passes the files to another thread, if one is idle.
@@ -196,12 +196,12 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         None
     }
 
-    fn meet_all(&self, tools: &mut T::Tools, files: Vec<V::Entry>) {
+    fn visit_all(&self, tools: &mut T::Tools, files: Vec<V::Entry>) {
         for entry in files {
-            if !self.tally.goes_on() {
+            if !self.tally.may_continue() {
                 return;
             }
-            self.visitor.meet(tools, entry, ObjectKind::File);
+            self.visitor.visit_name(tools, entry, ObjectKind::File);
         }
     }
 }
@@ -230,22 +230,22 @@ impl<V: View, T: Visitor<V>> Look<'_, '_, V, T> {
 }
 
 impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
-    fn goes_on(&mut self) -> bool {
+    fn may_continue(&mut self) -> bool {
         self.names += 1;
         match self.names % NAMES {
-            0 => self.walk.tally.goes_on(),
+            0 => self.walk.tally.may_continue(),
             _ => !self.walk.tally.is_stopped(),
         }
     }
 
-    fn meet(&mut self, met: Met<'_, V::Entry>) -> bool {
+    fn visit_name(&mut self, met: VisitedEntry<'_, V::Entry>) -> bool {
         let Walk { tally, visitor, .. } = self.walk;
         let deeper = self.depth < tally.depth();
         let (entry, kind, wanted, enter) = match met {
-            Met::Passed(path) => {
+            VisitedEntry::Passed(path) => {
                 return deeper && !self.is_git(path) && !self.is_ignored(path, true);
             }
-            Met::Shown { entry, kind, wanted, enter } => (entry, kind, wanted, enter),
+            VisitedEntry::Shown { entry, kind, wanted, enter } => (entry, kind, wanted, enter),
         };
         if self.is_git(entry.as_ref()) {
             return false;
@@ -260,7 +260,7 @@ impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
         match (wanted, kind) {
             (false, _) => {}
             (true, ObjectKind::File) => self.files.push(entry),
-            (true, _) => visitor.meet(self.tools, entry, kind),
+            (true, _) => visitor.visit_name(self.tools, entry, kind),
         }
         self.shown += 1;
         if self.shown.is_multiple_of(NAMES) {
@@ -269,7 +269,7 @@ impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
         if self.files.len() >= BATCH {
             let batch = std::mem::take(&mut self.files);
             if let Some(batch) = self.walk.hand_over(batch) {
-                self.walk.meet_all(self.tools, batch);
+                self.walk.visit_all(self.tools, batch);
             }
         }
         enter && deeper

@@ -5,7 +5,7 @@ use std::{os::fd::OwnedFd, time::Duration};
 use tokio::sync::oneshot;
 
 use super::{peer::Peer, token::TokenHash};
-use crate::model::Door;
+use crate::model::Transport;
 
 /// The sender of a request, as known before the broker is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,24 +18,24 @@ pub struct Caller {
 
 /// A request to the broker.
 #[derive(Debug)]
-pub struct Ask {
+pub struct BrokerRequest {
     /// The client behind it; `None` for what needs no token.
     pub caller: Option<Caller>,
     /// The request itself.
-    pub want: Want,
+    pub want: BrokerRequestKind,
     /// The channel for the reply; the receiver may be gone.
-    pub reply: oneshot::Sender<Result<Answer, OpenError>>,
+    pub reply: oneshot::Sender<Result<BrokerReply, OpenError>>,
 }
 
 /// The kinds of requests to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Want {
+pub enum BrokerRequestKind {
     /// A stream to a workspace.
     Session {
         /// The workspace's name, as it came.
         workspace: String,
         /// The transport of the session.
-        door: Door,
+        transport: Transport,
     },
     /// The names of the workspaces that the agent may use.
     Workspaces,
@@ -47,7 +47,7 @@ pub enum Want {
 
 /// A reply of the broker.
 #[derive(Debug)]
-pub enum Answer {
+pub enum BrokerReply {
     /// A stream.
     Stream(OwnedFd),
     /// The names of workspaces.
@@ -60,7 +60,7 @@ pub enum Answer {
 
 /// A notification from a front to the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum BrokerNotice {
     /// Number of requests from `peer` with tokens of no agent that were refused
     /// without asking the broker, because too many had come before.
     Throttled {

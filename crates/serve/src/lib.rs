@@ -10,13 +10,13 @@ mod admission;
 mod broker;
 pub mod files;
 mod guard;
-mod held;
 mod mcp;
 mod metrics;
 mod peer;
-mod ready;
+mod readiness;
 mod reply;
 mod server;
+mod slot_stream;
 mod throttle;
 mod tls;
 mod token;
@@ -38,7 +38,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-pub use broker::{Answer, Ask, Caller, OpenError, Told, Want};
+pub use broker::{BrokerNotice, BrokerReply, BrokerRequest, BrokerRequestKind, Caller, OpenError};
 pub use guard::Guard;
 pub use metrics::Exported;
 pub use peer::Peer;
@@ -47,17 +47,17 @@ pub use tls::{TlsError, check_tls};
 pub use token::TokenHash;
 pub use ws::Bounds;
 
-use crate::{gateway::Numbers, model::Door};
+use crate::{gateway::GatewayMetrics, model::Transport};
 use admission::Admission;
-use metrics::Board;
-use ready::Readiness;
+use metrics::MetricsBoard;
+use readiness::Readiness;
 use reply::Body;
 use throttle::Throttle;
 use tls::Acceptor;
 use ws::Sockets;
 
 /// Timeout for a reply of the broker.
-const PATIENCE: Duration = Duration::from_secs(30);
+const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Capacity of the queues to the broker.
 const QUESTIONS: usize = 1024;
 /// Time in which workers must reply to pending requests when the service stops.
@@ -104,14 +104,14 @@ impl Default for Limits {
 /// The front of a service.
 #[derive(Debug)]
 pub struct Front {
-    asks: mpsc::Sender<Ask>,
-    told: mpsc::Sender<Told>,
+    asks: mpsc::Sender<BrokerRequest>,
+    told: mpsc::Sender<BrokerNotice>,
     guard: RwLock<Arc<Guard>>,
     throttle: Throttle,
     limits: Limits,
     admission: Arc<Admission>,
     stopping: watch::Sender<bool>,
-    board: Board,
+    board: MetricsBoard,
     readiness: Readiness,
     tls: RwLock<Option<Acceptor>>,
     sockets: Sockets,
@@ -121,9 +121,9 @@ pub struct Front {
 #[derive(Debug)]
 pub struct Questions {
     /// Requests, which need a reply.
-    pub asks: mpsc::Receiver<Ask>,
+    pub asks: mpsc::Receiver<BrokerRequest>,
     /// Notifications, which need none.
-    pub told: mpsc::Receiver<Told>,
+    pub told: mpsc::Receiver<BrokerNotice>,
 }
 
 impl Front {
@@ -139,7 +139,7 @@ impl Front {
             limits,
             admission: Admission::new(limits.connections),
             stopping: watch::Sender::new(false),
-            board: Board::default(),
+            board: MetricsBoard::default(),
             readiness: Readiness::default(),
             tls: RwLock::default(),
             sockets: Sockets::new(limits.sockets),
@@ -173,7 +173,7 @@ impl Front {
     }
 
     /// Sets the counters of a worker.
-    pub fn set_numbers(&self, workspace: String, numbers: Numbers) {
+    pub fn set_numbers(&self, workspace: String, numbers: GatewayMetrics) {
         self.board.worker(workspace, numbers);
     }
 
@@ -190,7 +190,7 @@ impl Front {
 
     /// Returns the notifications that the broker has not received when the service
     /// stops.
-    pub fn unreported(&self) -> Vec<Told> {
+    pub fn unreported(&self) -> Vec<BrokerNotice> {
         self.throttle.report()
     }
 
@@ -199,7 +199,7 @@ impl Front {
         &self.limits
     }
 
-    /// Opens a session of `caller` with `workspace` over the transport `door`.
+    /// Opens a session of `caller` with `workspace` over the transport `transport`.
     /// Returns a stream to the process that serves it.
     ///
     /// # Errors
@@ -208,12 +208,12 @@ impl Front {
         &self,
         caller: &Caller,
         workspace: &str,
-        door: Door,
+        transport: Transport,
     ) -> Result<UnixStream, OpenError> {
-        let want = Want::Session { workspace: workspace.to_owned(), door };
+        let want = BrokerRequestKind::Session { workspace: workspace.to_owned(), transport };
         match self.ask(caller, want).await? {
-            Answer::Stream(stream) => {
-                self.board.session(door);
+            BrokerReply::Stream(stream) => {
+                self.board.session(transport);
                 connected(stream).map_err(|error| {
                     tracing::error!(%error, "a stream to a worker cannot be used");
                     OpenError::Unavailable
@@ -228,8 +228,8 @@ impl Front {
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn workspaces(&self, caller: &Caller) -> Result<Vec<String>, OpenError> {
-        match self.ask(caller, Want::Workspaces).await? {
-            Answer::Workspaces(names) => Ok(names),
+        match self.ask(caller, BrokerRequestKind::Workspaces).await? {
+            BrokerReply::Workspaces(names) => Ok(names),
             _ => Err(OpenError::Unavailable),
         }
     }
@@ -249,9 +249,11 @@ impl Front {
     /// Returns the reply to a request for `/readyz`.
     async fn ready(&self) -> Response<Body> {
         if self.is_stopping() {
-            return ready::render(Err("the service is stopping".to_owned()));
+            return readiness::render(Err("the service is stopping".to_owned()));
         }
-        self.readiness.reply(self.put(None, Want::Ready, ready::PATIENCE)).await
+        self.readiness
+            .reply(self.put(None, BrokerRequestKind::Ready, readiness::CHECK_TIMEOUT))
+            .await
     }
 
     /// Returns the metrics page.
@@ -267,9 +269,13 @@ impl Front {
         Arc::clone(&self.guard.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn ask(&self, caller: &Caller, want: Want) -> Result<Answer, OpenError> {
+    async fn ask(
+        &self,
+        caller: &Caller,
+        want: BrokerRequestKind,
+    ) -> Result<BrokerReply, OpenError> {
         let answered = match self.throttle.admit(caller) {
-            Ok(()) => self.put(Some(caller.clone()), want, PATIENCE).await,
+            Ok(()) => self.put(Some(caller.clone()), want, BROKER_TIMEOUT).await,
             Err(wait) => Err(OpenError::Throttled(wait)),
         };
         if let Err(error) = &answered {
@@ -288,11 +294,11 @@ impl Front {
     async fn put(
         &self,
         caller: Option<Caller>,
-        want: Want,
+        want: BrokerRequestKind,
         patience: Duration,
-    ) -> Result<Answer, OpenError> {
+    ) -> Result<BrokerReply, OpenError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let ask = Ask { caller, want, reply };
+        let ask = BrokerRequest { caller, want, reply };
         // Not `Busy`, which only clients with a valid token get.
         self.asks.try_send(ask).map_err(|_| OpenError::Unavailable)?;
         match tokio::time::timeout(patience, answer).await {
@@ -320,14 +326,14 @@ mod tests {
             let limits = Limits { failed_logins: 1, ..Limits::default() };
             let (front, _questions) = Front::new(guard, limits);
             let (reply, _answer) = tokio::sync::oneshot::channel();
-            let mut ask = Ask { caller: None, want: Want::Ready, reply };
+            let mut ask = BrokerRequest { caller: None, want: BrokerRequestKind::Ready, reply };
             while front.asks.try_send(ask).is_ok() {
                 let (reply, _answer) = tokio::sync::oneshot::channel();
-                ask = Ask { caller: None, want: Want::Ready, reply };
+                ask = BrokerRequest { caller: None, want: BrokerRequestKind::Ready, reply };
             }
             let peer = Peer::Address([0, 0, 0, 0, 0, 0, 0, 1].into());
             let caller = Caller { token: TokenHash::of("wrong"), peer };
-            let answered = front.ask(&caller, Want::Workspaces).await;
+            let answered = front.ask(&caller, BrokerRequestKind::Workspaces).await;
             assert_eq!(answered.err(), Some(OpenError::Unavailable));
             let other = Caller { token: TokenHash::of("other"), ..caller.clone() };
             front.throttle.failed(&other);

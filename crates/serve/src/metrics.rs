@@ -22,14 +22,14 @@ use super::{
     reply::{self, Body},
 };
 use crate::{
-    gateway::{Numbers, Times},
+    gateway::{GatewayMetrics, Times},
     lock,
-    model::Door,
+    model::Transport,
 };
 
 /// The counters of a front, and the last snapshots of its workers.
 #[derive(Debug, Default)]
-pub(super) struct Board(Mutex<Counts>);
+pub(super) struct MetricsBoard(Mutex<Counts>);
 
 /// Counts of spans exported, refused by the collector, and dropped for lack of room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,11 +53,11 @@ struct Counts {
 #[derive(Debug, Default)]
 struct Worker {
     runs: bool,
-    numbers: Numbers,
+    numbers: GatewayMetrics,
 }
 
-impl Board {
-    pub(super) fn worker(&self, workspace: String, numbers: Numbers) {
+impl MetricsBoard {
+    pub(super) fn worker(&self, workspace: String, numbers: GatewayMetrics) {
         self.lock().workers.insert(workspace, Worker { runs: true, numbers });
     }
 
@@ -81,8 +81,8 @@ impl Board {
         self.lock().exported = Some(exported);
     }
 
-    pub(super) fn session(&self, door: Door) {
-        *self.lock().sessions.entry(door.as_str()).or_default() += 1;
+    pub(super) fn session(&self, transport: Transport) {
+        *self.lock().sessions.entry(transport.as_str()).or_default() += 1;
     }
 
     pub(super) fn refused(&self, error: &OpenError) {
@@ -121,9 +121,9 @@ impl Board {
 
 impl Counts {
     fn render(&self, page: &mut Page) {
-        page.head("sessions_total", "counter", "Sessions that were begun, by door");
-        for (door, count) in &self.sessions {
-            page.line("sessions_total", &[("door", door)], count);
+        page.head("sessions_total", "counter", "Sessions that were begun, by transport");
+        for (transport, count) in &self.sessions {
+            page.line("sessions_total", &[("transport", transport)], count);
         }
         page.head("refused_total", "counter", "Callers that were turned away, by reason");
         for (reason, count) in &self.refused {
@@ -153,19 +153,23 @@ impl Counts {
         for (name, worker) in &self.workers {
             page.line("worker_up", &[("workspace", name)], u8::from(worker.runs));
         }
-        page.head("decisions_total", "counter", "Decisions on record, by door, effect and rule");
+        page.head(
+            "decisions_total",
+            "counter",
+            "Decisions on record, by transport, effect and rule",
+        );
         for (name, worker) in &self.workers {
             for one in &worker.numbers.decisions {
                 let labels = [
                     ("workspace", name.as_str()),
-                    ("door", &one.door),
+                    ("transport", &one.transport),
                     ("effect", &one.effect),
                     ("rule", &one.rule),
                 ];
                 page.line("decisions_total", &labels, one.count);
             }
         }
-        type Value = fn(&Numbers) -> u64;
+        type Value = fn(&GatewayMetrics) -> u64;
         let values: [(&str, &str, &str, Value); 6] = [
             ("disclosed_bytes_total", "counter", "Bytes of content disclosed", |n| n.disclosed),
             ("stored_bytes_total", "counter", "Bytes of content stored", |n| n.stored),
@@ -262,13 +266,13 @@ fn seconds(micros: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::Decided;
+    use crate::gateway::RuleCount;
 
     #[test]
     fn what_prometheus_reads_is_well_formed() {
-        let board = Board::default();
-        let decided = Decided {
-            door: "mcp".to_owned(),
+        let board = MetricsBoard::default();
+        let decided = RuleCount {
+            transport: "mcp".to_owned(),
             effect: "deny".to_owned(),
             rule: "a\"b\\c\nd".to_owned(),
             count: 3,
@@ -276,20 +280,21 @@ mod tests {
         let mut classes = vec![0; Times::BOUNDS.len() + 1];
         (classes[0], classes[3], classes[Times::BOUNDS.len()]) = (2, 1, 1);
         let times = [("read".to_owned(), Times { classes, sum: 1_500_000 })].into();
-        let numbers = Numbers { decisions: vec![decided], times, ..Numbers::default() };
+        let numbers =
+            GatewayMetrics { decisions: vec![decided], times, ..GatewayMetrics::default() };
         board.worker("shop".to_owned(), numbers);
-        board.session(Door::Files);
+        board.session(Transport::Files);
         board.gone("other", true, false);
         let mut page = Page::default();
         board.lock().render(&mut page);
         for line in [
-            r#"portcullis_decisions_total{workspace="shop",door="mcp",effect="deny",rule="a\"b\\c\nd"} 3"#,
+            r#"portcullis_decisions_total{workspace="shop",transport="mcp",effect="deny",rule="a\"b\\c\nd"} 3"#,
             r#"portcullis_request_duration_seconds_bucket{workspace="shop",operation="read",le="0.00005"} 2"#,
             r#"portcullis_request_duration_seconds_bucket{workspace="shop",operation="read",le="0.0005"} 3"#,
             r#"portcullis_request_duration_seconds_bucket{workspace="shop",operation="read",le="+Inf"} 4"#,
             r#"portcullis_request_duration_seconds_sum{workspace="shop",operation="read"} 1.5"#,
             r#"portcullis_worker_up{workspace="shop"} 1"#,
-            r#"portcullis_sessions_total{door="files"} 1"#,
+            r#"portcullis_sessions_total{transport="files"} 1"#,
             "portcullis_worker_deaths_total 1",
         ] {
             assert!(page.0.lines().any(|one| one == line), "{line}\n{}", page.0);

@@ -17,7 +17,7 @@ pub enum Peer {
 impl Peer {
     /// Returns the peer whose failures are counted together: an IPv6 network of 64 bits
     /// belongs to one party.
-    pub(super) fn crowd(&self) -> Self {
+    pub(super) fn network(&self) -> Self {
         match self {
             Self::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
                 Some(address) => Self::Address(address.into()),
@@ -31,9 +31,9 @@ impl Peer {
     }
 
     /// Returns the wider network counted when the table has no room for
-    /// [`crowd`](Self::crowd): 48 bits in IPv6 and 16 in IPv4.
+    /// [`network`](Self::network): 48 bits in IPv6 and 16 in IPv4.
     pub(super) fn wider_crowd(&self) -> Self {
-        let network: IpAddr = match self.crowd() {
+        let network: IpAddr = match self.network() {
             Self::Address(IpAddr::V6(address)) => {
                 Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into()
             }

@@ -21,19 +21,19 @@ use tokio::{
 };
 
 use super::{
-    Caller, Front, Peer, Want,
+    BrokerRequestKind, Caller, Front, Peer,
     admission::Admitted,
     guard::Guard,
-    held::Held,
     mcp::{self, Mcp},
     reply::{self, Body},
+    slot_stream::SlotStream,
     token, ws,
 };
 
 /// Idle time after which TCP keepalive probes a peer.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, such as for lack of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of reports to the broker about refusals.
 const REPORT: Duration = Duration::from_secs(10);
 
@@ -111,16 +111,16 @@ impl Server {
                 let admitted = self.front.admission.admit().await;
                 match socket.accept().await {
                     Ok(Accepted::Tcp(stream, peer)) => {
-                        let held = Held::new(stream, Arc::clone(&admitted));
+                        let held = SlotStream::new(stream, Arc::clone(&admitted));
                         tokio::spawn(Arc::clone(&self).tcp(held, peer, admitted));
                     }
                     Ok(Accepted::Unix(stream, peer)) => {
-                        let held = Held::new(stream, Arc::clone(&admitted));
+                        let held = SlotStream::new(stream, Arc::clone(&admitted));
                         tokio::spawn(Arc::clone(&self).connection(held, peer, admitted));
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a connection was not taken");
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                     }
                 }
             }
@@ -132,7 +132,12 @@ impl Server {
     }
 
     /// Handles a TCP connection: with TLS, if there is a certificate.
-    async fn tcp(self: Arc<Self>, stream: Held<TcpStream>, peer: Peer, admitted: Arc<Admitted>) {
+    async fn tcp(
+        self: Arc<Self>,
+        stream: SlotStream<TcpStream>,
+        peer: Peer,
+        admitted: Arc<Admitted>,
+    ) {
         let Some(acceptor) = self.front.tls() else {
             return self.connection(stream, peer, admitted).await;
         };
@@ -219,7 +224,7 @@ impl Server {
             (Some("healthz"), None, ..) => reply::text(StatusCode::OK, "ok"),
             (Some("readyz"), None, ..) => self.front.ready().await,
             (Some("metrics"), None, ..) => match caller(false) {
-                Ok(caller) => match self.front.ask(&caller, Want::Metrics).await {
+                Ok(caller) => match self.front.ask(&caller, BrokerRequestKind::Metrics).await {
                     Ok(_) => self.front.numbers(),
                     // To an agent without permission the page does not exist.
                     Err(error) => reply::refused(&error),
@@ -299,8 +304,8 @@ impl Socket {
                 stream.set_nodelay(true)?;
                 // Keepalive ends half-open connections.
                 sockopt::set_socket_keepalive(&stream, true)?;
-                sockopt::set_tcp_keepidle(&stream, SILENCE)?;
-                sockopt::set_tcp_keepintvl(&stream, SILENCE / 4)?;
+                sockopt::set_tcp_keepidle(&stream, SILENCE_TIMEOUT)?;
+                sockopt::set_tcp_keepintvl(&stream, SILENCE_TIMEOUT / 4)?;
                 sockopt::set_tcp_keepcnt(&stream, 4)?;
                 Ok(Accepted::Tcp(stream, Peer::Address(address.ip().to_canonical())))
             }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Caller, Peer, TokenHash, Told};
+use super::{BrokerNotice, Caller, Peer, TokenHash};
 use crate::lock;
 
 /// Time for which failures count, and for which an address then waits.
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Time for which a token passes as valid. The broker still checks it.
 const GOOD: Duration = Duration::from_secs(60 * 60);
 /// Maximum of addresses, and of valid tokens, in the tables.
-const MOST: usize = 4096;
+const MAX_ADDRESSES: usize = 4096;
 
 /// The counts.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ impl Throttle {
     pub(super) fn known(&self, caller: &Caller) {
         let now = Instant::now();
         let mut state = self.lock();
-        make_room(&mut state.good, MOST, |at| now - *at < GOOD);
-        if state.good.len() < MOST {
+        make_room(&mut state.good, MAX_ADDRESSES, |at| now - *at < GOOD);
+        if state.good.len() < MAX_ADDRESSES {
             state.good.insert(caller.token, now);
         }
     }
@@ -103,7 +103,7 @@ impl Throttle {
     }
 
     /// Takes the counts of requests refused without asking since the last report.
-    pub(super) fn report(&self) -> Vec<Told> {
+    pub(super) fn report(&self) -> Vec<BrokerNotice> {
         let mut state = self.lock();
         let take = |(counted_as, failures): (&CountedAs, &mut Failures)| {
             let attempts = std::mem::take(&mut failures.unseen);
@@ -111,7 +111,7 @@ impl Throttle {
                 CountedAs::Crowd(peer) | CountedAs::Wider(peer) => peer.clone(),
                 CountedAs::All => Peer::Address([0, 0, 0, 0].into()),
             };
-            (attempts > 0).then_some(Told::Throttled { peer, attempts })
+            (attempts > 0).then_some(BrokerNotice::Throttled { peer, attempts })
         };
         state.failures.iter_mut().filter_map(take).collect()
     }
@@ -126,9 +126,9 @@ impl FailureCounts {
     /// Returns the key under which a caller is counted.
     fn counted_as(&mut self, caller: &Caller, now: Instant) -> CountedAs {
         let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
-        let crowd = CountedAs::Crowd(caller.peer.crowd());
+        let crowd = CountedAs::Crowd(caller.peer.network());
         let wider = CountedAs::Wider(caller.peer.wider_crowd());
-        for (counted_as, most) in [(crowd, MOST), (wider, 2 * MOST)] {
+        for (counted_as, most) in [(crowd, MAX_ADDRESSES), (wider, 2 * MAX_ADDRESSES)] {
             if self.failures.contains_key(&counted_as) {
                 return counted_as;
             }
@@ -172,7 +172,7 @@ mod tests {
         throttle.admit(&caller("other", [1, 2, 3, 5, 5, 6, 7, 8])).unwrap();
         throttle.known(&neighbour);
         throttle.admit(&neighbour).unwrap();
-        let Told::Throttled { attempts, .. } = throttle.report().pop().unwrap();
+        let BrokerNotice::Throttled { attempts, .. } = throttle.report().pop().unwrap();
         assert_eq!((attempts, throttle.report().len()), (2, 0));
     }
 
@@ -180,10 +180,10 @@ mod tests {
     fn a_full_table_locks_out_no_other_networks() {
         let throttle = Throttle::new(1);
         // A network of 48 bits has more networks of 64 bits than the table has entries.
-        for n in 0..2 * u16::try_from(MOST).unwrap() {
+        for n in 0..2 * u16::try_from(MAX_ADDRESSES).unwrap() {
             throttle.failed(&caller("bad", [1, 2, 3, n, 0, 0, 0, 0]));
         }
-        assert_eq!(throttle.lock().failures.len(), MOST + 1);
+        assert_eq!(throttle.lock().failures.len(), MAX_ADDRESSES + 1);
         assert!(throttle.admit(&caller("good", [1, 2, 3, 0xffff, 0, 0, 0, 0])).is_err());
         throttle.admit(&caller("good", [1, 2, 4, 0, 0, 0, 0, 0])).unwrap();
         for address in [[192, 0, 2, 1], [127, 0, 0, 1]] {
@@ -196,10 +196,10 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_strangers_then_count_together() {
         let throttle = Throttle::new(1);
-        for n in 0..3 * u16::try_from(MOST).unwrap() {
+        for n in 0..3 * u16::try_from(MAX_ADDRESSES).unwrap() {
             throttle.failed(&caller("bad", [n, 0, 0, 0, 0, 0, 0, 0]));
         }
-        assert_eq!(throttle.lock().failures.len(), 2 * MOST + 1);
+        assert_eq!(throttle.lock().failures.len(), 2 * MAX_ADDRESSES + 1);
         assert!(throttle.admit(&caller("bad", [0xffff, 1, 0, 0, 0, 0, 0, 0])).is_err());
     }
 }

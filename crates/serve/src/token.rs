@@ -9,7 +9,7 @@ use hyper::{
 use sha2::{Digest as _, Sha256};
 
 /// Longest token, in bytes.
-const LONGEST: usize = 512;
+const MAX_TOKEN: usize = 512;
 
 /// SHA-256 of a token. The token itself stays in this file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,7 +47,8 @@ pub(super) fn of<B>(request: &Request<B>, socket: bool) -> Option<TokenHash> {
         shown.extend(pairs.filter(|(key, _)| *key == "token").map(|(_, token)| token));
     }
     let (first, rest) = shown.split_first()?;
-    let good = !first.is_empty() && first.len() <= LONGEST && rest.iter().all(|next| next == first);
+    let good =
+        !first.is_empty() && first.len() <= MAX_TOKEN && rest.iter().all(|next| next == first);
     good.then(|| TokenHash::of(first))
 }
 

@@ -142,7 +142,7 @@ impl From<&Question> for Item {
         let binding = &question.binding;
         let rules = question.rules.iter().map(|rule| ItemRule {
             id: rule.rule().to_owned(),
-            place: rule.place().map(ToString::to_string),
+            place: rule.location().map(ToString::to_string),
             reason: rule.reason().map(str::to_owned),
         });
         let elapsed = question.since.elapsed();

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Bounds, Git, ORDERED, Repository, Workshop};
+use super::{Bounds, Git, GitWorkshop, ORDERED, Repository};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -39,7 +39,7 @@ pub(crate) fn starts(session: &str) -> String {
 pub(crate) fn find(
     place: &Path,
     git: &Git,
-    workshop: &Workshop,
+    workshop: &GitWorkshop,
 ) -> Result<Vec<Repository>, Failure> {
     const DOING: &str = "cannot look for the agent's git repository";
     let base = operator_files::canonicalize(scratch::base()?).or_fail(DOING)?;
@@ -90,7 +90,12 @@ fn is_directory(path: &Path) -> bool {
 }
 
 /// Returns what git gets of a repository: its objects and refs.
-fn opened(path: &Path, name: &str, git: &Git, workshop: &Workshop) -> Result<Repository, Failure> {
+fn opened(
+    path: &Path,
+    name: &str,
+    git: &Git,
+    workshop: &GitWorkshop,
+) -> Result<Repository, Failure> {
     let parts = ["refs", "packed-refs", "reftable"];
     let there =
         parts.into_iter().filter(|part| operator_files::symlink_metadata(path.join(part)).is_ok());
@@ -123,7 +128,7 @@ pub(crate) fn count(
     state: &Path,
     limit: Duration,
 ) -> Result<Option<u64>, Failure> {
-    let (git, workshop) = (Git::find(workspace)?, Workshop::make(state)?);
+    let (git, workshop) = (Git::find(workspace)?, GitWorkshop::make(state)?);
     let begun = Instant::now();
     let ask = |repository: &Repository, arguments: &[&str]| {
         let timeout = limit.saturating_sub(begun.elapsed());

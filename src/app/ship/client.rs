@@ -22,9 +22,9 @@ use reqwest::{
 use crate::config::audit::shown;
 
 /// Maximum of bytes of a reply: a list of a thousand objects is shorter.
-const MOST: usize = 4 << 20;
+const MAX_REPLY: usize = 4 << 20;
 /// Maximum of bytes read of an error reply.
-const MOST_WRONG: usize = 4 << 10;
+const MAX_ERROR_REPLY: usize = 4 << 10;
 
 /// Splits user and password off an address, and returns them as a header, so that errors that
 /// contain the address do not disclose them.
@@ -143,7 +143,7 @@ async fn answer(client: &Client, request: HttpRequest) -> Result<HttpResponse, H
         let words = format!("it answers `{status}`, which leads to {to} and is not followed");
         return Err(wrong(HttpErrorKind::Unknown, words));
     }
-    let most = if status.is_success() { MOST } else { MOST_WRONG };
+    let most = if status.is_success() { MAX_REPLY } else { MAX_ERROR_REPLY };
     let mut body = Vec::new();
     while let Some(frame) = rest.frame().await {
         let frame = frame?;

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use super::target::Store;
 use crate::{
     operator_files,
-    review::{is_foreign, open_kept_in},
+    review::{is_foreign, open_regular_in},
 };
 
 /// The name of a file while it is written.
@@ -72,7 +72,7 @@ impl Copy {
 
     fn newest(&self) -> io::Result<Option<Vec<u8>>> {
         let mut note = Vec::new();
-        match open_kept_in(&self.0, NEWEST) {
+        match open_regular_in(&self.0, NEWEST) {
             Ok(file) => file.take(MAX_NOTE as u64).read_to_end(&mut note)?,
             // Another kind of entry was not sent.
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => {
@@ -148,7 +148,7 @@ impl Store for Copy {
     }
 
     fn read(&mut self, segment: &str) -> Option<io::Result<LogFile>> {
-        Some(LogFile::open(segment, |name| open_kept_in(&self.0, name)))
+        Some(LogFile::open(segment, |name| open_regular_in(&self.0, name)))
     }
 
     fn is_near(&self) -> bool {

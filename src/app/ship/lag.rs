@@ -10,11 +10,11 @@ use portcullis_audit::{MAX_NOTE, NEWEST};
 use serde::Serialize;
 
 use super::{
-    place::{GONE, existing, within},
+    completeness::look,
+    destinations::{GONE, existing, within},
     progress::{ShipProgress, known, records_of},
-    whole::look,
 };
-use crate::{config::audit::Target, operator_files, review::read_kept};
+use crate::{config::audit::Target, operator_files, review::read_regular};
 
 /// The lag of a target.
 #[derive(Debug, Clone, Serialize)]
@@ -73,7 +73,7 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
 
 /// Returns the number of records that the newest checkpoint covers.
 fn covered(log: &Path) -> Option<u64> {
-    records_of(&read_kept(&log.join(NEWEST), MAX_NOTE as u64).ok()?)
+    records_of(&read_regular(&log.join(NEWEST), MAX_NOTE as u64).ok()?)
 }
 
 /// Returns the number of records in a copy, and the reason why it is not the number

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{gateway::AuditLog, operator_files};
 
 /// Maximum of bytes of a file that is no segment: the roots of a million segments.
-const MOST_SMALL: u64 = 64 << 20;
+const MAX_SMALL_FILE: u64 = 64 << 20;
 
 /// The end of a sequence of records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,11 +177,13 @@ impl SegmentReader {
         match self.files.open(name) {
             Ok(file) => {
                 let mut bytes = Vec::new();
-                let read = file.take(MOST_SMALL + 1).read_to_end(&mut bytes);
+                let read = file.take(MAX_SMALL_FILE + 1).read_to_end(&mut bytes);
                 read.map_err(|error| error.to_string())?;
                 match bytes.len() as u64 {
-                    0..=MOST_SMALL => Ok(Some(bytes)),
-                    _ => Err(format!("`{name}` is damaged: it has more than {MOST_SMALL} bytes")),
+                    0..=MAX_SMALL_FILE => Ok(Some(bytes)),
+                    _ => {
+                        Err(format!("`{name}` is damaged: it has more than {MAX_SMALL_FILE} bytes"))
+                    }
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

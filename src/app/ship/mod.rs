@@ -6,16 +6,16 @@
 
 #[cfg(feature = "full")]
 mod client;
+mod completeness;
+mod destinations;
 mod directory;
 mod lag;
 mod log;
-mod place;
 mod progress;
 mod shipper;
 #[cfg(feature = "full")]
 mod store;
 mod target;
-mod whole;
 
 use std::{
     path::Path,
@@ -29,14 +29,14 @@ use crate::{
     config::audit::Target,
 };
 
-use place::within;
+use destinations::within;
 use shipper::{Shipper, refuse_overlap};
 
+pub(crate) use completeness::lacking;
 pub(crate) use lag::{Lag, lag};
-pub(crate) use whole::lacking;
 
 /// Time in which a broker that is about to end still sends the last records.
-const LAST: Duration = Duration::from_secs(3);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The background threads, which run while this lives.
 pub(crate) struct Shipping(Arc<Ending>);
@@ -83,14 +83,14 @@ impl Shipping {
         for target in targets {
             // A missing feature is reported before anything runs.
             if !target.to.starts_with('/') && !cfg!(feature = "full") {
-                return Err(Failure::new(place::remote(target).err().unwrap_or_default()));
+                return Err(Failure::new(destinations::remote(target).err().unwrap_or_default()));
             }
             let (ends, state, target) = (Arc::clone(&shipping.0), state.to_owned(), target.clone());
             ends.change(|ends| ends.sending += 1);
             thread::Builder::new()
                 .name("ship".to_owned())
                 .spawn(move || {
-                    shipper::go_on(&state, &target, &ends);
+                    shipper::send_until_end(&state, &target, &ends);
                     ends.change(|ends| ends.sending -= 1);
                 })
                 .or_fail("cannot start a thread")?;
@@ -101,12 +101,12 @@ impl Shipping {
     /// Sends the records of the last checkpoint, and waits a moment for that; the next broker
     /// sends the rest.
     pub(crate) fn finish(self) {
-        self.finish_within(LAST);
+        self.finish_within(FINAL_TIMEOUT);
     }
 
     /// Does so within a shorter time.
     pub(crate) fn finish_within(self, patience: Duration) {
-        let end = Instant::now() + patience.min(LAST);
+        let end = Instant::now() + patience.min(FINAL_TIMEOUT);
         self.0.change(|ends| ends.near = true);
         let mut ends = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         while ends.sending > 0 {

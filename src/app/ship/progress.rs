@@ -6,7 +6,7 @@ use portcullis_audit::{Checkpoint, Hash, Note};
 use serde::{Deserialize, Serialize};
 
 use super::log::End;
-use crate::{config::audit::Target, review::read_kept};
+use crate::{config::audit::Target, review::read_regular};
 
 /// The progress of a target's copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +32,9 @@ pub(crate) struct ShipProgress {
 }
 
 /// Maximum of bytes of a stored progress: more than of a million segments.
-const MOST: u64 = 32 << 20;
+const MAX_PROGRESS: u64 = 32 << 20;
 /// Maximum of stored characters of an error.
-const WORDS: usize = 500;
+const MAX_ERROR: usize = 500;
 
 /// The directory of the progress, in the state directory.
 pub(super) const FOLDER: &str = "ship";
@@ -58,7 +58,7 @@ pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress
     let name = format!("{}.json", file_name(target));
     let unreadable =
         |why: &dyn Display| format!("`{name}` in the state directory cannot be read: {why}");
-    match read_kept(&state.join(&name), MOST) {
+    match read_regular(&state.join(&name), MAX_PROGRESS) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| unreadable(&error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(&error)),
@@ -68,7 +68,7 @@ pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress
 /// Shortens the error of an attempt: a target may reply with a page of any length, and the
 /// text is stored and shown.
 pub(super) fn shortened(why: &str) -> String {
-    match why.char_indices().nth(WORDS) {
+    match why.char_indices().nth(MAX_ERROR) {
         Some((end, _)) => format!("{}…", why.get(..end).unwrap_or_default()),
         None => why.to_owned(),
     }

@@ -9,11 +9,11 @@ use portcullis_audit::{HISTORY, KEYS, NEWEST, PACKED, Segment};
 
 use super::{
     Ending,
+    completeness::look,
+    destinations::{GONE, begin, existing, within},
     log::{self, Covered, SegmentReader},
-    place::{GONE, begin, existing, within},
     progress::{FOLDER, ShipProgress, file_name, known, shortened},
     target::Store,
-    whole::look,
 };
 use crate::{
     app::state_directory, config::audit::Target, gateway::random_hex, model::Escaped,
@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Interval of checks of the log.
-const POLL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failure: doubled each time, from the first to the second value.
-const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// Bytes of the open segment that are sent at once.
-const PIECE: u64 = 4 << 20;
+const MAX_PIECE: u64 = 4 << 20;
 
 /// Sends a log to one target.
 pub(super) struct Shipper {
@@ -42,8 +42,8 @@ pub(super) struct Shipper {
 
 /// Sends in the background until the end is near. All contact with a target happens on this
 /// thread, because it may be slow.
-pub(super) fn go_on(state: &Path, target: &Target, ending: &Ending) {
-    let (mut wait, mut seen) = (BACK_OFF.0, None);
+pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Ending) {
+    let (mut wait, mut seen) = (RETRY_INTERVALS.0, None);
     let (mut shipper, mut said) = (None, None);
     loop {
         let last = ending.is_near();
@@ -62,12 +62,12 @@ pub(super) fn go_on(state: &Path, target: &Target, ending: &Ending) {
         }
         let pause = match sent {
             Some(()) => {
-                wait = BACK_OFF.0;
-                POLL
+                wait = RETRY_INTERVALS.0;
+                POLL_INTERVAL
             }
             None => {
                 let pause = wait;
-                wait = (wait * 2).min(BACK_OFF.1);
+                wait = (wait * 2).min(RETRY_INTERVALS.1);
                 pause
             }
         };
@@ -289,7 +289,7 @@ impl Shipper {
     fn piece(&mut self, until: u64) -> Result<(), String> {
         let segment = Segment(self.progress.segment);
         let offset = self.progress.offset;
-        let length = (until - offset).min(PIECE);
+        let length = (until - offset).min(MAX_PIECE);
         let bytes = self.log.part(segment, offset, length)?;
         self.store()?.piece(&segment.to_string(), offset, bytes)?;
         self.progress.offset = offset + length;

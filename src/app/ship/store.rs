@@ -20,8 +20,8 @@ use super::{
 use crate::config::audit::Target;
 
 /// Timeouts of a connection, and of a complete request.
-const CONNECT: Duration = Duration::from_secs(10);
-const REQUEST: Duration = Duration::from_secs(120);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
@@ -46,11 +46,11 @@ impl Remote {
                 let mut builder = AmazonS3Builder::from_env()
                     .with_config(
                         AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
-                        seconds(REQUEST),
+                        seconds(REQUEST_TIMEOUT),
                     )
                     .with_config(
                         AmazonS3ConfigKey::Client(ClientConfigKey::ConnectTimeout),
-                        seconds(CONNECT),
+                        seconds(CONNECT_TIMEOUT),
                     )
                     .with_http_connector(Connector)
                     .with_bucket_name(bucket)
@@ -78,8 +78,8 @@ impl Remote {
                 let plain = target.to.starts_with("http://");
                 let options = ClientOptions::new()
                     .with_default_headers(headers)
-                    .with_connect_timeout(CONNECT)
-                    .with_timeout(REQUEST)
+                    .with_connect_timeout(CONNECT_TIMEOUT)
+                    .with_timeout(REQUEST_TIMEOUT)
                     .with_allow_http(plain);
                 let mut builder = HttpBuilder::new()
                     .with_http_connector(Connector)

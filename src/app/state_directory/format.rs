@@ -17,7 +17,7 @@ use rustix::{
 use crate::{
     app::failure::{Context as _, Failure},
     model::Escaped,
-    review::open_kept_in,
+    review::open_regular_in,
 };
 
 const NAME: &str = "format";
@@ -66,7 +66,7 @@ pub(crate) fn mark(state: &Dir) -> io::Result<()> {
 }
 
 fn read(state: &Dir) -> io::Result<Option<String>> {
-    let file = match open_kept_in(state, NAME) {
+    let file = match open_regular_in(state, NAME) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     app::failure::Failure,
-    sandbox::{Cell, canonicalize_missing},
+    sandbox::{SandboxSpec, canonicalize_missing},
 };
 
 /// Locations of agents' configuration, relative to the user's home.
@@ -65,9 +65,9 @@ const VARIABLES: [&str; 11] = [
 ///
 /// # Errors
 /// When there is one.
-pub(in crate::cli) fn refuse(cell: &Cell, accepted: &[PathBuf]) -> Result<(), Failure> {
+pub(in crate::cli) fn refuse(spec: &SandboxSpec, accepted: &[PathBuf]) -> Result<(), Failure> {
     let accepted: Vec<_> = accepted.iter().map(|path| real(path)).collect();
-    let granted = cell.write.iter().map(|grant| grant.path.clone());
+    let granted = spec.write.iter().map(|grant| grant.path.clone());
     match among(granted).into_iter().find(|path| !accepted.contains(&real(path))) {
         None => Ok(()),
         Some(path) => {
@@ -86,10 +86,10 @@ pub(in crate::cli) fn refuse(cell: &Cell, accepted: &[PathBuf]) -> Result<(), Fa
 
 /// Warns of workspaces and writable paths that are, lie in, or contain the configuration of an
 /// agent, and adds them to the facts of the `start` record.
-pub(in crate::cli) fn warn(cell: &Cell, facts: &mut BTreeMap<String, Value>) {
-    let further = cell.further.iter().map(|workspace| workspace.root.clone());
-    let workspaces: Vec<_> = std::iter::once(cell.workspace.clone()).chain(further).collect();
-    let granted = cell.write.iter().map(|grant| grant.path.clone());
+pub(in crate::cli) fn warn(spec: &SandboxSpec, facts: &mut BTreeMap<String, Value>) {
+    let further = spec.further.iter().map(|workspace| workspace.root.clone());
+    let workspaces: Vec<_> = std::iter::once(spec.workspace.clone()).chain(further).collect();
+    let granted = spec.write.iter().map(|grant| grant.path.clone());
     let found = among(workspaces.iter().cloned().chain(granted));
     for path in &found {
         errln!(

@@ -43,7 +43,9 @@ impl Callback {
         // Browsers try this address first. Nobody else may answer there.
         match TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {
             Ok(listener) => listeners.push(listener),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error).or_fail(taken()),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(error).or_fail(taken());
+            }
             // This machine has no IPv6.
             Err(_) => {}
         }

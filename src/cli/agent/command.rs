@@ -22,26 +22,26 @@ use super::{
     callback::{self, Callback},
     credentials::Credentials,
     options::{Purpose, SandboxOptions},
-    protocol::Service,
+    protocol::AgentService,
     repository,
     start::{
-        Broker, Recorded, Wish, await_confined, build, explain, host_facts, introduce,
-        start_egress, start_gate, warn,
+        MountNeed, Recorded, SandboxBroker, await_confined, build, explain, host_facts, introduce,
+        start_egress, start_gateway, warn,
     },
-    supervisor::{Ended, GRACE, Manner, Supervisor},
+    supervisor::{Ended, STEP_TIMEOUT, SignalHandling, Supervisor},
     workspaces::finish,
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        fresh::{Destination, Fresh},
+        new_file::{Destination, NewFile},
         opened::Opened,
         presets::Preset,
         stderr,
     },
     commands::recorded_arguments,
     sandbox::{
-        Cell, Enforcement, Forwarded, Grant, Network, StandardStreams, Stream, Trusted,
+        Enforcement, Forwarded, Grant, Network, SandboxSpec, StandardStreams, Stream, Trusted,
         TrustedPath, TrustedPaths, unblock_signals,
     },
 };
@@ -75,17 +75,17 @@ impl ReportOptions {
 }
 
 /// Returns the facts about the command and its agent paths, for its record.
-fn granted(cell: &Cell) -> BTreeMap<String, Value> {
-    let command = std::iter::once(&cell.program).chain(&cell.arguments);
+fn granted(spec: &SandboxSpec) -> BTreeMap<String, Value> {
+    let command = std::iter::once(&spec.program).chain(&spec.arguments);
     let command = command.map(|argument| argument.to_string_lossy().into_owned());
     let paths = |grants: &[Grant]| -> Vec<_> {
         grants.iter().map(|grant| grant.path.to_string_lossy().into_owned()).collect()
     };
-    let variables: Vec<_> = cell.environment.keys().map(|name| name.to_string_lossy()).collect();
+    let variables: Vec<_> = spec.environment.keys().map(|name| name.to_string_lossy()).collect();
     let mut granted = recorded_arguments(command);
     granted.extend([
-        ("agentRead".to_owned(), paths(&cell.read).into()),
-        ("agentWrite".to_owned(), paths(&cell.write).into()),
+        ("agentRead".to_owned(), paths(&spec.read).into()),
+        ("agentWrite".to_owned(), paths(&spec.write).into()),
         ("agentEnv".to_owned(), variables.into()),
     ]);
     granted
@@ -95,25 +95,25 @@ fn granted(cell: &Cell) -> BTreeMap<String, Value> {
 /// way. A test write ensures that the report will not be lost.
 ///
 /// # Errors
-/// When the command could change the file, and as [`Fresh::at`].
+/// When the command could change the file, and as [`NewFile::at`].
 fn open_summary(named: &Path, paths: &TrustedPaths) -> Result<Destination, Failure> {
     let path = std::path::absolute(named).or_fail("cannot look up the summary")?;
     let trusted = vec![TrustedPath { role: Trusted::Summary, path }];
     TrustedPaths { trusted, agents: paths.agents.clone() }.check_trusted().map_err(Failure::new)?;
     let file = Destination::open(named)?;
-    Fresh::at(file.clone())?;
+    NewFile::at(file.clone())?;
     Ok(file)
 }
 
 /// Writes the summary to its file.
 fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
-    let fresh = Fresh::at(file)?;
+    let fresh = NewFile::at(file)?;
     let written = fresh.file().write_all(summary.json().as_bytes()).and_then(|()| fresh.keep());
     written.or_fail("cannot write the summary")
 }
 
 /// A command to run in the sandbox.
-pub(in crate::cli) struct Command {
+pub(in crate::cli) struct SandboxCommand {
     pub(in crate::cli) purpose: Purpose,
     /// The port at which the operator's browser reaches a login.
     pub(in crate::cli) callback: Option<u16>,
@@ -129,7 +129,7 @@ pub(in crate::cli) struct Command {
     pub(in crate::cli) report: ReportOptions,
 }
 
-impl Command {
+impl SandboxCommand {
     /// Runs it to its end, and reports what it did.
     pub(in crate::cli) fn run(self) -> Result<ExitCode, Failure> {
         // Standard output belongs to the command, even if it printed nothing.
@@ -156,15 +156,15 @@ impl Command {
     }
 
     /// Returns the sandbox of the first command that exists.
-    fn cell(
+    fn spec(
         commands: &[Vec<OsString>],
-        make: impl Fn(&[OsString]) -> Result<Cell, Failure>,
-    ) -> Result<Cell, Failure> {
+        make: impl Fn(&[OsString]) -> Result<SandboxSpec, Failure>,
+    ) -> Result<SandboxSpec, Failure> {
         let Some((last, others)) = commands.split_last() else { return make(&[]) };
         for command in others {
-            let cell = make(command)?;
-            if cell.has_program() {
-                return Ok(cell);
+            let spec = make(command)?;
+            if spec.has_program() {
+                return Ok(spec);
             }
         }
         make(last)
@@ -179,7 +179,7 @@ impl Command {
                 .help("name it after `--`, as its manual has it"));
         }
         let preset = preset.map(|preset| preset.name);
-        let Broker { signals, suspend, files } = Broker::new(&self.sandbox)?;
+        let SandboxBroker { signals, suspend, files } = SandboxBroker::new(&self.sandbox)?;
         let common = &self.sandbox.common;
         let named = preset.as_deref().map(|name| common.agent(name)).transpose()?;
         let named = common.agent.clone().or(named);
@@ -187,47 +187,51 @@ impl Command {
         let mut home = Home::of(named.as_ref())?;
         let workspaces = self.sandbox.open(home.name(), self.purpose)?;
         let make =
-            |command: &[_]| self.sandbox.cell(&workspaces, home.name(), command, Enforcement::Full);
-        let mut cell = Self::cell(&commands, make)?;
-        home.is_at(&cell.home)?;
-        (cell.files, cell.streams) = (files, self.streams);
+            |command: &[_]| self.sandbox.spec(&workspaces, home.name(), command, Enforcement::Full);
+        let mut spec = Self::spec(&commands, make)?;
+        home.is_at(&spec.home)?;
+        (spec.files, spec.streams) = (files, self.streams);
         for (name, value) in &self.environment {
-            cell.environment.entry(name.clone()).or_insert_with(|| value.clone());
+            spec.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
         let credentials = match self.purpose {
-            Purpose::Work => Credentials::prepare(&workspaces.main, &agent, &mut cell)?,
-            Purpose::Login => Credentials::none(&workspaces.main, &mut cell)?,
+            Purpose::Work => Credentials::prepare(&workspaces.main, &agent, &mut spec)?,
+            Purpose::Login => Credentials::none(&workspaces.main, &mut spec)?,
         };
-        let callback = self.callback.map(|port| Callback::listen(port, &cell.network)).transpose()?;
+        let callback =
+            self.callback.map(|port| Callback::listen(port, &spec.network)).transpose()?;
         if callback.is_some() {
-            cell.unconnected = callback::MAX_CONNECTIONS;
+            spec.unconnected = callback::MAX_CONNECTIONS;
         }
-        let paths = workspaces.trusted_paths(&cell).map_err(explain)?;
+        let paths = workspaces.trusted_paths(&spec).map_err(explain)?;
         let file = self.report.summary.as_deref();
         let file = file.map(|named| open_summary(named, &paths)).transpose()?;
         let shared = workspaces.shared_policies()?;
-        let service = if self.is_on_terminal() { Service::Terminal } else { Service::Command };
-        let wish = match self.purpose {
-            Purpose::Work => Wish::Required,
-            Purpose::Login => Wish::Unwanted,
+        let service =
+            if self.is_on_terminal() { AgentService::Terminal } else { AgentService::Command };
+        let mount_need = match self.purpose {
+            Purpose::Work => MountNeed::Required,
+            Purpose::Login => MountNeed::Unwanted,
         };
-        let mut gate = start_gate(&self.sandbox, &workspaces, &agent, &shared, service, wish, &[])?;
+        let mut gateway =
+            start_gateway(&self.sandbox, &workspaces, &agent, &shared, service, mount_need, &[])?;
         let watches = workspaces.watches(&paths, shared);
-        let (mut built, _) = build(&mut gate, &mut cell, wish, "`portcullis doctor` says more")?;
-        let egress = start_egress(&mut built, &cell, &workspaces, (&agent, credentials))?;
+        let (mut built, _) =
+            build(&mut gateway, &mut spec, mount_need, "`portcullis doctor` says more")?;
+        let egress = start_egress(&mut built, &spec, &workspaces, (&agent, credentials))?;
         let (egress, links) = egress.unzip();
         let sockets = mem::take(&mut built.sockets.unconnected);
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
         if !pending.report.mount {
-            await_confined(&mut gate, Enforcement::Full)?;
+            await_confined(&mut gateway, Enforcement::Full)?;
         }
         workspaces.warn_of_observing();
         let mut facts = pending.report.facts();
         facts.extend(host_facts(&workspaces, links.as_ref()));
         facts.extend(preset.map(|name| ("preset".to_owned(), name.into())));
-        facts.extend(granted(&cell));
-        agent_config::warn(&cell, &mut facts);
+        facts.extend(granted(&spec));
+        agent_config::warn(&spec, &mut facts);
         if self.purpose == Purpose::Login {
             facts.insert("credentials".to_owned(), "in-sandbox".into());
         }
@@ -235,7 +239,8 @@ impl Command {
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }
-        let Recorded { session, records } = introduce(&mut gate, (&pending, links), &cell, facts)?;
+        let Recorded { session, records } =
+            introduce(&mut gateway, (&pending, links), &spec, facts)?;
         let shipping = workspaces.ship()?;
         for opened in workspaces.all() {
             if !repository::prepare(&pending, opened, &session, (&signals, self.timeout))? {
@@ -259,11 +264,11 @@ impl Command {
         let outputs = mem::take(&mut command.outputs);
         let time_is_over = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let manner = match self.is_on_terminal() {
-            true => Manner::Terminal,
-            false => Manner::Command { timeout: self.timeout },
+            true => SignalHandling::Terminal,
+            false => SignalHandling::Command { timeout: self.timeout },
         };
         let watched = (watches, egress);
-        let supervisor = Supervisor::new(command, gate, (signals, suspend), watched, manner)?;
+        let supervisor = Supervisor::new(command, gateway, (signals, suspend), watched, manner)?;
         if self.is_on_terminal() {
             stderr::hold();
         }
@@ -273,9 +278,10 @@ impl Command {
         // for.
         unblock_signals().or_fail("cannot unblock signals")?;
         finish(shipping);
-        let Ended { code, timed_out, gate_failed, .. } = ended?;
+        let Ended { code, timed_out, gateway_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
-        let listens = matches!(&cell.network, Network::Connect { listen, .. } if !listen.is_empty());
+        let listens =
+            matches!(&spec.network, Network::Connect { listen, .. } if !listen.is_empty());
         let may_be_called_back = listens || self.callback.is_some();
         if self.purpose == Purpose::Login && code != 0 && !may_be_called_back {
             errln!(
@@ -292,7 +298,7 @@ impl Command {
             _ => Ok(()),
         };
         // Without a timeout the reader of the output has unlimited time, as with any program.
-        let limit = || time_is_over.map(|end| end.max(Instant::now() + GRACE));
+        let limit = || time_is_over.map(|end| end.max(Instant::now() + STEP_TIMEOUT));
         let Forwarded { failures, ends_line } = outputs.finish(limit());
         let summary = summary?;
         stored?;
@@ -314,7 +320,7 @@ impl Command {
         }
         let is_told = stderr::write_whole(text.as_bytes(), limit()).is_ok();
         // If the mount failed, the exit code of the command proves nothing.
-        let is_complete = is_told && failures.is_empty() && !gate_failed;
+        let is_complete = is_told && failures.is_empty() && !gateway_failed;
         Ok(ExitCode::from(if code == 0 && !is_complete { 1 } else { code }))
     }
 }

@@ -43,14 +43,14 @@ impl SandboxCommands {
         let following = thread::Builder::new().name("commands".to_owned());
         let following = following.spawn(move || {
             let result = followed.follow(|number, event| {
-                heard.hear(number, told(&leaders, number, event));
+                heard.handle_event(number, told(&leaders, number, event));
             });
             if let Err(error) = result {
                 tracing::error!(%error, "nothing more is heard of commands");
             }
             // Without a receiver of their events no command must continue.
             followed.end();
-            heard.hear_end();
+            heard.handle_end();
         })?;
         Ok(Self { registry, sandbox, following })
     }

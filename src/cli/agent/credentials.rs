@@ -28,7 +28,7 @@ use crate::{
     gateway::random_hex,
     model::AgentName,
     policy::LabelIds,
-    sandbox::{Cell, Listener, Network},
+    sandbox::{Listener, Network, SandboxSpec},
 };
 
 /// The hidden word on the command line that makes this process a credential's.
@@ -66,8 +66,8 @@ impl Credentials {
     ///
     /// # Errors
     /// When the sandbox would be given a key.
-    pub(in crate::cli) fn none(opened: &Opened, cell: &mut Cell) -> Result<Self, Failure> {
-        keep_out(opened, cell)?;
+    pub(in crate::cli) fn none(opened: &Opened, spec: &mut SandboxSpec) -> Result<Self, Failure> {
+        keep_out(opened, spec)?;
         Ok(Self::default())
     }
 
@@ -79,9 +79,9 @@ impl Credentials {
     pub(in crate::cli) fn prepare(
         opened: &Opened,
         agent: &AgentName,
-        cell: &mut Cell,
+        spec: &mut SandboxSpec,
     ) -> Result<Self, Failure> {
-        keep_out(opened, cell)?;
+        keep_out(opened, spec)?;
         let ids = opened.policy.network().credentials();
         let mut used = Vec::new();
         for id in ids {
@@ -115,7 +115,7 @@ impl Credentials {
             })
         };
         let keys = used.iter().map(keyed).collect::<Result<Vec<_>, Failure>>()?;
-        if !cell.proxy || cell.network != Network::None {
+        if !spec.proxy || spec.network != Network::None {
             errln!(
                 "portcullis: warning: programs cannot use the credentials that the policy names: that needs \
                  rules of hosts in `[network]`, and no `--agent-network`"
@@ -135,7 +135,7 @@ impl Credentials {
             let random = random_hex::<32>().or_fail("cannot make a phantom")?;
             let phantom = format!("portcullis-phantom-{random}");
             let one = InUse { credential: credential.clone(), key, phantom, port };
-            cell.listeners.push(one.listener());
+            spec.listeners.push(one.listener());
             in_use.push(one);
         }
         Ok(Self(in_use))
@@ -194,11 +194,11 @@ impl InUse {
 ///
 /// # Errors
 /// When the sandbox would be given a key in another way.
-fn keep_out(opened: &Opened, cell: &mut Cell) -> Result<(), Failure> {
+fn keep_out(opened: &Opened, spec: &mut SandboxSpec) -> Result<(), Failure> {
     let used = opened.policy.network().credentials();
     for Credential { id, env, base_url, .. } in &opened.operator.credentials {
         for name in [env, base_url] {
-            let is_given = cell.environment.remove(OsStr::new(name)).is_some();
+            let is_given = spec.environment.remove(OsStr::new(name)).is_some();
             if is_given && !used.contains(id) {
                 errln!(
                     "portcullis: note: `{name}` is not passed on: it is a variable of the credential \
@@ -210,7 +210,7 @@ fn keep_out(opened: &Opened, cell: &mut Cell) -> Result<(), Failure> {
     for credential in &opened.operator.credentials {
         // A key that cannot be read is missing where the credential is used.
         if let Ok(key) = read_key(&credential.from) {
-            refuse_key(cell, credential, &key)?;
+            refuse_key(spec, credential, &key)?;
         }
     }
     Ok(())
@@ -256,12 +256,12 @@ pub(in crate::cli) fn read_key(source: &KeySource) -> Result<CredentialKey, Stri
 }
 
 /// Refuses a sandbox to which the key is given in another way.
-fn refuse_key(cell: &Cell, credential: &Credential, key: &str) -> Result<(), Failure> {
+fn refuse_key(spec: &SandboxSpec, credential: &Credential, key: &str) -> Result<(), Failure> {
     let holds = |text: &OsStr| {
         text.as_encoded_bytes().windows(key.len()).any(|part| part == key.as_bytes())
     };
     let id = &credential.id;
-    if let Some((name, _)) = cell.environment.iter().find(|(_, value)| holds(value)) {
+    if let Some((name, _)) = spec.environment.iter().find(|(_, value)| holds(value)) {
         let name = name.display();
         return Err(Failure::new(format_args!(
             "the agent would get the key of the credential `{id}` in the variable `{name}`"
@@ -270,7 +270,7 @@ fn refuse_key(cell: &Cell, credential: &Credential, key: &str) -> Result<(), Fai
             "leave the variable out: programs find what they need in those of `[[credentials]]`",
         ));
     }
-    if cell.arguments.iter().any(|argument| holds(argument)) {
+    if spec.arguments.iter().any(|argument| holds(argument)) {
         return Err(Failure::new(format_args!(
             "the agent would get the key of the credential `{id}` on its command line"
         ))

@@ -29,7 +29,7 @@ use crate::{
     },
     egress::{run_connector, run_proxy},
     sandbox::{
-        Channel, ResolverFiles, become_gate, refuse_descriptors, restrict_connector,
+        Channel, ResolverFiles, become_gateway, refuse_descriptors, restrict_connector,
         restrict_front, stop_signals,
     },
 };
@@ -44,11 +44,11 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum of restarts of all processes together.
 const MAX_RESTARTS: usize = 3;
 /// The pause before a restart.
-const RESTART_PAUSE: Duration = Duration::from_millis(250);
+const RESTART_DELAY: Duration = Duration::from_millis(250);
 /// The longest time that the gateway process waits for room in a link.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval at which the files of the resolver are checked.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Orders that the connector carries out at once.
 const CONNECTOR_LINKS: usize = 16;
 
@@ -66,7 +66,7 @@ struct Process {
     kind: Kind,
     /// The socket to which programs connect, while there is or will be a process that accepts.
     listener: Option<OwnedFd>,
-    running: Option<Running>,
+    running: Option<RunningProcess>,
     /// When it is to be started again.
     due: Option<Instant>,
 }
@@ -79,7 +79,7 @@ enum Kind {
 }
 
 /// A process, and a descriptor that is readable once it has ended.
-struct Running {
+struct RunningProcess {
     process: Child,
     end: OwnedFd,
 }
@@ -117,7 +117,7 @@ impl Egress {
             processes.push(process);
             routes.extend(links.into_iter().map(|link| (route.clone(), link)));
         }
-        let next_look = Instant::now() + LOOK_INTERVAL;
+        let next_look = Instant::now() + CHECK_INTERVAL;
         Ok((Self { processes, restarts: 0, resolver, next_look }, (links, routes)))
     }
 
@@ -144,7 +144,7 @@ impl Egress {
         if now < self.next_look {
             return;
         }
-        self.next_look = now + LOOK_INTERVAL;
+        self.next_look = now + CHECK_INTERVAL;
         let resolver = ResolverFiles::look();
         if resolver == self.resolver {
             return;
@@ -202,7 +202,7 @@ impl Process {
         let role = self.role();
         if *restarts < MAX_RESTARTS {
             *restarts += 1;
-            self.due = Some(Instant::now() + RESTART_PAUSE);
+            self.due = Some(Instant::now() + RESTART_DELAY);
             errln!(
                 "portcullis: warning: the {role} ended, and is started again ({restarts} of \
                  {MAX_RESTARTS} times)"
@@ -231,7 +231,7 @@ impl Process {
         Ok(())
     }
 
-    fn spawn(&self, timeout: Duration) -> Result<(Running, Links), Failure> {
+    fn spawn(&self, timeout: Duration) -> Result<(RunningProcess, Links), Failure> {
         let doing = format!("cannot start the {}", self.role());
         let count = match self.kind {
             Kind::Connector => CONNECTOR_LINKS,
@@ -258,7 +258,7 @@ impl Process {
         let end = pid.ok_or(rustix::io::Errno::SRCH);
         let end = end.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).or_fail(&doing)?;
         links.iter().try_for_each(|link| self.distrust(link)).or_fail(&doing)?;
-        Ok((Running { process, end }, links))
+        Ok((RunningProcess { process, end }, links))
     }
 
     /// Bounds what a process can do to the gateway process by its link: one that parses what an
@@ -317,7 +317,7 @@ pub(super) fn begin<O: DeserializeOwned, T>(
     parent: u32,
     confine: impl FnOnce(O) -> Result<T, Box<dyn std::error::Error>>,
 ) -> Result<(T, Vec<OwnedFd>), Failure> {
-    let control = become_gate(parent).or_fail("cannot start")?;
+    let control = become_gateway(parent).or_fail("cannot start")?;
     // The broker and the gateway process say when to stop.
     let _signals = stop_signals().or_fail("cannot block signals")?;
     let (order, descriptors) = control.receive().or_fail("cannot start")?;

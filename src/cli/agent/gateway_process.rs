@@ -24,10 +24,10 @@ use nix::sys::signalfd::SignalFd;
 use super::{
     commands::SandboxCommands,
     egress::CredentialLinks,
-    gateway_start::{self, Given, Introduced},
+    gateway_start::{self, OpenedWorkspace, StartedGateway},
     notices::{self, AgentNotices},
     orders::Orders,
-    protocol::{self, Acp, Agent, Progress, Serve, Service},
+    protocol::{self, Acp, AgentOrder, AgentService, Progress, ServeOrder},
 };
 use crate::{
     acp::{self, EditorUser},
@@ -49,16 +49,16 @@ use crate::{
         paths::Roots,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    model::{Connect, Door, Host, Session},
+    model::{Connect, Host, Session, Transport},
     mount::CommandLeaders,
-    sandbox::{Channel, become_gate, stop_signals, suspend_signal},
+    sandbox::{Channel, become_gateway, stop_signals, suspend_signal},
 };
 
 /// The hidden first argument that makes this process a gateway process.
-pub(crate) const COMMAND: &str = "gate-process";
+pub(crate) const COMMAND: &str = "gateway-process";
 
 /// Longest piece of the agent's stderr that is shown as one line, in bytes.
-const LONGEST_LINE: u64 = 8 * 1024;
+const MAX_LINE: u64 = 8 * 1024;
 
 /// The number of the agent's standard streams.
 const STREAMS: usize = 3;
@@ -75,52 +75,56 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout for the end of the agent's stderr.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the gateway process, if this process was started as one.
-pub(crate) fn run_if_gate() -> Option<ExitCode> {
+pub(crate) fn run_if_gateway() -> Option<ExitCode> {
     process::run_if(COMMAND, run)
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
-    let channel = become_gate(parent).or_fail("cannot start the gate")?;
+    let channel = become_gateway(parent).or_fail("cannot start the gateway")?;
     let signals = stop_signals().or_fail("cannot watch for signals")?;
     // The broker stops the job; this process continues.
     let _suspend = suspend_signal().or_fail("cannot watch for signals")?;
-    let (order, files) = channel.receive::<Serve>().or_fail("cannot start the gate")?;
+    let (order, files) = channel.receive::<ServeOrder>().or_fail("cannot start the gateway")?;
     let mut files = files.into_iter();
     let agent = order.agent.parse().or_fail("cannot name the agent")?;
-    let open = |workspace| Given::open(workspace, &agent, order.mount, &mut files);
+    let open = |workspace| OpenedWorkspace::open(workspace, &agent, order.mount, &mut files);
     let given = order.workspaces.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let editor = files.collect::<Vec<_>>();
-    let door = match order.service {
-        Service::Acp(_) => Door::Acp,
-        Service::Command | Service::Terminal => Door::Mount,
+    let transport = match order.service {
+        AgentService::Acp(_) => Transport::Acp,
+        AgentService::Command | AgentService::Terminal => Transport::Mount,
     };
-    let session = session(agent, door)?;
+    let session = session(agent, transport)?;
     if let Some((main, workspace)) = given.first().zip(order.workspaces.first()) {
         let options = logging::Options { log: workspace.launch.log.clone() };
         logging::start(&options, main.state_path())?;
     }
     let (introduced, shared) = gateway_start::start(&channel, given, &session, order.mount)?;
-    let Introduced { started, mounted, agent, leaders, streams, egress } = introduced;
+    let StartedGateway { started, mounted, agent, leaders, streams, egress } = introduced;
     let user = Arc::<EditorUser>::default();
     let egress = egress.map(|ends| serve_egress(&started, ends, Arc::clone(&user))).transpose()?;
-    let place = if mounted.is_empty() { mcp::Place::Cell } else { mcp::Place::Mounted };
+    let location = if mounted.is_empty() {
+        mcp::ClientLocation::Sandbox
+    } else {
+        mcp::ClientLocation::Mounted
+    };
     let serving = Serving {
         channel: &channel,
         signals: &signals,
         order: &order,
         started: &started,
         shared: &shared,
-        place,
+        location,
         egress: egress.as_ref(),
         user: &user,
     };
     let served = match &order.service {
-        Service::Acp(way) => serving.acp(way, (agent, streams), editor, leaders),
-        Service::Command => serving.command(),
-        Service::Terminal => {
+        AgentService::Acp(way) => serving.acp(way, (agent, streams), editor, leaders),
+        AgentService::Command => serving.command(),
+        AgentService::Terminal => {
             stderr::hold();
             let served = serving.command();
             stderr::show_held();
@@ -154,7 +158,7 @@ fn serve_egress(
 ) -> Result<Egress, Failure> {
     const DOING: &str = "cannot serve the proxy";
     let started = started.first().ok_or_else(|| Failure::new(DOING))?;
-    let session = Session { door: Door::Proxy, ..started.session.clone() };
+    let session = Session { transport: Transport::Proxy, ..started.session.clone() };
     let terminal = Announcer { state: started.state_path.clone() };
     let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
@@ -172,13 +176,13 @@ fn serve_egress(
 struct Serving<'a> {
     channel: &'a Channel,
     signals: &'a SignalFd,
-    order: &'a Serve,
+    order: &'a ServeOrder,
     /// The workspaces, in their order.
     started: &'a [Started],
     /// The files through which their policy reloads come.
     shared: &'a [SharedPolicy],
     /// The location of the agent's MCP clients.
-    place: mcp::Place,
+    location: mcp::ClientLocation,
     /// The service of the sandbox's proxy, if it has one.
     egress: Option<&'a Egress>,
     /// The editor's user, of whom the proxy has something asked.
@@ -188,7 +192,7 @@ struct Serving<'a> {
 impl Serving<'_> {
     /// Serves the mount until the broker reports the end of the command.
     fn command(&self) -> Result<(), Failure> {
-        self.say_started()?;
+        self.print_started()?;
         let (done, _serving) = io::pipe().or_fail("cannot open a pipe")?;
         self.orders(None).follow(&done);
         Ok(())
@@ -202,7 +206,7 @@ impl Serving<'_> {
     /// Returns the further workspaces, as transports use them.
     fn further(&self) -> Vec<mcp::FurtherWorkspace> {
         let further = self.started.iter().zip(&self.order.workspaces).skip(1);
-        let reached = |(started, workspace): (&Started, &protocol::Workspace)| {
+        let reached = |(started, workspace): (&Started, &protocol::WorkspaceOrder)| {
             let gateway = Arc::clone(&started.gateway);
             let roots = Roots::new(gateway.workspace().root(), Some(&workspace.alias));
             mcp::FurtherWorkspace { gateway, roots, state: started.state_path.clone() }
@@ -219,7 +223,7 @@ impl Serving<'_> {
         self.order.workspaces.first().map(|workspace| workspace.alias.clone())
     }
 
-    fn say_started(&self) -> Result<(), Failure> {
+    fn print_started(&self) -> Result<(), Failure> {
         let session = self.main()?.session.id.clone();
         let records = self.started.iter().map(|started| started.record).collect();
         let said = self.channel.send(&Progress::Started { session, records }, &[]);
@@ -237,7 +241,7 @@ impl Serving<'_> {
     fn acp(
         &self,
         way: &Acp,
-        (mut agent, mut streams): (Agent, Vec<OwnedFd>),
+        (mut agent, mut streams): (AgentOrder, Vec<OwnedFd>),
         editor: Vec<OwnedFd>,
         leaders: Arc<CommandLeaders>,
     ) -> Result<(), Failure> {
@@ -248,15 +252,15 @@ impl Serving<'_> {
             .map(|orders| SandboxCommands::start(orders, Arc::clone(&started.gateway), leaders));
         let commands = commands.transpose().or_fail("cannot start a thread")?;
         let registry = commands.as_ref().map(|commands| Arc::clone(&commands.registry));
-        let hatch = if streams.len() > STREAMS { streams.pop() } else { None };
+        let sandbox_socket = if streams.len() > STREAMS { streams.pop() } else { None };
         let [agent_in, agent_out, agent_err] = take(streams)?;
-        let attached = match hatch.zip(agent.entrance.take()) {
-            Some((hatch, entrance)) => {
+        let attached = match sandbox_socket.zip(agent.entrance.take()) {
+            Some((sandbox_socket, entrance)) => {
                 let config = self.mcp_config(started, registry.clone());
                 let tokens = AttachTokens::new(&entrance.program, &entrance.address);
                 let connections = match entrance.is_relayed {
-                    true => Connections::Relay(hatch),
-                    false => Connections::Listener(hatch),
+                    true => Connections::Relay(sandbox_socket),
+                    false => Connections::Listener(sandbox_socket),
                 };
                 let gateway = Arc::clone(&started.gateway);
                 let socket = SandboxSocket::start(connections, gateway, tokens.clone(), config)
@@ -266,7 +270,7 @@ impl Serving<'_> {
             None => None,
         };
         let (socket, tokens) = attached.unzip();
-        self.say_started()?;
+        self.print_started()?;
 
         let agent_in = Closable::new(agent_in.into());
         let orders = self.orders(Some(agent_in.clone()));
@@ -289,7 +293,7 @@ impl Serving<'_> {
         let (done, serving) = io::pipe().or_fail("cannot open a pipe")?;
         thread::scope(|scope| {
             thread::Builder::new()
-                .name("gate-orders".to_owned())
+                .name("gateway-orders".to_owned())
                 .spawn_scoped(scope, move || orders.follow(&done))
                 .or_fail("cannot start a thread")?;
             let served = self.serve(started, (way, streams), tokens, (&agent, registry));
@@ -302,7 +306,7 @@ impl Serving<'_> {
         let _ = self.channel.send(&Progress::Served { no_acp: notices.is_no_acp() }, &[]);
         // The agent's last output must not be lost; an agent that continues is cut off after the
         // timeout.
-        let _ = wait_for_all.recv_timeout(LAST_WORDS);
+        let _ = wait_for_all.recv_timeout(STDERR_TIMEOUT);
         if let Some(socket) = socket {
             socket.stop(SOCKET_TIMEOUT);
         }
@@ -319,7 +323,7 @@ impl Serving<'_> {
         started: &Started,
         (way, streams): (&Acp, Streams),
         attach: Option<Arc<AttachTokens>>,
-        (agent, commands): (&Agent, Option<Arc<Registry>>),
+        (agent, commands): (&AgentOrder, Option<Arc<Registry>>),
     ) -> Result<(), Failure> {
         let gateway = &started.gateway;
         let config = acp::Config {
@@ -355,7 +359,7 @@ impl Serving<'_> {
             further: self.further(),
             commands,
             toolset: mcp::Toolset::Workspace(name),
-            place: self.place,
+            location: self.location,
             // The client is the agent itself.
             elicit: false,
             // A policy reload may add the effect `ask`.
@@ -455,11 +459,11 @@ fn show_errors(errors: File) {
     let mut line = Vec::new();
     loop {
         line.clear();
-        match reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+        match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                stderr::say_at_leisure(format_args!("{}\n", notices::quoted(text)));
+                stderr::write_blocking(format_args!("{}\n", notices::quoted(text)));
             }
         }
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     egress::CredentialLinks,
-    protocol::{self, Agent, Progress, Workspace},
+    protocol::{self, AgentOrder, Progress, WorkspaceOrder},
 };
 use crate::{
     app::{
@@ -38,7 +38,7 @@ const SANDBOX: &str = "sandbox";
 const OTHERS: &str = "otherWorkspaces";
 
 /// A workspace of the order, opened.
-pub(super) struct Given {
+pub(super) struct OpenedWorkspace {
     opened: Opened,
     alias: PathBuf,
     /// The file through which its policy reloads come.
@@ -46,11 +46,11 @@ pub(super) struct Given {
     scratch: Option<ScratchPlace>,
 }
 
-impl Given {
+impl OpenedWorkspace {
     /// Opens a workspace for `agent`, which may see it in a `mount`. The next descriptors
     /// in `files` belong to it.
     pub(super) fn open(
-        workspace: &Workspace,
+        workspace: &WorkspaceOrder,
         agent: &AgentName,
         mount: bool,
         files: &mut impl Iterator<Item = OwnedFd>,
@@ -73,12 +73,12 @@ impl Given {
 }
 
 /// A gateway whose start is recorded, with the waiting agent.
-pub(super) struct Introduced {
+pub(super) struct StartedGateway {
     /// The workspaces, in their order.
     pub(super) started: Vec<Started>,
     /// The mount of each, if there are any.
     pub(super) mounted: Vec<Mounted>,
-    pub(super) agent: Agent,
+    pub(super) agent: AgentOrder,
     /// The commands started in the sandbox, for the mount of the first workspace.
     pub(super) leaders: Arc<CommandLeaders>,
     /// The agent's streams, the source of its MCP clients, and the descriptor for commands.
@@ -89,8 +89,8 @@ pub(super) struct Introduced {
 }
 
 /// The content of the broker's message about the agent.
-struct Arrived {
-    agent: Agent,
+struct AgentMessage {
+    agent: AgentOrder,
     streams: Vec<OwnedFd>,
     egress: Option<(Links, CredentialLinks)>,
 }
@@ -99,10 +99,10 @@ struct Arrived {
 /// each; `mount` is true if the sandbox may have mounts.
 pub(super) fn start(
     channel: &Channel,
-    mut given: Vec<Given>,
+    mut given: Vec<OpenedWorkspace>,
     session: &Session,
     mount: bool,
-) -> Result<(Introduced, Vec<SharedPolicy>), Failure> {
+) -> Result<(StartedGateway, Vec<SharedPolicy>), Failure> {
     let leaders = Arc::<CommandLeaders>::default();
     let mounts = match mount {
         true => receive_mounts(channel, &mut given, &leaders)?,
@@ -133,7 +133,7 @@ pub(super) fn start(
 }
 
 fn profile(mount: Option<&mount::MountOrder>) -> Result<Profile, Failure> {
-    const DOING: &str = "cannot start the gate";
+    const DOING: &str = "cannot start the gateway";
     let processes = mount.and_then(|mount| mount.processes.as_ref());
     let scratch = mount.and_then(|mount| mount.scratch.as_ref()).map(|place| &place.directory);
     let processes = processes.map(OwnedFd::try_clone).transpose().or_fail(DOING)?;
@@ -153,7 +153,7 @@ fn others(roots: &[PathBuf]) -> impl Iterator<Item = BTreeMap<String, Value>> {
 
 fn receive_mounts(
     channel: &Channel,
-    given: &mut [Given],
+    given: &mut [OpenedWorkspace],
     leaders: &Arc<CommandLeaders>,
 ) -> Result<Option<Vec<mount::MountOrder>>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
@@ -163,12 +163,12 @@ fn receive_mounts(
         return Err(Failure::new("no mount came with the order"));
     }
     let processes = devices.split_off(given.len()).pop();
-    let order = |(number, (given, device)): (usize, (&mut Given, OwnedFd))| {
+    let order = |(number, (given, device)): (usize, (&mut OpenedWorkspace, OwnedFd))| {
         let processes = processes.as_ref().map(OwnedFd::try_clone).transpose();
         let roots = vec![given.opened.workspace.root().to_owned(), given.alias.clone()];
         Ok(mount::MountOrder {
             device,
-            processes: processes.or_fail("cannot start the gate")?,
+            processes: processes.or_fail("cannot start the gateway")?,
             // The records of commands are in the first log.
             leaders: (number == 0).then(|| Arc::clone(leaders)),
             user,
@@ -188,16 +188,23 @@ fn introduce(
     recovered: Vec<(Recovered, BTreeMap<String, Value>)>,
     session: &Session,
     (mounts, leaders): (Option<Vec<mount::MountOrder>>, Arc<CommandLeaders>),
-) -> Result<Introduced, Failure> {
+) -> Result<StartedGateway, Failure> {
     let Some(mounts) = mounts else {
-        let Arrived { mut agent, streams, egress } = introduced(channel)?;
+        let AgentMessage { mut agent, streams, egress } = introduced(channel)?;
         let found = std::mem::take(&mut agent.facts);
         let start = |(recovered, mut facts): (Recovered, BTreeMap<_, _>)| {
             facts.extend(found.clone());
             recovered.start(session.clone(), facts)
         };
         let started = recovered.into_iter().map(start).collect::<Result<_, _>>()?;
-        return Ok(Introduced { started, mounted: Vec::new(), agent, leaders, streams, egress });
+        return Ok(StartedGateway {
+            started,
+            mounted: Vec::new(),
+            agent,
+            leaders,
+            streams,
+            egress,
+        });
     };
     let mut started = Vec::new();
     for ((recovered, mut facts), mount) in recovered.into_iter().zip(&mounts) {
@@ -214,8 +221,8 @@ fn introduce(
     };
     let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;
     match introduced_in(channel, &started) {
-        Ok(Arrived { agent, streams, egress }) => {
-            Ok(Introduced { started, mounted, agent, leaders, streams, egress })
+        Ok(AgentMessage { agent, streams, egress }) => {
+            Ok(StartedGateway { started, mounted, agent, leaders, streams, egress })
         }
         Err(error) => {
             // No program has run.
@@ -228,7 +235,7 @@ fn introduce(
 }
 
 /// Waits for an agent in served mounts, and records the results of its sandbox's self-test.
-fn introduced_in(channel: &Channel, started: &[Started]) -> Result<Arrived, Failure> {
+fn introduced_in(channel: &Channel, started: &[Started]) -> Result<AgentMessage, Failure> {
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let mut arrived = introduced(channel)?;
     let facts = std::mem::take(&mut arrived.agent.facts);
@@ -239,13 +246,14 @@ fn introduced_in(channel: &Channel, started: &[Started]) -> Result<Arrived, Fail
     Ok(arrived)
 }
 
-fn introduced(channel: &Channel) -> Result<Arrived, Failure> {
-    let (mut agent, mut streams) = channel.receive::<Agent>().or_fail("the agent did not start")?;
+fn introduced(channel: &Channel) -> Result<AgentMessage, Failure> {
+    let (mut agent, mut streams) =
+        channel.receive::<AgentOrder>().or_fail("the agent did not start")?;
     let routes = std::mem::take(&mut agent.credentials);
     let processes = streams.split_off(streams.len().saturating_sub(routes.len()));
     let credentials = routes.into_iter().zip(processes).collect();
     let mut ends = streams.split_off(streams.len().saturating_sub(agent.egress)).into_iter();
     let links = ends.next().map(|proxy| Links { proxy, connector: ends.collect() });
     let egress = links.map(|links| (links, credentials));
-    Ok(Arrived { agent, streams, egress })
+    Ok(AgentMessage { agent, streams, egress })
 }

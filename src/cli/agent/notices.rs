@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
-    acp::{self, Notices, RemovedLogin},
+    acp::{self, OperatorOutput, RemovedLogin},
     cli::rows::cut,
     model::Escaped,
 };
@@ -27,7 +27,7 @@ impl AgentNotices {
     }
 }
 
-impl Notices for AgentNotices {
+impl OperatorOutput for AgentNotices {
     fn printed(&self, line: &[u8]) {
         errln!("{}", quoted(line));
     }

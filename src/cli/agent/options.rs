@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     app::{
-        agent_sandbox::{Ground, home, plain_cell, resource_limits},
+        agent_sandbox::{SandboxGround, home, plain_spec, resource_limits},
         failure::{Context as _, Exit, Failure},
         logging,
         opened::Opened,
@@ -24,7 +24,7 @@ use crate::{
     },
     model::{AgentName, Escaped},
     policy::{AgentLimits, Policy},
-    sandbox::{self, AgentPath, Cell, Enforcement, Grant, Network, Trusted},
+    sandbox::{self, AgentPath, Enforcement, Grant, Network, SandboxSpec, Trusted},
 };
 
 /// The options of these commands.
@@ -163,34 +163,34 @@ impl SandboxOptions {
     }
 
     /// Returns the sandbox of `agent`, which runs `command`.
-    pub(in crate::cli) fn cell(
+    pub(in crate::cli) fn spec(
         &self,
         workspaces: &Workspaces,
         agent: &AgentName,
         command: &[OsString],
         floor: Enforcement,
-    ) -> Result<Cell, Failure> {
+    ) -> Result<SandboxSpec, Failure> {
         let opened = &workspaces.main;
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::new("no agent was named").exit(Exit::Usage));
         };
         let home = home(opened.workspace.root(), agent)?;
-        let mut cell = plain_cell(&Ground::from(opened), program.into(), home, floor);
-        cell.alias = Some(opened.named.clone());
-        workspaces.add_further(&mut cell);
-        cell.arguments = arguments.to_vec();
-        cell.environment = environment(&opened.policy.agent().env, &self.agent_env);
-        cell.read.extend(named(&self.agent_read)?);
-        cell.write.extend(named(&self.agent_write)?);
-        agent_config::refuse(&cell, &self.accept_agent_config)?;
-        cell.limits = resource_limits(&agent_limits::in_force(
+        let mut spec = plain_spec(&SandboxGround::from(opened), program.into(), home, floor);
+        spec.alias = Some(opened.named.clone());
+        workspaces.add_further(&mut spec);
+        spec.arguments = arguments.to_vec();
+        spec.environment = environment(&opened.policy.agent().env, &self.agent_env);
+        spec.read.extend(named(&self.agent_read)?);
+        spec.write.extend(named(&self.agent_write)?);
+        agent_config::refuse(&spec, &self.accept_agent_config)?;
+        spec.limits = resource_limits(&agent_limits::in_force(
             &self.agent_limit,
             opened.policy.agent().limits,
         ));
-        cell.proxy = opened.policy.network().may_allow() && self.agent_network.is_empty();
-        cell.network = network(&self.agent_network, &self.agent_listen)?;
+        spec.proxy = opened.policy.network().may_allow() && self.agent_network.is_empty();
+        spec.network = network(&self.agent_network, &self.agent_listen)?;
         if let Some(preset) = self.loaded_preset.as_ref().filter(|_| floor > Enforcement::None) {
-            let given = cell.read_programs(&preset.programs).map_err(Failure::new)?;
+            let given = spec.read_programs(&preset.programs).map_err(Failure::new)?;
             let preset = Escaped(&preset.name);
             for why in given.passed_over {
                 errln!("portcullis: warning: the preset `{preset}` passes a program over: {why}");
@@ -202,7 +202,7 @@ impl SandboxOptions {
                 errln!("portcullis: note: the preset `{preset}` lets the agent read {read}");
             }
         }
-        Ok(cell)
+        Ok(spec)
     }
 
     /// Returns the agent's home and the agent paths in addition to those that the policy makes

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::fs::{Stat, stat};
 
-use super::{protocol::Order, supervisor::Gate};
+use super::{protocol::Order, supervisor::GatewayProcess};
 use crate::{
     app::{policy_transfer::SharedPolicy, trusted_paths},
     config::{Operator, PolicyTexts, signature::signature_path},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Interval of checks.
-const INTERVAL: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The policy of a running gateway.
 pub(crate) struct PolicyWatch {
@@ -56,7 +56,7 @@ impl PolicyWatch {
         shared: SharedPolicy,
     ) -> Self {
         let (reference, mut paths) = (texts.reference().to_owned(), texts.looked_up.clone());
-        let next = Instant::now() + INTERVAL;
+        let next = Instant::now() + CHECK_INTERVAL;
         if operator.require_signature {
             paths.extend(paths.first().map(|policy| signature_path(policy)));
         }
@@ -70,25 +70,25 @@ impl PolicyWatch {
     }
 
     /// Checks the files, if it is time, and passes a changed policy to the gateway.
-    pub(crate) fn look(&mut self, gate: &Gate) {
+    pub(crate) fn look(&mut self, gateway: &GatewayProcess) {
         if self.paths.is_empty() || Instant::now() < self.next {
             return;
         }
-        self.next = Instant::now() + INTERVAL;
+        self.next = Instant::now() + CHECK_INTERVAL;
         let now = looks(&self.paths);
         if now != self.read && now == self.last {
-            self.offer(gate, "file");
+            self.offer(gateway, "file");
         } else {
             self.last = now;
         }
     }
 
     /// Passes the policy to the gateway, changed or not.
-    pub(crate) fn reload(&mut self, gate: &Gate) {
-        self.offer(gate, "signal");
+    pub(crate) fn reload(&mut self, gateway: &GatewayProcess) {
+        self.offer(gateway, "signal");
     }
 
-    fn offer(&mut self, gate: &Gate, trigger: &str) {
+    fn offer(&mut self, gateway: &GatewayProcess, trigger: &str) {
         let before = looks(&self.paths);
         let offered = self.gather();
         let (workspace, trigger) = (self.workspace, trigger.to_owned());
@@ -98,17 +98,17 @@ impl PolicyWatch {
             Ok(texts) => match self.shared.put(&texts) {
                 Ok(hash) => {
                     let trigger = trigger.clone();
-                    gate.channel().send(&Order::Policy { workspace, hash, trigger }, &[])
+                    gateway.channel().send(&Order::Policy { workspace, hash, trigger }, &[])
                 }
-                Err(error) => gate.channel().send(&order(None, error.to_string()), &[]),
+                Err(error) => gateway.channel().send(&order(None, error.to_string()), &[]),
             },
-            Err((sha256, why)) => gate.channel().send(&order(sha256, why), &[]),
+            Err((sha256, why)) => gateway.channel().send(&order(sha256, why), &[]),
         };
         match sent {
             // The gateway ended meanwhile, which the supervisor notices.
             Ok(()) | Err(ChannelError::Closed) => {}
             Err(error) => {
-                errln!("portcullis: warning: cannot hand the policy to the gate: {error}");
+                errln!("portcullis: warning: cannot hand the policy to the gateway: {error}");
             }
         }
         // Changes during the read are noticed at the next check.

@@ -9,7 +9,7 @@ use crate::{app::launch::Launch, sandbox::Entrance};
 
 /// A workspace that the gateway serves.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Workspace {
+pub(crate) struct WorkspaceOrder {
     pub(crate) launch: Launch,
     /// Its path as given, made absolute.
     pub(crate) alias: PathBuf,
@@ -18,11 +18,11 @@ pub(crate) struct Workspace {
 /// The first message of the broker. For each workspace the files of its launch and the file
 /// for policy reloads are attached, and then those of the service.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Serve {
+pub(crate) struct ServeOrder {
     /// The workspaces. The agent begins in the first.
-    pub(crate) workspaces: Vec<Workspace>,
+    pub(crate) workspaces: Vec<WorkspaceOrder>,
     pub(crate) agent: String,
-    pub(crate) service: Service,
+    pub(crate) service: AgentService,
     /// True if the sandbox may get a mount: a [`Mount`], or `None`, follows before the
     /// gateway confines itself.
     pub(crate) mount: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Acp {
 
 /// The service of the gateway for the agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Service {
+pub(crate) enum AgentService {
     /// ACP; the editor's output and input are attached to the order.
     Acp(Acp),
     /// The mount of a command, which has streams of its own.
@@ -64,7 +64,7 @@ pub(crate) enum Service {
 /// descriptor for commands, if it has them. If it has a proxy, the descriptors of the egress
 /// process, of the connector and of the credentials' processes come last.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Agent {
+pub(crate) struct AgentOrder {
     /// The results of the sandbox's self-test. With a mount they have a record of their own,
     /// because the start was recorded before.
     pub(crate) facts: BTreeMap<String, Value>,

@@ -14,8 +14,8 @@ use super::{
     egress::{AllLinks, Egress},
     gateway_process,
     options::SandboxOptions,
-    protocol::{self, Progress, Service},
-    supervisor::Gate,
+    protocol::{self, AgentService, Progress},
+    supervisor::GatewayProcess,
     workspaces::Workspaces,
 };
 use crate::{
@@ -33,14 +33,14 @@ use crate::{
     model::AgentName,
     policy::{Mode, NetworkRule},
     sandbox::{
-        BuiltCell, Cell, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
-        NoMount, PendingAgent, Report, not_dumpable, raise_file_limit, stop_signals,
+        BuiltSandbox, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
+        NoMount, PendingAgent, Report, SandboxSpec, not_dumpable, raise_file_limit, stop_signals,
         suspend_signal,
     },
 };
 
 /// The state of a broker before it opens anything.
-pub(in crate::cli) struct Broker {
+pub(in crate::cli) struct SandboxBroker {
     pub(in crate::cli) signals: SignalFd,
     /// `SIGTSTP`, sent by Ctrl-Z.
     pub(in crate::cli) suspend: SignalFd,
@@ -48,7 +48,7 @@ pub(in crate::cli) struct Broker {
     pub(in crate::cli) files: Option<u64>,
 }
 
-impl Broker {
+impl SandboxBroker {
     /// Makes this process a broker.
     pub(in crate::cli) fn new(options: &SandboxOptions) -> Result<Self, Failure> {
         process::check_children()?;
@@ -63,16 +63,16 @@ impl Broker {
 }
 
 /// Starts the gateway process, which gets `streams` for the `service`.
-pub(in crate::cli) fn start_gate(
+pub(in crate::cli) fn start_gateway(
     options: &SandboxOptions,
     workspaces: &Workspaces,
     agent: &AgentName,
     shared: &[SharedPolicy],
-    service: Service,
-    wish: Wish,
+    service: AgentService,
+    mount_need: MountNeed,
     streams: &[OwnedFd],
-) -> Result<Gate, Failure> {
-    let (channel, theirs) = Channel::pair().or_fail("cannot start the gate")?;
+) -> Result<GatewayProcess, Failure> {
+    let (channel, theirs) = Channel::pair().or_fail("cannot start the gateway")?;
     let mut command = Command::new("/proc/self/exe");
     for credential in &workspaces.main.operator.credentials {
         if let KeySource::Environment(name) = &credential.from {
@@ -84,10 +84,10 @@ pub(in crate::cli) fn start_gate(
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .spawn()
-        .or_fail("cannot start the gate")?;
+        .or_fail("cannot start the gateway")?;
     let notifiers = workspaces.all().map(|opened| notifier::start(&opened.operator));
     let notifiers = notifiers.collect::<Result<Vec<_>, _>>()?;
-    let workspace = |(opened, notifier): (&Opened, &Option<_>)| protocol::Workspace {
+    let workspace = |(opened, notifier): (&Opened, &Option<_>)| protocol::WorkspaceOrder {
         launch: Launch {
             workspace: opened.workspace.root().to_owned(),
             state: opened.state_path.clone(),
@@ -107,19 +107,19 @@ pub(in crate::cli) fn start_gate(
         },
         alias: opened.named.clone(),
     };
-    let order = protocol::Serve {
+    let order = protocol::ServeOrder {
         workspaces: workspaces.all().zip(&notifiers).map(workspace).collect(),
         agent: agent.to_string(),
         service,
-        mount: wish != Wish::Unwanted,
+        mount: mount_need != MountNeed::Unwanted,
     };
-    let mut gate = Gate::new(child, channel);
+    let mut gateway = GatewayProcess::new(child, channel);
     let (mut files, mut signers) = (Vec::new(), Vec::new());
     for ((opened, shared), notifier) in workspaces.all().zip(shared).zip(notifiers) {
         let texts = packed(&opened.texts).or_fail("cannot hand the policy over")?;
         files.push(texts);
         if let Some(public) = opened.audit.signer_key() {
-            let (asked, asking) = Channel::pair().or_fail("cannot start the gate")?;
+            let (asked, asking) = Channel::pair().or_fail("cannot start the gateway")?;
             files.push(asking.into());
             signers.push((asked, opened.audit.signer.clone(), public));
         }
@@ -128,22 +128,25 @@ pub(in crate::cli) fn start_gate(
             child.leave();
             files.push(channel);
         }
-        files.push(shared.as_fd().try_clone_to_owned().or_fail("cannot start the gate")?);
+        files.push(shared.as_fd().try_clone_to_owned().or_fail("cannot start the gateway")?);
     }
     let files: Vec<_> = files.iter().chain(streams).map(OwnedFd::as_fd).collect();
-    gate.tell(&order, &files, "cannot start the gate")?;
+    gateway.tell(&order, &files, "cannot start the gateway")?;
     for (asked, command, public) in signers {
         signer::serve(asked, command, &public)?;
     }
-    Ok(gate)
+    Ok(gateway)
 }
 
 /// Waits until the gateway is confined.
-pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Result<(), Failure> {
-    if let Progress::Confined { dropped_capabilities: true } = gate.next()? {
+pub(in crate::cli) fn await_confined(
+    gateway: &mut GatewayProcess,
+    floor: Enforcement,
+) -> Result<(), Failure> {
+    if let Progress::Confined { dropped_capabilities: true } = gateway.next()? {
         let who = match floor {
-            Enforcement::None => "the gate gave up its powers; the agent keeps them",
-            _ => "agent and gate gave up its powers",
+            Enforcement::None => "the gateway gave up its powers; the agent keeps them",
+            _ => "agent and gateway gave up its powers",
         };
         errln!(
             "portcullis: note: started as root: {who}; files of other users may be out of reach"
@@ -154,7 +157,7 @@ pub(in crate::cli) fn await_confined(gate: &mut Gate, floor: Enforcement) -> Res
 
 /// The need of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Wish {
+pub(in crate::cli) enum MountNeed {
     /// Without it no agent starts.
     Required,
     /// A mount if possible.
@@ -197,50 +200,50 @@ impl Missing {
 /// # Errors
 /// Also when a required mount is missing, with advice.
 pub(in crate::cli) fn build(
-    gate: &mut Gate,
-    cell: &mut Cell,
-    wish: Wish,
+    gateway: &mut GatewayProcess,
+    spec: &mut SandboxSpec,
+    mount_need: MountNeed,
     otherwise: &str,
-) -> Result<(BuiltCell, Option<Missing>), Failure> {
-    cell.mount = wish != Wish::Unwanted;
-    let built = cell.build();
+) -> Result<(BuiltSandbox, Option<Missing>), Failure> {
+    spec.mount = mount_need != MountNeed::Unwanted;
+    let built = spec.build();
     let missing = match built {
         Ok(mut built) => match built.mount.take() {
             Some(Ok(mount)) => {
-                serve_mount(gate, mount)?;
+                serve_mount(gateway, mount)?;
                 return Ok((built, None));
             }
             None => return Ok((built, None)),
             Some(Err(why)) => Missing::from(why),
         },
         // A sandbox without a mount needs less.
-        Err(error) if wish == Wish::Preferred => {
+        Err(error) if mount_need == MountNeed::Preferred => {
             Missing { why: error.to_string(), help: "see `mount` in what `portcullis doctor` says" }
         }
         Err(error) => return Err(explain(error)),
     };
-    if wish == Wish::Required {
+    if mount_need == MountNeed::Required {
         return Err(missing.refuse(otherwise));
     }
     // Built as if no mount had been wanted: if root starts it, that reaches further.
-    cell.mount = false;
-    let built = cell.build().map_err(explain)?;
-    gate.tell(&None::<protocol::Mount>, &[], "cannot start the gate")?;
+    spec.mount = false;
+    let built = spec.build().map_err(explain)?;
+    gateway.tell(&None::<protocol::Mount>, &[], "cannot start the gateway")?;
     Ok((built, Some(missing)))
 }
 
 /// Makes the gateway serve the mounts; returns when it does and its start is recorded.
-fn serve_mount(gate: &mut Gate, mount: Mount) -> Result<(), Failure> {
+fn serve_mount(gateway: &mut GatewayProcess, mount: Mount) -> Result<(), Failure> {
     let order = protocol::Mount { user: mount.user, group: mount.group };
     let files = mount.devices.iter().chain(&mount.processes).map(OwnedFd::as_fd);
     let files: Vec<_> = files.collect();
-    gate.tell(&Some(order), &files, "cannot hand the mount to the gate")?;
+    gateway.tell(&Some(order), &files, "cannot hand the mount to the gateway")?;
     // A copy that stays open would let programs wait for a gateway that has ended.
     drop(mount);
-    await_confined(gate, Enforcement::Full)?;
-    match gate.next()? {
+    await_confined(gateway, Enforcement::Full)?;
+    match gateway.next()? {
         Progress::Mounted => Ok(()),
-        _ => Err(Failure::new("the gate lost its way")),
+        _ => Err(Failure::new("the gateway lost its way")),
     }
 }
 
@@ -255,22 +258,22 @@ pub(in crate::cli) struct Recorded {
 /// Passes the waiting agent's streams and its proxy to the gateway; returns when the start, with
 /// the `facts`, is recorded.
 pub(in crate::cli) fn introduce(
-    gate: &mut Gate,
+    gateway: &mut GatewayProcess,
     (pending, egress): (&PendingAgent, Option<AllLinks>),
-    cell: &Cell,
+    spec: &SandboxSpec,
     mut facts: BTreeMap<String, Value>,
 ) -> Result<Recorded, Failure> {
-    let network = match &cell.network {
+    let network = match &spec.network {
         Network::None => "none".into(),
         Network::Connect { ports, dns, .. } => json!({ "ports": ports, "dns": dns }),
     };
     facts.insert("agentNetwork".to_owned(), network);
-    let opened = pending.hatch.iter().flatten();
+    let opened = pending.sandbox_socket.iter().flatten();
     let entrance = opened.clone().map(|opened| opened.entrance.clone()).next();
-    let granted = cell.read.iter().chain(&cell.write).map(|grant| grant.path.clone()).collect();
-    let listeners = cell.listeners.iter().filter(|_| egress.is_some());
+    let granted = spec.read.iter().chain(&spec.write).map(|grant| grant.path.clone()).collect();
+    let listeners = spec.listeners.iter().filter(|_| egress.is_some());
     let phantoms = listeners.flat_map(|listener| listener.environment.keys());
-    let names = cell.environment.keys().chain(phantoms).filter_map(|name| name.to_str());
+    let names = spec.environment.keys().chain(phantoms).filter_map(|name| name.to_str());
     let variables = names.map(str::to_owned).collect();
     let (egress, credentials) = egress.unzip();
     let (credentials, processes): (Vec<_>, Vec<_>) = credentials.into_iter().flatten().unzip();
@@ -280,7 +283,7 @@ pub(in crate::cli) fn introduce(
     }
     let ends = egress.iter().flatten().count();
     let commands = pending.commands.is_some();
-    let agent = protocol::Agent {
+    let agent = protocol::AgentOrder {
         facts,
         entrance,
         commands,
@@ -293,18 +296,18 @@ pub(in crate::cli) fn introduce(
     streams.extend(opened.map(|opened| opened.descriptor.as_fd()));
     streams.extend(pending.commands.iter().map(Channel::as_fd));
     streams.extend(egress.iter().flatten().chain(&processes).map(OwnedFd::as_fd));
-    gate.tell(&agent, &streams, "cannot hand the agent to the gate")?;
-    match gate.next()? {
+    gateway.tell(&agent, &streams, "cannot hand the agent to the gateway")?;
+    match gateway.next()? {
         Progress::Started { session, records } => Ok(Recorded { session, records }),
-        _ => Err(Failure::new("the gate lost its way")),
+        _ => Err(Failure::new("the gateway lost its way")),
     }
 }
 
 /// Starts what serves the sandbox's proxy and its credentials, if it has some, for `agent`. Says what a preset opens, and where
 /// rules of hosts have no effect.
 pub(in crate::cli) fn start_egress(
-    built: &mut BuiltCell,
-    cell: &Cell,
+    built: &mut BuiltSandbox,
+    spec: &SandboxSpec,
     workspaces: &Workspaces,
     (agent, credentials): (&AgentName, Credentials),
 ) -> Result<Option<(Egress, AllLinks)>, Failure> {
@@ -323,12 +326,12 @@ pub(in crate::cli) fn start_egress(
         let listeners = std::mem::take(&mut built.sockets.listeners);
         return Egress::start(listener, credentials, listeners).map(Some);
     }
-    match cell.network {
+    match spec.network {
         Network::Connect { .. } if policy.network().may_allow() => errln!(
             "portcullis: warning: `--agent-network` lets the agent connect past the rules of \
              `[network]` and of a preset: no connection is decided or recorded"
         ),
-        Network::None if cell.proxy && cell.floor > Enforcement::None => errln!(
+        Network::None if spec.proxy && spec.floor > Enforcement::None => errln!(
             "portcullis: warning: the agent reaches no host, also none that `[network]` or a preset allows: \
              its proxy needs a network namespace"
         ),

@@ -32,19 +32,19 @@ use crate::{
 };
 
 /// Time after each step of a stop.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for the gateway to finish when the agent is gone.
-const FINISH: Duration = Duration::from_secs(15);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(15);
 /// An agent that ends sooner than this was probably not found.
-const AT_ONCE: Duration = Duration::from_secs(3);
+const MIN_RUN: Duration = Duration::from_secs(3);
 
 /// The gateway process; killed when dropped.
-pub(crate) struct Gate {
+pub(crate) struct GatewayProcess {
     child: Child,
     channel: Channel,
 }
 
-impl Gate {
+impl GatewayProcess {
     pub(crate) fn new(child: Child, channel: Channel) -> Self {
         Self { child, channel }
     }
@@ -87,7 +87,7 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         // Fails if it was waited for already.
         let _ = self.child.kill();
@@ -100,7 +100,7 @@ pub(crate) struct Ended {
     /// True if the agent was stopped by the timeout.
     pub(crate) timed_out: bool,
     /// True if the gateway failed, and the agent was stopped for that.
-    pub(crate) gate_failed: bool,
+    pub(crate) gateway_failed: bool,
     /// The agent's exit code, or the gateway's if that failed.
     pub(crate) code: u8,
     /// True if the agent ended so soon that it probably never worked, unrequested and without
@@ -111,13 +111,13 @@ pub(crate) struct Ended {
 /// Supervises a running agent and its gateway.
 pub(crate) struct Supervisor {
     agent: RunningAgent,
-    gate: Gate,
+    gateway: GatewayProcess,
     signals: SignalFd,
     suspend: SignalFd,
-    gate_fd: OwnedFd,
+    gateway_fd: OwnedFd,
     since: Instant,
     agent_code: Option<u8>,
-    gate_code: Option<u8>,
+    gateway_code: Option<u8>,
     /// True if the gateway reported that it serves the agent no more, or has ended.
     served: bool,
     no_acp: bool,
@@ -126,13 +126,13 @@ pub(crate) struct Supervisor {
     deadline: Option<Instant>,
     watches: Vec<PolicyWatch>,
     egress: Option<Egress>,
-    manner: Manner,
+    manner: SignalHandling,
     timed_out: bool,
 }
 
 /// The handling of signals and the timeout.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum SignalHandling {
     /// An agent: each signal continues the stop by a step.
     Agent,
     /// A command: it gets the signals, and this timeout.
@@ -153,32 +153,34 @@ enum Step {
 impl Supervisor {
     pub(crate) fn new(
         agent: RunningAgent,
-        gate: Gate,
+        gateway: GatewayProcess,
         (signals, suspend): (SignalFd, SignalFd),
         (watches, egress): (Vec<PolicyWatch>, Option<Egress>),
-        manner: Manner,
+        manner: SignalHandling,
     ) -> Result<Self, Failure> {
         let handle = |pid: Option<Pid>| {
             pid.ok_or(rustix::io::Errno::SRCH)
                 .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
                 .or_fail("cannot watch a process")
         };
-        let gate_pid = i32::try_from(gate.child.id()).ok().and_then(Pid::from_raw);
+        let gateway_pid = i32::try_from(gateway.child.id()).ok().and_then(Pid::from_raw);
         Ok(Self {
-            gate_fd: handle(gate_pid)?,
+            gateway_fd: handle(gateway_pid)?,
             agent,
-            gate,
+            gateway,
             signals,
             suspend,
             since: Instant::now(),
             agent_code: None,
-            gate_code: None,
+            gateway_code: None,
             served: false,
             no_acp: false,
             asked: false,
             step: Step::Running,
             deadline: match manner {
-                Manner::Command { timeout: Some(timeout) } => Instant::now().checked_add(timeout),
+                SignalHandling::Command { timeout: Some(timeout) } => {
+                    Instant::now().checked_add(timeout)
+                }
                 _ => None,
             },
             watches,
@@ -190,17 +192,17 @@ impl Supervisor {
 
     /// Runs until both have ended.
     pub(crate) fn run(mut self) -> Result<Ended, Failure> {
-        stderr::go_on_unread();
+        stderr::drop_unread();
         let mut at_once = false;
         loop {
             if self.agent_code.is_none() {
                 self.agent_code = self.agent.try_wait().or_fail("cannot wait for the agent")?;
                 if self.agent_code.is_some() {
-                    at_once = !self.asked && self.since.elapsed() < AT_ONCE;
-                    self.deadline = Some(Instant::now() + FINISH);
-                    if self.manner != Manner::Agent {
+                    at_once = !self.asked && self.since.elapsed() < MIN_RUN;
+                    self.deadline = Some(Instant::now() + FINISH_TIMEOUT);
+                    if self.manner != SignalHandling::Agent {
                         // The gateway does not see the command's end; it may have ended itself.
-                        let _ = self.gate.channel.send(&Order::Stop, &[]);
+                        let _ = self.gateway.channel.send(&Order::Stop, &[]);
                     }
                 }
             }
@@ -208,26 +210,26 @@ impl Supervisor {
             if is_hung_up && self.agent_code.is_none() && self.step == Step::Running {
                 self.advance();
             }
-            if self.gate_code.is_none()
+            if self.gateway_code.is_none()
                 && let Some(status) =
-                    self.gate.child.try_wait().or_fail("cannot wait for the gate")?
+                    self.gateway.child.try_wait().or_fail("cannot wait for the gateway")?
             {
-                self.gate_code = Some(status.code().map_or(1, |c| u8::try_from(c).unwrap_or(1)));
+                self.gateway_code = Some(status.code().map_or(1, |c| u8::try_from(c).unwrap_or(1)));
                 if self.agent_code.is_none() && self.step == Step::Running {
                     self.advance();
                 }
             }
-            match (self.agent_code, self.gate_code) {
+            match (self.agent_code, self.gateway_code) {
                 (Some(code), Some(0)) => {
                     self.hear();
                     let at_once = at_once && !self.no_acp;
                     let timed_out = self.timed_out;
-                    return Ok(Ended { code, at_once, timed_out, gate_failed: false });
+                    return Ok(Ended { code, at_once, timed_out, gateway_failed: false });
                 }
                 (Some(_), Some(code)) => {
-                    errln!("portcullis: the gate failed; the agent was stopped");
+                    errln!("portcullis: the gateway failed; the agent was stopped");
                     let timed_out = self.timed_out;
-                    return Ok(Ended { code, at_once: false, timed_out, gate_failed: true });
+                    return Ok(Ended { code, at_once: false, timed_out, gateway_failed: true });
                 }
                 _ => self.wait()?,
             }
@@ -256,11 +258,11 @@ impl Supervisor {
             let ends = self.egress.iter().flat_map(Egress::ends);
             waiting.extend(ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
         }
-        if self.gate_code.is_none() {
-            waiting.push(PollFd::new(&self.gate_fd, PollFlags::IN));
+        if self.gateway_code.is_none() {
+            waiting.push(PollFd::new(&self.gateway_fd, PollFlags::IN));
         }
         if !self.served {
-            waiting.push(PollFd::new(self.gate.channel(), PollFlags::IN));
+            waiting.push(PollFd::new(self.gateway.channel(), PollFlags::IN));
         }
         match poll(&mut waiting, limit.as_ref()) {
             Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
@@ -277,12 +279,12 @@ impl Supervisor {
         self.hear();
         // Every signal continues the stop by a step, so a second Ctrl-C hastens it.
         while let Ok(Some(signal)) = self.signals.read_signal() {
-            if let Manner::Command { .. } = self.manner {
+            if let SignalHandling::Command { .. } = self.manner {
                 self.agent.signal(signal.ssi_signo);
                 continue;
             }
-            if is_reload(&signal) && self.manner == Manner::Agent {
-                self.watches.iter_mut().for_each(|watch| watch.reload(&self.gate));
+            if is_reload(&signal) && self.manner == SignalHandling::Agent {
+                self.watches.iter_mut().for_each(|watch| watch.reload(&self.gateway));
                 continue;
             }
             self.asked = true;
@@ -290,7 +292,7 @@ impl Supervisor {
         }
         while let Ok(Some(signal)) = self.suspend.read_signal() {
             // Ctrl-Z is for the program, and a raw terminal could not be used meanwhile.
-            if self.manner == Manner::Terminal {
+            if self.manner == SignalHandling::Terminal {
                 continue;
             }
             // A shell stops and continues the job as a whole. The gateway process continues: a
@@ -300,9 +302,9 @@ impl Supervisor {
             self.agent.resume();
         }
         if self.step == Step::Running && self.agent_code.is_none() {
-            self.watches.iter_mut().for_each(|watch| watch.look(&self.gate));
+            self.watches.iter_mut().for_each(|watch| watch.look(&self.gateway));
             if let Some(egress) = &mut self.egress {
-                egress.look(&self.gate.channel);
+                egress.look(&self.gateway.channel);
             }
         }
         Ok(())
@@ -314,7 +316,7 @@ impl Supervisor {
         if self.served {
             return;
         }
-        match self.gate.channel.receive_within::<Progress>(Duration::ZERO) {
+        match self.gateway.channel.receive_within::<Progress>(Duration::ZERO) {
             Err(ChannelError::Timeout) => return,
             Ok((Progress::Served { no_acp }, _)) => self.no_acp = no_acp,
             // An ended gateway serves nothing.
@@ -330,21 +332,23 @@ impl Supervisor {
     fn advance(&mut self) {
         if self.agent_code.is_some() {
             // The agent is gone and the gateway still is not done.
-            if let Some(gate) = i32::try_from(self.gate.child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process(gate, Signal::KILL);
+            if let Some(gateway) =
+                i32::try_from(self.gateway.child.id()).ok().and_then(Pid::from_raw)
+            {
+                let _ = kill_process(gateway, Signal::KILL);
             }
             self.deadline = None;
             return;
         }
         self.step = match (self.step, self.manner) {
-            (Step::Running, Manner::Agent) => {
+            (Step::Running, SignalHandling::Agent) => {
                 // An ended gateway has closed the agent's input already.
-                let _ = self.gate.channel.send(&Order::Stop, &[]);
+                let _ = self.gateway.channel.send(&Order::Stop, &[]);
                 Step::InputClosed
             }
             // Its mount is gone, which it may notice by itself.
-            (Step::Running, Manner::Command { .. }) => Step::InputClosed,
-            (Step::Running, Manner::Terminal) => {
+            (Step::Running, SignalHandling::Command { .. }) => Step::InputClosed,
+            (Step::Running, SignalHandling::Terminal) => {
                 self.agent.hang_up();
                 Step::InputClosed
             }
@@ -357,6 +361,6 @@ impl Supervisor {
                 Step::Killed
             }
         };
-        self.deadline = (self.step != Step::Killed).then(|| Instant::now() + GRACE);
+        self.deadline = (self.step != Step::Killed).then(|| Instant::now() + STEP_TIMEOUT);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         preset_hosts::PresetHosts,
         ship::{self, Shipping},
     },
-    sandbox::{self, Access, AgentPath, Cell, TrustedPaths, all_apart},
+    sandbox::{self, Access, AgentPath, SandboxSpec, TrustedPaths, all_apart},
 };
 
 /// The maximum of further workspaces.
@@ -106,11 +106,11 @@ impl Workspaces {
     }
 
     /// Adds the further ones to a sandbox.
-    pub(super) fn add_further(&self, cell: &mut Cell) {
+    pub(super) fn add_further(&self, spec: &mut SandboxSpec) {
         for opened in &self.further {
             let (root, alias) = (opened.workspace.root().to_owned(), opened.named.clone());
-            cell.further.push(sandbox::Workspace { root, alias });
-            cell.trusted.extend(opened.trusted.iter().chain(&opened.policy_files).cloned());
+            spec.further.push(sandbox::Workspace { root, alias });
+            spec.trusted.extend(opened.trusted.iter().chain(&opened.policy_files).cloned());
         }
     }
 
@@ -120,10 +120,10 @@ impl Workspaces {
     /// When an agent path is invalid.
     pub(in crate::cli) fn trusted_paths(
         &self,
-        cell: &Cell,
+        spec: &SandboxSpec,
     ) -> Result<TrustedPaths, sandbox::LaunchError> {
         let trusted = self.all().flat_map(|opened| opened.trusted.iter().cloned()).collect();
-        Ok(TrustedPaths { trusted, ..cell.trusted_paths()? })
+        Ok(TrustedPaths { trusted, ..spec.trusted_paths()? })
     }
 
     /// Creates a file for the policy reloads of each.
@@ -132,7 +132,7 @@ impl Workspaces {
     /// The error of the system.
     pub(in crate::cli) fn shared_policies(&self) -> Result<Vec<SharedPolicy>, Failure> {
         let shared = self.all().map(|_| SharedPolicy::create());
-        shared.collect::<Result<_, _>>().or_fail("cannot start the gate")
+        shared.collect::<Result<_, _>>().or_fail("cannot start the gateway")
     }
 
     /// Returns watches of the policies, whose files must not overlap with `paths`.

@@ -17,7 +17,7 @@ use crate::{
     },
     gateway::{BackupError, BackupId},
     model::Escaped,
-    review::{MOST_POLICY, is_foreign, read_kept},
+    review::{MAX_POLICY, is_foreign, read_regular},
 };
 
 /// The result of a check of such files.
@@ -81,7 +81,7 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
     if report.more_policies {
         found.faults.push(format!(
             "records name more than {} policies, and only so many were looked at",
-            Report::MOST_POLICIES
+            Report::MAX_POLICIES
         ));
     }
     found.policies = Some(kept);
@@ -89,7 +89,7 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
 }
 
 fn kept_policy(state: &Path, hash: Hash) -> io::Result<Vec<u8>> {
-    read_kept(&state.join(format!("policies/{hash}.toml")), MOST_POLICY)
+    read_regular(&state.join(format!("policies/{hash}.toml")), MAX_POLICY)
 }
 
 /// Checks that every backup matches its hash, and that this is the hash in the records
@@ -103,15 +103,15 @@ pub(super) fn backups(
 ) -> Result<(), Failure> {
     let (mut kept, mut damaged) = (HashMap::new(), HashSet::new());
     let mut whole = 0;
-    let vault = state_directory::vault(state)?;
-    if let Some(vault) = &vault {
-        let listing = vault.entries().or_fail("cannot list the backups")?;
+    let backup_store = state_directory::backup_store(state)?;
+    if let Some(backup_store) = &backup_store {
+        let listing = backup_store.entries().or_fail("cannot list the backups")?;
         for id in &listing.damaged {
             found.faults.push(format!("the backup {id} cannot be read"));
             damaged.insert(id.to_string());
         }
         for entry in &listing.entries {
-            match vault.verify(entry) {
+            match backup_store.verify(entry) {
                 Ok(()) => whole += 1,
                 // It was deleted since the backups were listed: the records decide if it
                 // should exist.
@@ -140,7 +140,7 @@ pub(super) fn backups(
     });
     for (seq, id) in missing.early {
         // It may have been created since the others were listed.
-        let look = vault.as_ref().map(|vault| vault.find(&id));
+        let look = backup_store.as_ref().map(|backup_store| backup_store.find(&id));
         if let Some(Err(BackupError::Unknown(_))) = look {
             found.faults.push(format!(
                 "the backup {id} that record {seq} names is gone, and retention removes none such \
@@ -175,7 +175,7 @@ impl MissingFiles {
     /// of commands: retention never deletes that within `keep.days`, at least a day. If
     /// earlier records were pruned, an agent's first one may be among those.
     fn is_first(&mut self, record: &RecordView<'_>, is_pruned: bool) -> bool {
-        let is_command = record.door() == Some("cli");
+        let is_command = record.transport() == Some("cli");
         let who = if is_command { record.agent() } else { record.session() };
         let path = record.to().or_else(|| record.canonical_path());
         let run = format!("{is_command} {}\0{}", who.unwrap_or_default(), path.unwrap_or_default());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     files::LogWorkspace,
-    select::{Indexed, damaged, vault},
+    select::{Indexed, backup_store, damaged},
 };
 use crate::{
     app::{
@@ -57,8 +57,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .exit(Exit::Usage)
     })?;
     let workspace = files.workspace();
-    let vault = vault(&args.log.at.place)?;
-    let found = blame(&log, vault.as_ref(), workspace, &path).map_err(|error| match error {
+    let backup_store = backup_store(&args.log.at.location)?;
+    let found = blame(&log, backup_store.as_ref(), workspace, &path).map_err(|error| match error {
         BlameError::Log(error) => match args.log.at.directory() {
             Ok(directory) => unreadable(&directory, &error),
             Err(failure) => failure,
@@ -109,12 +109,12 @@ fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
     }
     more("session", Escaped(&change.session).to_string());
     if let Some(rule) = &change.rule {
-        let place = match (&change.policy, change.line) {
+        let location = match (&change.policy, change.line) {
             (Some(policy), Some(line)) => format!("  ({}:{line})", Escaped(policy)),
             _ => String::new(),
         };
         let observed = if change.would_deny { "  observed: it would be denied" } else { "" };
-        more("rule", format!("{}{place}{observed}", Escaped(rule)));
+        more("rule", format!("{}{location}{observed}", Escaped(rule)));
     }
     more("result", result(change));
     let hash = |hash: &Option<Hash>| hash.map_or_else(|| "-".to_owned(), |hash| hash.to_string());
@@ -139,7 +139,7 @@ fn result(change: &Change) -> String {
     let word = change.result.as_deref().map_or_else(|| "-".to_owned(), |r| Escaped(r).to_string());
     let mut text = match change.answer {
         Some(answer) => format!("{word}  (record {answer})"),
-        None => "not known: under way, or its gate died and none has settled it yet".to_owned(),
+        None => "not known: under way, or its gateway died and none has settled it yet".to_owned(),
     };
     if change.editor {
         text += ", in an editor's buffer";
@@ -187,7 +187,7 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
         "agent": change.agent,
         "session": change.session,
         "user": change.user,
-        "door": change.door,
+        "transport": change.transport,
         "op": change.operation.as_str(),
         "path": change.path.as_str(),
         "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),

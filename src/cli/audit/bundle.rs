@@ -17,21 +17,21 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 use super::{
     heads,
     prove::prove,
-    select::{Whole, damaged, say_pruned},
+    select::{Whole, damaged, warn_of_pruned},
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        fresh::Fresh,
         moment::{self, Moment},
+        new_file::NewFile,
     },
     model::Escaped,
     review::{
-        Filter, Log, MOST_POLICY, Order,
+        Filter, Log, MAX_POLICY, Order,
         bundle::{
             BUNDLED_CHECKPOINT, BUNDLED_KEYS, COMPANIONS, Links, MANIFEST, Manifest, PROOF, RECORDS,
         },
-        is_foreign, read_kept,
+        is_foreign, read_regular,
     },
 };
 
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let keys = heads::published(&directory)?;
 
     // The bundle is complete or missing.
-    let fresh = Fresh::create(&args.output)?;
+    let fresh = NewFile::create(&args.output)?;
     let doing = format!("cannot write `{}`", args.output.display());
     let zip = ZipWriter::new(BufWriter::new(FailsOnce { file: fresh.file(), has_failed: false }));
     let mut archive = Archive { zip, files: BTreeMap::new() };
@@ -127,7 +127,7 @@ fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
 /// number of records that it does not cover.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
     let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
-    say_pruned(log, since.as_deref());
+    warn_of_pruned(log, since.as_deref());
     let filter = Filter { since, until, ..Filter::default() };
     let add = |sum: &mut (Option<(u64, u64)>, u64), record: &RecordView<'_>, _line: &[u8]| {
         if record.seq >= size {
@@ -252,7 +252,7 @@ impl Archive<'_> {
         let mut missing = Vec::new();
         for hash in policies {
             let name = format!("{hash}.toml");
-            match read_kept(&kept.join(&name), MOST_POLICY) {
+            match read_regular(&kept.join(&name), MAX_POLICY) {
                 Ok(bytes) if Hash::of(&bytes) == *hash => {
                     self.add(&format!("policies/{name}"), &bytes)?;
                 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The maximum of bytes of a member other than the records.
-const MOST: u64 = 16 << 20;
+const MAX_MEMBER: u64 = 16 << 20;
 
 /// Check a bundle of evidence: members, records, proof, signature
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,7 @@ fn check(mut file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bu
             zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
         let size = member.size();
         // The records of a whole log may be in it.
-        if name != RECORDS && size > MOST {
+        if name != RECORDS && size > MAX_MEMBER {
             return Err(BundleError::member(name, "is too large"));
         }
         let (found, bytes) = hash_of(member.take(size + 1))
@@ -154,8 +154,8 @@ fn check(mut file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bu
 fn small(zip: &mut ZipArchive<File>, name: &str) -> Result<Vec<u8>, BundleError> {
     let member = zip.by_name(name).map_err(|_missing| BundleError::member(name, "is missing"))?;
     let mut bytes = Vec::new();
-    member.take(MOST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST {
+    member.take(MAX_MEMBER + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_MEMBER {
         return Err(BundleError::member(name, "is too large"));
     }
     Ok(bytes)

@@ -27,7 +27,7 @@ use crate::{
 
 /// The longest line of a transcript, in bytes. Longer lines are skipped and counted;
 /// the result then is no success, because receipts in them are not checked.
-const LONGEST: u64 = 64 << 20;
+const MAX_LINE: u64 = 64 << 20;
 
 /// The damage that a verifier reports for a receipt that is not in the log.
 const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
@@ -183,11 +183,11 @@ fn read(args: &Args) -> Result<Receipts, Failure> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = (&mut reader).take(LONGEST).read_until(b'\n', &mut line).or_fail(&doing)?;
+        let read = (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).or_fail(&doing)?;
         if read == 0 {
             return Ok(receipts);
         }
-        if read as u64 == LONGEST && line.last() != Some(&b'\n') {
+        if read as u64 == MAX_LINE && line.last() != Some(&b'\n') {
             receipts.long += 1;
             reader.skip_until(b'\n').or_fail(&doing)?;
             continue;

@@ -7,7 +7,7 @@ use portcullis_audit::Note;
 use super::{heads, location::LogLocation};
 use crate::{
     app::{
-        audit_log::{AUDIT_LOG, open_ledger, own_key},
+        audit_log::{AUDIT_LOG, open_audit_log, own_key},
         failure::{Context as _, Failure},
         signer::Program,
     },
@@ -25,7 +25,7 @@ use crate::{
     `portcullis audit verify --head`\ntakes one and shows whether the log goes on from it.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: LogLocation,
+    location: LogLocation,
     /// Instead add the signatures of this file, the same checkpoint as a witness cosigned it, to
     /// the one that is kept
     #[arg(long, value_name = "FILE")]
@@ -37,8 +37,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (path, state) = args.place.open()?;
-    let audit = args.place.audit()?;
+    let (path, state) = args.location.open()?;
+    let audit = args.location.audit()?;
     if let Some(file) = &args.cosigned {
         let shown = file.display();
         let note = heads::small(file).or_fail(format_args!("cannot read `{shown}`"))?;
@@ -68,8 +68,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         outln!("added {}", counted(added as u64, "signature"));
         return Ok(ExitCode::SUCCESS);
     }
-    let ledger = open(&state, &audit)?;
-    ledger.checkpoint().and_then(|_made| ledger.leave()).or_fail("cannot make a checkpoint")?;
+    let audit_log = open(&state, &audit)?;
+    audit_log
+        .checkpoint()
+        .and_then(|_made| audit_log.leave())
+        .or_fail("cannot make a checkpoint")?;
     let note = heads::newest(&path.join("audit"))?
         .ok_or_else(|| Failure::new("the newest checkpoint is gone"))?;
     outln!("{}", String::from_utf8_lossy(&note).trim_end_matches('\n'));
@@ -82,5 +85,5 @@ pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<AuditLog, 
         Some(public) => Signing::by(Box::new(Program { command: audit.signer.clone(), public })),
         None => own_key(state, AUDIT_LOG)?,
     };
-    open_ledger(state, Some(signing), AUDIT_LOG)
+    open_audit_log(state, Some(signing), AUDIT_LOG)
 }

@@ -18,14 +18,14 @@ use crate::{
     portcullis.toml says otherwise.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: LogLocation,
+    location: LogLocation,
     /// Those that have been full for so many days
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     days: u32,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (_, state) = args.place.open()?;
+    let (_, state) = args.location.open()?;
     let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
     let (segments, saved) =
         opened(AuditLog::compress_segments(&state, age), "cannot compress the audit log")?;

@@ -6,12 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use super::select::{Select, Whole, damaged, say_pruned};
+use super::select::{Select, Whole, damaged, warn_of_pruned};
 use crate::{
     app::{
-        audit_log::say_unverified,
+        audit_log::note_unverified,
         failure::{Context as _, Exit, Failure},
-        fresh::Fresh,
+        new_file::NewFile,
     },
     review::{
         Filter, Log,
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// The file to write, instead of the standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The machine on which the gate ran, for OCSF [default: this one]
+    /// The machine on which the gateway ran, for OCSF [default: this one]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
@@ -64,12 +64,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     let (log, bar) = args.log.open()?;
-    say_unverified();
+    note_unverified();
     let filter = args.select.filter(&args.log.at)?;
-    say_pruned(&log, filter.since.as_deref());
+    warn_of_pruned(&log, filter.since.as_deref());
     let done = match &args.output {
         Some(path) => {
-            let fresh = Fresh::create(path)?;
+            let fresh = NewFile::create(path)?;
             let mut out = BufWriter::new(fresh.file());
             let done =
                 write(args, &log, &filter, &mut out).and_then(|done| out.flush().map(|()| done));

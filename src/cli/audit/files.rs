@@ -37,13 +37,13 @@ impl Where {
     /// Returns the files that `log` at this location is about. The log may have to be
     /// read for that, with `bar` as progress bar.
     pub(super) fn files(&self, log: &Log, bar: &ScanProgress) -> Result<LogWorkspace, Failure> {
-        let named = self.place.workspace.as_deref().filter(|_| self.dir.is_none());
+        let named = self.location.workspace.as_deref().filter(|_| self.dir.is_none());
         let opened = |path: &Path| {
             Workspace::open(path)
                 .map_err(|error| format!("cannot open the workspace `{}`: {error}", path.display()))
         };
         let noted = match &self.dir {
-            None => state_owner::noted_at(&self.place.state()?)?,
+            None => state_owner::noted_at(&self.location.state()?)?,
             // Only the records of a copy name the workspace.
             Some(_copy) => None,
         };

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     app::{failure::Failure, moment::Moment},
-    model::{Door, OperationKind},
+    model::{OperationKind, Transport},
     policy::Effect,
     review,
 };
@@ -91,8 +91,8 @@ pub(super) fn decisions() -> PossibleValuesParser {
 }
 
 /// Returns a parser of transports.
-pub(super) fn doors() -> PossibleValuesParser {
-    PossibleValuesParser::new(Door::ALL.map(Door::as_str))
+pub(super) fn transports() -> PossibleValuesParser {
+    PossibleValuesParser::new(Transport::ALL.map(Transport::as_str))
 }
 
 /// Parses an operation or an event. Records also contain names that clients made up: the name of

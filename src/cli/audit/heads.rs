@@ -15,7 +15,7 @@ use crate::{
     app::failure::{Context as _, Exit, Failure},
     gateway::AuditLog,
     operator_files,
-    review::{is_foreign, read_kept},
+    review::{is_foreign, read_regular},
 };
 
 /// The advice if no known key signed a checkpoint.
@@ -26,7 +26,7 @@ pub(super) const OTHER_KEY: &str = "a log whose key was changed has one for each
 
 /// A head that was stored outside the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum KeptHead {
+pub(super) enum StoredHead {
     /// A record.
     Record {
         /// Its sequence number.
@@ -38,7 +38,7 @@ pub(super) enum KeptHead {
     Checkpoint(Checkpoint),
 }
 
-impl KeptHead {
+impl StoredHead {
     /// Parses a receipt, or the file of a checkpoint, which must be signed by one of
     /// `trusted`, or, without any, by a key of the log in `directory`.
     pub(super) fn read(
@@ -110,7 +110,7 @@ pub(super) fn checkpoint(
 /// Reads the newest checkpoint in the log's directory, as a note; `None` if there is
 /// none.
 pub(super) fn newest(directory: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    match read_kept(&directory.join(NEWEST), MAX_NOTE as u64) {
+    match read_regular(&directory.join(NEWEST), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => read.map(Some).or_fail("cannot read the newest checkpoint"),
     }
@@ -118,14 +118,14 @@ pub(super) fn newest(directory: &Path) -> Result<Option<Vec<u8>>, Failure> {
 
 /// Reads the file of the log's public keys.
 pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
-    let read = read_kept(&directory.join(KEYS), MAX_NOTE as u64);
+    let read = read_regular(&directory.join(KEYS), MAX_NOTE as u64);
     read.or_fail("cannot read the log's public key")
 }
 
 /// Reads the last checkpoint that gateways stored beside the key in the state directory
 /// `state`: a writer who has access to the log's directory only cannot change it.
 fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
-    let bytes = match read_kept(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
+    let bytes = match read_regular(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if is_foreign(&error) => {
             return Err(Failure::new(format_args!(
@@ -154,8 +154,8 @@ pub(super) fn verifier<'a>(
 ) -> Result<Verifier<'a, Directory>, Failure> {
     let mut noted_last = None;
     if log.dir.is_none() {
-        noted_last = noted(&log.place.state()?)?;
-        witnesses.extend(log.place.audit()?.witness_keys().map_err(Failure::new)?);
+        noted_last = noted(&log.location.state()?)?;
+        witnesses.extend(log.location.audit()?.witness_keys().map_err(Failure::new)?);
     }
     let verifier = Verifier::new(source).trust(trusted).witnesses(witnesses);
     Ok(match noted_last {
@@ -196,11 +196,11 @@ mod tests {
     #[test]
     fn receipts_are_heads() {
         let leaf = Hash::of(b"x");
-        let read = |text: &str| KeptHead::read(text, &[], Path::new("/nowhere"));
-        assert_eq!(read(&format!("7:{leaf}")).unwrap(), KeptHead::Record { seq: 7, leaf });
+        let read = |text: &str| StoredHead::read(text, &[], Path::new("/nowhere"));
+        assert_eq!(read(&format!("7:{leaf}")).unwrap(), StoredHead::Record { seq: 7, leaf });
         let receipt = Receipt { seq: 7, leaf, durable: true };
         let receipt = serde_json::to_string(&receipt).unwrap();
-        assert_eq!(read(&receipt).unwrap(), KeptHead::Record { seq: 7, leaf });
+        assert_eq!(read(&receipt).unwrap(), StoredHead::Record { seq: 7, leaf });
         for wrong in ["", "7", "7:", "x:00", "{}", "7:00"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

@@ -27,7 +27,7 @@ const OP: &str = "audit.key";
     a signer is\nconfigured.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: LogLocation,
+    location: LogLocation,
     /// Sign with a new key from now on, or with that of the configured signer; former keys stay
     /// known
     #[arg(long)]
@@ -38,11 +38,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let key: PublicKey = if args.new {
         renew(args)?
     } else {
-        let state = args.place.look()?;
+        let state = args.location.look()?;
         let published = AuditLog::published_keys(&state).or_fail("cannot read the public key")?;
         published.into_iter().next().ok_or_else(|| {
             Failure::new("the log names no key").help(
-                "the first gate that starts makes one; where checkpoints were signed before, \
+                "the first gateway that starts makes one; where checkpoints were signed before, \
                  `portcullis audit recover` puts it back",
             )
         })?
@@ -53,8 +53,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Gives the log another key, and records the user and the former key.
 fn renew(args: &Args) -> Result<PublicKey, Failure> {
-    let (_, state) = args.place.open()?;
-    let audit = args.place.audit()?;
+    let (_, state) = args.location.open()?;
+    let audit = args.location.audit()?;
     // A log without a published key gets one as well.
     let former = AuditLog::published_keys(&state).unwrap_or_default().into_iter().next();
     let key = opened(AuditLog::renew_key(&state, audit.signer_key()), "cannot change the key")?;
@@ -72,11 +72,11 @@ fn renew(args: &Args) -> Result<PublicKey, Failure> {
         result: Some("ok".to_owned()),
         ..Draft::default()
     };
-    let ledger = checkpoint::open(&state, &audit)?;
-    ledger
+    let audit_log = checkpoint::open(&state, &audit)?;
+    audit_log
         .note(Kind::Decision, draft, true)
-        .and_then(|_receipt| ledger.checkpoint())
-        .and_then(|_made| ledger.leave())
+        .and_then(|_receipt| audit_log.checkpoint())
+        .and_then(|_made| audit_log.leave())
         .or_fail("the log has another key, and no record of that")?;
     Ok(key)
 }

@@ -89,7 +89,7 @@ impl LogLocation {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Where {
     #[command(flatten)]
-    pub(super) place: LogLocation,
+    pub(super) location: LogLocation,
     /// The log in this directory instead, such as a copy
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
@@ -100,13 +100,13 @@ impl Where {
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         match &self.dir {
             Some(directory) => Ok(directory.clone()),
-            None => Ok(self.place.state()?.join("audit")),
+            None => Ok(self.location.state()?.join("audit")),
         }
     }
 
     /// Returns the directory of the policies and backups that the log names.
     pub(super) fn state(&self) -> Result<PathBuf, Failure> {
-        let Some(log) = &self.dir else { return self.place.state() };
+        let Some(log) = &self.dir else { return self.location.state() };
         // The path may be `.` or a name alone, without a parent.
         let log = operator_files::canonicalize(log).map_err(|error| unreadable(log, &error))?;
         Ok(log.parent().unwrap_or(&log).to_owned())

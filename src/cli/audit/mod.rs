@@ -40,11 +40,11 @@ use crate::app::{failure::Failure, logging};
     portcullis audit query --path 'src/**' --stats agent,op")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: AuditCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum AuditCommand {
     Verify(Box<verify::Args>),
     Key(key::Args),
     Checkpoint(checkpoint::Args),
@@ -71,23 +71,23 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     // gateway.
     logging::start_on_stderr("warn")?;
     match args.command {
-        Command::Verify(args) => verify::run(&args),
-        Command::Key(args) => key::run(&args),
-        Command::Checkpoint(args) => checkpoint::run(&args),
-        Command::Prove(args) => prove::run(&args),
-        Command::CheckProof(args) => check_proof::run(&args),
-        Command::CheckReceipts(args) => check_receipts::run(&args),
-        Command::Prune(args) => prune::run(&args),
-        Command::Compress(args) => compress::run(&args),
-        Command::Ship(args) => ship::run(&args),
-        Command::Show(args) => show::run(&args),
-        Command::Query(args) => query::run(&args),
-        Command::Blame(args) => blame::run(&args),
-        Command::Session(args) => session::run(&args),
-        Command::Report(args) => report::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Bundle(args) => bundle::run(&args),
-        Command::CheckBundle(args) => check_bundle::run(&args),
-        Command::Recover(args) => recover::run(args),
+        AuditCommand::Verify(args) => verify::run(&args),
+        AuditCommand::Key(args) => key::run(&args),
+        AuditCommand::Checkpoint(args) => checkpoint::run(&args),
+        AuditCommand::Prove(args) => prove::run(&args),
+        AuditCommand::CheckProof(args) => check_proof::run(&args),
+        AuditCommand::CheckReceipts(args) => check_receipts::run(&args),
+        AuditCommand::Prune(args) => prune::run(&args),
+        AuditCommand::Compress(args) => compress::run(&args),
+        AuditCommand::Ship(args) => ship::run(&args),
+        AuditCommand::Show(args) => show::run(&args),
+        AuditCommand::Query(args) => query::run(&args),
+        AuditCommand::Blame(args) => blame::run(&args),
+        AuditCommand::Session(args) => session::run(&args),
+        AuditCommand::Report(args) => report::run(&args),
+        AuditCommand::Export(args) => export::run(&args),
+        AuditCommand::Bundle(args) => bundle::run(&args),
+        AuditCommand::CheckBundle(args) => check_bundle::run(&args),
+        AuditCommand::Recover(args) => recover::run(args),
     }
 }

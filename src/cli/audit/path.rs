@@ -44,9 +44,9 @@ impl Named {
 pub(super) fn filters(named: &[Named], at: &Where) -> Result<Vec<PathFilter>, Failure> {
     let absolute = named.iter().any(|named| named.0.starts_with('/'));
     let root = match absolute && at.dir.is_none() {
-        true => match at.place.owner()? {
+        true => match at.location.owner()? {
             Some(owner) => Some(owner),
-            None => at.place.opened().ok().map(|workspace| workspace.root().to_owned()),
+            None => at.location.opened().ok().map(|workspace| workspace.root().to_owned()),
         },
         false => None,
     };

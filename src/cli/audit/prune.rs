@@ -11,7 +11,7 @@ use crate::{
         moment::Moment,
         session, ship,
     },
-    cli::consent,
+    cli::confirmation,
     config::audit::Target,
     gateway::{AuditLog, Pruning},
     model::Escaped,
@@ -29,7 +29,7 @@ use crate::{
     asked.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: LogLocation,
+    location: LogLocation,
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
     before: Moment,
@@ -42,7 +42,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (path, state) = args.place.open()?;
+    let (path, state) = args.location.open()?;
     let before = args.before.as_str();
     let plan = match AuditLog::plan_prune(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,
@@ -65,21 +65,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         plan.bytes,
         plan.segments
     );
-    let audit = args.place.audit()?;
+    let audit = args.location.audit()?;
     if !args.unshipped {
         refuse_unshipped(&path, &audit.ship, Segment(plan.segments))?;
     }
-    consent::require(args.yes, "remove them?")?;
-    let ledger = checkpoint::open(&state, &audit)?;
+    confirmation::require(args.yes, "remove them?")?;
+    let audit_log = checkpoint::open(&state, &audit)?;
     let forget = || {
         forget_index(&select::index(&path), Segment(plan.segments))
             .or_fail("cannot remove the index of what is pruned")
     };
     // Again afterwards: a search may have created it meanwhile.
     forget()?;
-    ledger
+    audit_log
         .prune(&plan, before, &session::user())
-        .and_then(|()| ledger.leave())
+        .and_then(|()| audit_log.leave())
         .or_fail("cannot prune the audit log")?;
     forget()?;
     outln!("done: `portcullis audit show --kind pruned` shows the record");

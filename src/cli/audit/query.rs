@@ -5,7 +5,9 @@ use std::{ops::ControlFlow, process::ExitCode};
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
-use super::select::{Indexed, ScanProgress, Select, damaged, say_nothing_matched, say_pruned};
+use super::select::{
+    Indexed, ScanProgress, Select, damaged, print_nothing_matched, warn_of_pruned,
+};
 use crate::{
     app::{failure::Failure, output, pager::PagerOptions},
     cli::{
@@ -29,7 +31,7 @@ const COLUMNS: [Field; 9] = [
     Field::Path,
 ];
 /// The maximum of rows in a table; a longer result consists of several.
-const TABLE: usize = 500;
+const MAX_TABLE_ROWS: usize = 500;
 
 /// Search the log, oldest record first
 #[derive(Debug, clap::Args)]
@@ -98,7 +100,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     let mut out = Out::new(args, columns, &bar);
     let filter = args.select.filter(&args.log.at)?;
     if args.last.is_none() {
-        say_pruned(&log, filter.since.as_deref());
+        warn_of_pruned(&log, filter.since.as_deref());
     }
     let scanned = if let Some(last) = args.last {
         let mut newest = Vec::new();
@@ -136,7 +138,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
     let is_empty = out.finish();
     drop(bar);
     if is_empty {
-        say_nothing_matched(&log, &filter);
+        print_nothing_matched(&log, &filter);
     }
     let scanned = scanned.map_err(|error| args.log.unreadable(&error).beside_result())?;
     damaged(&scanned)?;
@@ -176,7 +178,7 @@ impl<'a> Out<'a> {
     fn row(&mut self, row: Vec<String>) -> ControlFlow<()> {
         self.rows += 1;
         self.waiting.push(row);
-        if self.waiting.len() < TABLE { ControlFlow::Continue(()) } else { self.flush() }
+        if self.waiting.len() < MAX_TABLE_ROWS { ControlFlow::Continue(()) } else { self.flush() }
     }
 
     /// Prints the pending rows; `Break` once the output is closed.
@@ -224,7 +226,7 @@ impl<'a> Out<'a> {
 fn stats(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
     let filter = args.select.filter(&args.log.at)?;
-    say_pruned(&log, filter.since.as_deref());
+    warn_of_pruned(&log, filter.since.as_deref());
     let stats =
         Stats::of(&log, &filter, &args.stats).map_err(|error| args.log.unreadable(&error))?;
     drop(bar);

@@ -11,35 +11,35 @@ use crate::{
         failure::{Exit, Failure},
         session,
     },
-    cli::consent,
+    cli::confirmation,
     config::audit::Audit,
     gateway::{AuditLog, LogError},
     model::Escaped,
 };
 
 /// The maximum of checkpoints set aside that are listed.
-const MOST_NAMED: usize = 100;
+const MAX_NAMED: usize = 100;
 
-/// Set a damaged end of the log aside, so that gates can start again
+/// Set a damaged end of the log aside, so that gateways can start again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit verify\n  \
     portcullis audit recover\n\n\
     Nothing is thrown away: everything from the first damage on is moved to \
     `audit/quarantine` in the\nstate directory, and a record with its hash and size goes on from \
-    the last record before it.\nStop the gates first. A log whose last line is torn needs no \
-    repair: the next gate does it.")]
+    the last record before it.\nStop the gateways first. A log whose last line is torn needs no \
+    repair: the next gateway does it.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: LogLocation,
+    location: LogLocation,
     /// Do it without asking
     #[arg(long)]
     yes: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let (_, state) = args.place.open()?;
-    let audit = args.place.audit()?;
+    let (_, state) = args.location.open()?;
+    let audit = args.location.audit()?;
     let plan = AuditLog::plan_recovery(&state)
         .map_err(|error| failed(&error, format_args!("cannot look at the audit log: {error}")))?;
     if plan.is_empty() {
@@ -69,10 +69,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             None => outln!("set aside: the file {}", Escaped(name)),
         }
     }
-    for name in plan.checkpoints.iter().take(MOST_NAMED) {
+    for name in plan.checkpoints.iter().take(MAX_NAMED) {
         outln!("set aside: the checkpoint {}", Escaped(name));
     }
-    if let Some(more @ 1..) = plan.checkpoints.len().checked_sub(MOST_NAMED) {
+    if let Some(more @ 1..) = plan.checkpoints.len().checked_sub(MAX_NAMED) {
         outln!("set aside: {more} more checkpoints");
     }
     for segment in plan.roots.keys().copied().map(Segment) {
@@ -93,7 +93,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     if plan.unsigned {
         outln!(
             "missing: every checkpoint of a log that was signed; a `recovered` record says so, and \
-             the next gate signs what is there. Compare it with a copy: nothing else shows what \
+             the next gateway signs what is there. Compare it with a copy: nothing else shows what \
              was removed"
         );
     }
@@ -103,12 +103,12 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
              which is set aside; what else was in that, nothing shows"
         );
     }
-    consent::require(args.yes, "set this aside?")?;
+    confirmation::require(args.yes, "set this aside?")?;
     AuditLog::recover(&state, &plan, &session::user()).map_err(|error| {
         let failure = failed(&error, format_args!("cannot recover the audit log: {error}"));
         match error {
             LogError::StillDamaged(_) => failure.help(
-                "no gate should use it: `portcullis audit verify` shows what is wrong; run \
+                "no gateway should use it: `portcullis audit verify` shows what is wrong; run \
                  `portcullis audit recover` again for what only shows now, else put the log back \
                  from a copy",
             ),
@@ -116,19 +116,19 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
     })?;
     startable(&state, &audit).inspect_err(|_why| {
-        outln!("set aside; gates cannot start yet");
+        outln!("set aside; gateways cannot start yet");
     })?;
     outln!("done: the log is intact");
-    outln!("gates can start again; `portcullis audit show --kind recovered` shows the record");
+    outln!("gateways can start again; `portcullis audit show --kind recovered` shows the record");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Opens the log as a gateway does at its start: a recovered log must be usable by
 /// gateways.
 fn startable(state: &Dir, audit: &Audit) -> Result<(), Failure> {
-    checkpoint::open(state, audit)?
-        .leave()
-        .map_err(|error| failed(&error, format_args!("a gate cannot use the audit log: {error}")))
+    checkpoint::open(state, audit)?.leave().map_err(|error| {
+        failed(&error, format_args!("a gateway cannot use the audit log: {error}"))
+    })
 }
 
 fn failed(error: &LogError, words: impl Display) -> Failure {

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        fresh::Fresh,
         moment::{Moment, period},
+        new_file::NewFile,
     },
     review::{
         report::{Report, Scope, page},
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         page(&report)
     };
-    let fresh = Fresh::create(&args.output)?;
+    let fresh = NewFile::create(&args.output)?;
     fresh
         .file()
         .write_all(text.as_bytes())

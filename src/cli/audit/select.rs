@@ -9,13 +9,13 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
-    filter::{decisions, doors, kinds, parse_op},
+    filter::{decisions, kinds, parse_op, transports},
     location::{LogLocation, Where},
     path::{self, Named},
 };
 use crate::{
     app::{
-        audit_log::{say_unverified, unreadable},
+        audit_log::{note_unverified, unreadable},
         failure::{Exit, Failure},
         moment::{Moment, period},
         pager, state_directory,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The size of a log, in bytes, from which on progress is shown.
-const LARGE: u64 = 64 << 20;
+const PROGRESS_MIN_BYTES: u64 = 64 << 20;
 
 /// Which log, and whether to use its index.
 #[derive(Debug, Clone, clap::Args)]
@@ -45,7 +45,7 @@ impl Indexed {
     pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         let directory = self.at.directory()?;
         let (log, bar) = opened(&directory)?;
-        say_unverified();
+        note_unverified();
         let state = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
         Ok(match state {
             Some(state) => (log.with_index(index(state)), bar),
@@ -104,7 +104,7 @@ pub(super) struct ScanProgress(ProgressBar);
 impl ScanProgress {
     /// Starts a bar for `total` bytes.
     pub(super) fn new(total: u64) -> Self {
-        if total < LARGE || !io::stderr().is_terminal() || pager::is_running() {
+        if total < PROGRESS_MIN_BYTES || !io::stderr().is_terminal() || pager::is_running() {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
@@ -162,9 +162,9 @@ pub(super) struct Select {
     /// Of this user of the system
     #[arg(long, value_name = "NAME")]
     user: Vec<String>,
-    /// Through this door
-    #[arg(long, value_name = "DOOR", value_parser = doors())]
-    door: Vec<String>,
+    /// Through this transport
+    #[arg(long, value_name = "DOOR", value_parser = transports())]
+    transport: Vec<String>,
     /// Of this operation, such as `write`
     #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
@@ -218,7 +218,7 @@ impl Select {
             sessions: self.session.clone(),
             agents: self.agent.clone(),
             users: self.user.clone(),
-            doors: self.door.clone(),
+            transports: self.transport.clone(),
             ops: self.op.clone(),
             paths: path::filters(&self.path, at)?,
             decisions: self.decision.clone(),
@@ -230,12 +230,12 @@ impl Select {
 }
 
 /// Opens the backups for reading; `None` if there are none.
-pub(super) fn vault(place: &LogLocation) -> Result<Option<BackupStore>, Failure> {
-    state_directory::vault(&place.state()?)
+pub(super) fn backup_store(location: &LogLocation) -> Result<Option<BackupStore>, Failure> {
+    state_directory::backup_store(&location.state()?)
 }
 
 /// Warns if pruned records may belong to the period from `since` on.
-pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
+pub(super) fn warn_of_pruned(log: &Log, since: Option<&str>) {
     let Some(first) = log.begins().filter(|first| first.is_after(since)) else { return };
     let t = first.t.map(|t| format!(" of {}", Escaped(&t))).unwrap_or_default();
     errln!(
@@ -246,7 +246,7 @@ pub(super) fn say_pruned(log: &Log, since: Option<&str>) {
 }
 
 /// Says that no record matched, and what of the filter no record has at all.
-pub(super) fn say_nothing_matched(log: &Log, filter: &Filter) {
+pub(super) fn print_nothing_matched(log: &Log, filter: &Filter) {
     if io::stderr().is_terminal() {
         errln!("no record matches");
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::{
-    select::{Indexed, damaged, say_pruned, vault},
+    select::{Indexed, backup_store, damaged, warn_of_pruned},
     story,
 };
 use crate::{
@@ -73,16 +73,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     bar.finish();
     let session = session.map_err(|error| failure(args, id, error))?;
     if !session.is_whole() {
-        say_pruned(&log, None);
+        warn_of_pruned(&log, None);
     }
     // There are neither backups nor a workspace beside a copy of a log.
     let contents = match (args.no_diff, &args.log.at.dir) {
-        (false, None) => Some((vault(&args.log.at.place)?, args.log.at.files(&log, &bar)?)),
+        (false, None) => {
+            Some((backup_store(&args.log.at.location)?, args.log.at.files(&log, &bar)?))
+        }
         _ => None,
     };
     drop(bar);
-    let mut patches =
-        contents.as_ref().map(|(vault, files)| Patches::new(vault.as_ref(), files.workspace()));
+    let mut patches = contents
+        .as_ref()
+        .map(|(backup_store, files)| Patches::new(backup_store.as_ref(), files.workspace()));
     let mut begun = false;
     for event in &session.events {
         let patch = match (event, &mut patches) {
@@ -115,7 +118,7 @@ fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
     bar.finish();
     let told = told.map_err(|error| failure(args, id, error))?;
     if !told.is_whole() {
-        say_pruned(&log, None);
+        warn_of_pruned(&log, None);
     }
     if args.json {
         story::print_json(&told);
@@ -152,7 +155,7 @@ fn failure(args: &Args, id: &str, error: SessionError) -> Failure {
 
 fn list(args: &Args) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
-    say_pruned(&log, None);
+    warn_of_pruned(&log, None);
     let found = sessions(&log);
     drop(bar);
     let mut found = found.map_err(|error| args.log.unreadable(&error))?;

@@ -24,7 +24,7 @@ use crate::{
     HTTP and S3 need a build with `--features full`.")]
 pub(super) struct Args {
     #[command(flatten)]
-    place: LogLocation,
+    location: LogLocation,
     /// Send nothing, say how far each target is
     #[arg(long)]
     status: bool,
@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let targets = args.place.audit()?.ship;
+    let targets = args.location.audit()?.ship;
     if targets.is_empty() {
         return Err(Failure::new("no target is configured")
             .help(
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .exit(Exit::Usage));
     }
     let mut failed = false;
-    let (state, _) = args.place.open()?;
+    let (state, _) = args.location.open()?;
     if args.status {
         for lag in ship::lag(&state, &targets) {
             if args.json {

@@ -16,11 +16,11 @@ use portcullis_audit::{
 use super::{
     filter::Filter,
     location::Where,
-    select::{ScanProgress, say_nothing_matched},
+    select::{ScanProgress, print_nothing_matched},
 };
 use crate::{
     app::{
-        audit_log::{say_unverified, unreadable},
+        audit_log::{note_unverified, unreadable},
         failure::{Exit, Failure},
         output,
         pager::PagerOptions,
@@ -31,9 +31,9 @@ use crate::{
 };
 
 /// Interval of checks of a followed log.
-const POLL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum of lines of a followed log whose leaf hashes are stored, to notice changes.
-const MOST_LEAVES: usize = 1 << 16;
+const MAX_LEAVES: usize = 1 << 16;
 
 /// Print records, oldest first
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let source = Directory::new(&directory);
     let filter = args.filter.records(&args.log)?;
     let (segments, bytes) = segments(&source, &directory)?;
-    say_unverified();
+    note_unverified();
     if !args.json && !args.follow {
         args.pager.start();
     }
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }
             None if args.follow => {
                 show.bar.finish();
-                thread::sleep(POLL);
+                thread::sleep(POLL_INTERVAL);
             }
             None => break,
         }
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     show.bar.finish();
     if show.is_empty {
         let log = review::Log::open(&directory).map_err(|error| unreadable(&directory, &error))?;
-        say_nothing_matched(&log, &show.filter);
+        print_nothing_matched(&log, &show.filter);
     }
     show.damage()
 }
@@ -215,7 +215,7 @@ impl Printer<'_> {
     fn wanted(&mut self, entry: &Entry) -> bool {
         if let Some(leaves) = &mut self.leaves {
             leaves.insert(entry.seq(), Hash::leaf(&entry.bytes));
-            if leaves.len() > MOST_LEAVES {
+            if leaves.len() > MAX_LEAVES {
                 leaves.pop_first();
             }
         }

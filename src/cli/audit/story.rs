@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     app::output::is_closed,
     model::{Escaped, Quoted},
-    review::{Activity, Actor, Note, Paths, Story, StoryPart},
+    review::{Actor, Note, PartyActivity, Paths, Story, StoryPart},
 };
 
 /// The maximum of paths of a kind in a line for people.
@@ -83,7 +83,7 @@ fn note_line(note: &Note) -> String {
 }
 
 /// Describes the actor: first what the gateway knows, then what the program claims.
-fn who(activity: &Activity) -> String {
+fn who(activity: &PartyActivity) -> String {
     match &activity.actor {
         Actor::Command(record) if activity.command.is_empty() => format!("command {record}"),
         Actor::Command(record) => {
@@ -101,7 +101,7 @@ fn who(activity: &Activity) -> String {
             }
             text
         }
-        Actor::Client(door) => format!("by {}", Quoted(door)),
+        Actor::Client(transport) => format!("by {}", Quoted(transport)),
         Actor::Gateway => "gateway".to_owned(),
     }
 }
@@ -111,7 +111,7 @@ fn shown(text: &str) -> String {
     if text.is_empty() { String::new() } else { Quoted(text).to_string() }
 }
 
-fn activity_lines(activity: &Activity) -> String {
+fn activity_lines(activity: &PartyActivity) -> String {
     let (from, to) = (clock(&activity.times.0), clock(&activity.times.1));
     let (first, last) = activity.records;
     let indent = if activity.turn.is_some() { "  " } else { "" };
@@ -169,11 +169,11 @@ fn note_object(note: &Note) -> Value {
     })
 }
 
-fn activity_object(activity: &Activity) -> Value {
+fn activity_object(activity: &PartyActivity) -> Value {
     let (actor, claimed) = match &activity.actor {
         Actor::Command(record) => (json!({ "command": record }), None),
         Actor::Process { pid, claims } => (json!({ "process": pid }), Some(claims)),
-        Actor::Client(door) => (json!({ "client": door }), None),
+        Actor::Client(transport) => (json!({ "client": transport }), None),
         Actor::Gateway => (json!({ "gateway": true }), None),
     };
     let claimed =

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     attachments::{self, Attached},
-    heads::{self, KeptHead, OTHER_KEY, keys},
+    heads::{self, OTHER_KEY, StoredHead, keys},
     location::{Where, existing},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The size of a log, in bytes, from which on progress is shown.
-const LARGE: u64 = 64 << 20;
+const PROGRESS_MIN_BYTES: u64 = 64 << 20;
 
 /// The line for a log without signatures.
 const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records";
@@ -98,14 +98,14 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
     let mut bar = None;
     let verifier = heads::verifier(&args.log, source, trusted.clone(), keys(&args.witness)?)?;
     let mut verifier = verifier.progress(|at| {
-        if at.total >= LARGE && std::io::stderr().is_terminal() {
+        if at.total >= PROGRESS_MIN_BYTES && std::io::stderr().is_terminal() {
             bar.get_or_insert_with(|| progress_bar(at.total)).set_position(at.bytes);
         }
     });
     for text in &args.head {
-        verifier = match KeptHead::read(text, &trusted, directory)? {
-            KeptHead::Record { seq, leaf } => verifier.expect(seq, leaf),
-            KeptHead::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
+        verifier = match StoredHead::read(text, &trusted, directory)? {
+            StoredHead::Record { seq, leaf } => verifier.expect(seq, leaf),
+            StoredHead::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
         };
     }
     let report = verifier.run();
@@ -165,18 +165,18 @@ fn progress_bar(total: u64) -> ProgressBar {
 fn lines(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for damage in &report.damages {
-        let mut place = Escaped(&damage.segment).to_string();
+        let mut location = Escaped(&damage.segment).to_string();
         if let Some(seq) = damage.seq {
-            place += &format!(", record {seq}");
+            location += &format!(", record {seq}");
         }
         if let Some(line) = damage.line {
-            place += &format!(", line {line}");
+            location += &format!(", line {line}");
         }
-        lines.push(format!("damaged: {} in {place}", damage.kind));
+        lines.push(format!("damaged: {} in {location}", damage.kind));
         lines.push(format!("  {}", Escaped(&damage.detail)));
     }
     if report.stopped {
-        lines.push(format!("stopped after {} damages", Report::MOST_DAMAGES));
+        lines.push(format!("stopped after {} damages", Report::MAX_DAMAGES));
     }
     for warning in &report.warnings {
         lines.push(format!("warning: {}", Escaped(&warning.to_string())));
@@ -259,7 +259,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
              `portcullis audit recover` puts back a key that signed a checkpoint of the log"
         }
         DamageKind::TornTail => {
-            "a gate or the machine died while it wrote; the next gate that starts sets the torn \
+            "a gateway or the machine died while it wrote; the next gateway that starts sets the torn \
              line aside and records that"
         }
         DamageKind::BadSegment => {
@@ -269,7 +269,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         DamageKind::MissingHead | DamageKind::WrongHead if !given => {
             "the log is not the one that was signed, or its end was cut off: compare it with a \
              copy; `portcullis audit recover` sets the signatures aside that it does not bear \
-             out, so that gates can start again"
+             out, so that gateways can start again"
         }
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
@@ -285,8 +285,8 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
              anything, `portcullis audit checkpoint` signs what is there"
         }
         DamageKind::MissingCheckpoint => {
-            "somebody else may have written the log: compare it with a copy; where a gate died \
-             before its first checkpoint, the next gate makes one"
+            "somebody else may have written the log: compare it with a copy; where a gateway died \
+             before its first checkpoint, the next gateway makes one"
         }
         DamageKind::BadCheckpoint | DamageKind::WrongRoot => {
             "the log is not the one that was signed, or the checkpoint was changed: compare both \
@@ -297,7 +297,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         }
         _ => {
             "keep a copy of the state directory and find out who changed it; `portcullis audit \
-             recover` sets everything from the first damage on aside, so that gates can start again"
+             recover` sets everything from the first damage on aside, so that gateways can start again"
         }
     })
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::entries::{finish, named};
 use crate::{
     app::{failure::Failure, options::Common, output::colours},
-    cli::{local::LocalGate, render},
+    cli::{local_gateway::LocalGateway, render},
     gateway::{
         Backup, BackupKind, BackupNodeKind, CONTEXT, Content, Entry, EntryKind, Error, ErrorKind,
         Recalled, Refusal, Request, unified_diff,
@@ -53,10 +53,10 @@ enum Difference {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(&args.common)?;
+    let local = LocalGateway::open(&args.common)?;
     let receipts = RefCell::new(Vec::new());
-    let answer = named(&gate, "read", &args.backup).and_then(|entry| {
-        let side = Side { gate: &gate, receipts: &receipts };
+    let answer = named(&local, "read", &args.backup).and_then(|entry| {
+        let side = Side { local: &local, receipts: &receipts };
         let found = match entry.kind {
             BackupKind::Tree => Difference::Paths(side.compare_tree(&entry)?),
             BackupKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Ok((entry, found))
     });
     let receipts = receipts.into_inner();
-    finish(gate, answer, args.json, |(entry, found)| {
+    finish(local, answer, args.json, |(entry, found)| {
         print(args, &entry, &found, &receipts);
         if let (false, Some(last)) = (args.json, receipts.last()) {
             errln!("record {}", render::receipt_text(last));
@@ -82,14 +82,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Reads the sides of a comparison through the gateway.
 struct Side<'a> {
-    gate: &'a LocalGate,
+    local: &'a LocalGateway,
     /// The receipts of all its replies.
     receipts: &'a RefCell<Vec<Receipt>>,
 }
 
 impl Side<'_> {
     fn ask<R: Request>(&self, request: &R) -> Result<R::Output, Error> {
-        let answer = self.gate.handle(request);
+        let answer = self.local.handle(request);
         let receipt = match &answer {
             Ok(reply) => Some(&reply.receipt),
             Err(error) => error.receipt(),
@@ -100,7 +100,7 @@ impl Side<'_> {
 
     fn refuse(&self, why: &str) -> Error {
         let refusal = Refusal::Parameters(why.to_owned());
-        self.gate.gateway().refuse(self.gate.session(), "read", None, &refusal)
+        self.local.gateway().refuse(self.local.session(), "read", None, &refusal)
     }
 
     fn recall(&self, entry: &Backup) -> Result<Recalled, Error> {
@@ -124,7 +124,7 @@ impl Side<'_> {
         let Recalled::Tree(visible) = self.recall(entry)? else { return Ok(BTreeMap::new()) };
         let damaged = |error: crate::gateway::BackupError| self.refuse(&error.to_string());
         let mut hashes = BTreeMap::new();
-        let mut tree = self.gate.gateway().backups().tree(entry).map_err(damaged)?;
+        let mut tree = self.local.gateway().backups().tree(entry).map_err(damaged)?;
         while let Some(node) = tree.next_node().map_err(damaged)? {
             let path = tree.path(&node);
             if let (BackupNodeKind::File, Ok(path)) = (node.kind, path) {

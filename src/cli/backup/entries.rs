@@ -10,7 +10,7 @@ use crate::{
         failure::{Context as _, Failure},
         path_argument,
     },
-    cli::{local::LocalGate, render},
+    cli::{local_gateway::LocalGateway, render},
     gateway::{Backup, BackupError, BackupId, BackupList, BackupStore, Error, Refusal},
     model::WorkspacePath,
 };
@@ -19,27 +19,35 @@ use crate::{
 pub(super) const UNREADABLE: &str = "cannot read the backups";
 
 /// Lists the backups; an empty list if there is no store.
-pub(super) fn entries(vault: Option<&BackupStore>) -> Result<BackupList, Failure> {
-    vault.map(BackupStore::entries).transpose().or_fail(UNREADABLE).map(Option::unwrap_or_default)
+pub(super) fn entries(backup_store: Option<&BackupStore>) -> Result<BackupList, Failure> {
+    backup_store
+        .map(BackupStore::entries)
+        .transpose()
+        .or_fail(UNREADABLE)
+        .map(Option::unwrap_or_default)
 }
 
 /// Returns the backup that the command line names. A missing one is recorded as a refusal of
 /// `op`.
-pub(super) fn named(gate: &LocalGate, op: &str, text: &str) -> Result<Backup, Error> {
-    let refuse = |refusal| gate.gateway().refuse(gate.session(), op, Some(text), &refusal);
-    let root = gate.gateway().workspace().root();
+pub(super) fn named(local: &LocalGateway, op: &str, text: &str) -> Result<Backup, Error> {
+    let refuse = |refusal| local.gateway().refuse(local.session(), op, Some(text), &refusal);
+    let root = local.gateway().workspace().root();
     let path = path_argument::parse(root, text).ok();
-    look(gate.gateway().backups(), text, path.as_ref())
+    look(local.gateway().backups(), text, path.as_ref())
         .map_err(|problem| refuse(Refusal::Parameters(problem)))
 }
 
 /// Looks up a backup by its id, the beginning of one, or a path. An agent chooses the names of files,
 /// so one that may be the beginning of an id is no path.
-fn look(vault: &BackupStore, text: &str, path: Option<&WorkspacePath>) -> Result<Backup, String> {
+fn look(
+    backup_store: &BackupStore,
+    text: &str,
+    path: Option<&WorkspacePath>,
+) -> Result<Backup, String> {
     let words = |error: BackupError| error.to_string();
     if text.parse::<BackupId>().is_err()
         && let Some(path) = path
-        && let Some(newest) = vault.entries_of(path).map_err(words)?.entries.pop()
+        && let Some(newest) = backup_store.entries_of(path).map_err(words)?.entries.pop()
     {
         return match BackupId::may_begin(text) {
             false => Ok(newest),
@@ -49,7 +57,7 @@ fn look(vault: &BackupStore, text: &str, path: Option<&WorkspacePath>) -> Result
             )),
         };
     }
-    vault.find(text).map_err(words)
+    backup_store.find(text).map_err(words)
 }
 
 /// Returns the time of a backup: RFC 3339 in UTC, to the second.
@@ -77,12 +85,12 @@ pub(super) fn entry_json(entry: &Backup) -> Value {
 
 /// Closes the gateway and prints its reply.
 pub(super) fn finish<T>(
-    gate: LocalGate,
+    local: LocalGateway,
     answer: Result<T, Error>,
     json: bool,
     print: impl FnOnce(T) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
-    gate.close()?;
+    local.close()?;
     match answer {
         Ok(answer) => print(answer).map(|()| ExitCode::SUCCESS),
         Err(error) => Ok(render::report_error("backup", &error, json)),

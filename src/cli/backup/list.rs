@@ -20,7 +20,7 @@ use crate::{
 
 /// List backups, the newest first
 ///
-/// SIZE is that of the content, STORED what it takes in the vault: more than one
+/// SIZE is that of the content, STORED what it takes in the backup store: more than one
 /// backup may share that.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -57,9 +57,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         })?),
         None => None,
     };
-    let vault = state_directory::vault(&state_path)?;
-    let mut listing = entries(vault.as_ref())?;
-    let total = vault.as_ref().map(BackupStore::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
+    let backup_store = state_directory::backup_store(&state_path)?;
+    let mut listing = entries(backup_store.as_ref())?;
+    let total =
+        backup_store.as_ref().map(BackupStore::size).transpose().or_fail(UNREADABLE)?.unwrap_or(0);
     listing.entries.retain(|entry| args.wants(entry, path.as_ref()));
     listing.entries.reverse();
     print(args, &listing, total);
@@ -92,7 +93,7 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
             "backups": entries,
             "damaged": damaged,
             "bytes": bytes(listing),
-            "vault": total,
+            "stored": total,
         }));
         return;
     }
@@ -101,7 +102,7 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
     } else {
         outln!("{}", table(&listing.entries));
         errln!(
-            "{} of {}; the vault takes {} for all that it keeps",
+            "{} of {}; the backup store takes {} for all that it keeps",
             render::counted(listing.entries.len() as u64, "backup"),
             HumanBytes(bytes(listing)),
             HumanBytes(total)

@@ -11,7 +11,7 @@ use crate::{
         failure::{Context as _, Failure},
         options::Common,
     },
-    cli::local::LocalGate,
+    cli::local_gateway::LocalGateway,
     gateway::{Packed, Pruned},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 ///
 /// Happens by itself too, when room is needed and once a day. Never removes the
 /// first version that a session younger than `keep.days` replaced. Also removes
-/// what gates that were killed kept for changes that never began.
+/// what gateways that were killed kept for changes that never began.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis backup prune --dry-run\n  \
@@ -36,12 +36,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(&args.common)?;
-    let backups = gate.gateway().maintenance();
+    let local = LocalGateway::open(&args.common)?;
+    let backups = local.gateway().maintenance();
     let failed = "cannot prune the backups";
     if args.dry_run {
         let pruned = backups.preview().or_fail(failed)?;
-        return finish(gate, Ok(()), args.json, |()| print(args, pruned, None));
+        return finish(local, Ok(()), args.json, |()| print(args, pruned, None));
     }
     let bar = ProgressBar::new(0);
     let template = "packing {bar:30} {bytes}/{total_bytes}, {eta} left";
@@ -59,8 +59,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         ("removedBytes".to_owned(), json!(pruned.bytes)),
         ("packed".to_owned(), json!(packed.entries)),
     ]);
-    let recorded = gate.gateway().note(gate.session(), "prune", facts).map(drop);
-    finish(gate, recorded, args.json, |()| print(args, pruned, Some(packed)))
+    let recorded = local.gateway().note(local.session(), "prune", facts).map(drop);
+    finish(local, recorded, args.json, |()| print(args, pruned, Some(packed)))
 }
 
 fn print(args: &Args, pruned: Pruned, packed: Option<Packed>) -> Result<(), Failure> {
@@ -85,7 +85,7 @@ fn print(args: &Args, pruned: Pruned, packed: Option<Packed>) -> Result<(), Fail
     errln!("{verb} {} backups ({}), {} stay", pruned.entries, HumanBytes(bytes), pruned.left);
     let Some(packed) = packed else { return Ok(()) };
     if packed.busy {
-        errln!("another process packs the vault just now");
+        errln!("another process packs the backup store just now");
     } else if packed.entries > 0 {
         let (before, after) = (HumanBytes(packed.before), HumanBytes(packed.after));
         errln!("packed {} backups: {after} instead of {before}", packed.entries);

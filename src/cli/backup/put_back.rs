@@ -14,8 +14,8 @@ use crate::{
         path_argument,
     },
     cli::{
-        consent::{self, Word},
-        local::LocalGate,
+        confirmation::{self, Confirmation},
+        local_gateway::LocalGateway,
         render,
         rows::{stderr_width, stdout_width, wrapped},
     },
@@ -66,31 +66,31 @@ pub(super) fn run(
     path: Option<&str>,
     flags: &Flags,
 ) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(common)?;
+    let local = LocalGateway::open(common)?;
     let answer = match path
-        .map(|text| (text, path_argument::parse(gate.gateway().workspace().root(), text)))
+        .map(|text| (text, path_argument::parse(local.gateway().workspace().root(), text)))
     {
         Some((text, Err(refusal))) => {
-            let session = gate.session();
-            let error = gate.gateway().refuse(session, "restore", Some(text), &refusal);
+            let session = local.session();
+            let error = local.gateway().refuse(session, "restore", Some(text), &refusal);
             Ok(render::report_error("backup", &error, flags.json))
         }
-        Some((_, Ok(path))) => go(&gate, select, Some(&path), flags),
-        None => go(&gate, select, None, flags),
+        Some((_, Ok(path))) => go(&local, select, Some(&path), flags),
+        None => go(&local, select, None, flags),
     };
     // The first error says more.
-    let closed = gate.close();
+    let closed = local.close();
     let code = answer?;
     closed.map(|()| code)
 }
 
 fn go(
-    gate: &LocalGate,
+    local: &LocalGateway,
     select: &Select,
     path: Option<&WorkspacePath>,
     flags: &Flags,
 ) -> Result<ExitCode, Failure> {
-    let (gateway, session) = (gate.gateway(), gate.session());
+    let (gateway, session) = (local.gateway(), local.session());
     let failed = |error: undo::Error| match error {
         error @ undo::Error::Damaged { .. } => Failure::new(error)
             .exit(Exit::Audit)
@@ -101,14 +101,14 @@ fn go(
         ),
         error => Failure::new(error),
     };
-    let mut history = History::read(&Directory::new(gate.log()), select).map_err(failed)?;
+    let mut history = History::read(&Directory::new(local.log()), select).map_err(failed)?;
     if let Some(path) = path {
         history.narrow(path);
     }
-    let vault = gateway.backups();
+    let backup_store = gateway.backups();
     let mut broken = None;
     let steps = undo::plan(&history.selected, &mut |path, id| {
-        let found = vault.entry_of(path, &id).or_else(|error| match error {
+        let found = backup_store.entry_of(path, &id).or_else(|error| match error {
             crate::gateway::BackupError::Damaged(_) => Ok(None),
             error => Err(error),
         });
@@ -149,13 +149,13 @@ fn go(
         return finish(session, &preview, None, flags, false);
     }
     match confirmed(flags)? {
-        Word::Yes => {}
-        Word::No => return finish(session, &preview, None, flags, false),
-        Word::NoneToGive => return finish(session, &preview, None, flags, true),
+        Confirmation::Yes => {}
+        Confirmation::No => return finish(session, &preview, None, flags, false),
+        Confirmation::NoneToGive => return finish(session, &preview, None, flags, true),
     }
     let bar = progress(preview.steps.len());
     let performed =
-        undo::perform(gateway, session, &preview, choice, gate.approver(), &mut || bar.inc(1));
+        undo::perform(gateway, session, &preview, choice, local.approver(), &mut || bar.inc(1));
     bar.finish_and_clear();
     match performed {
         Ok(performed) => finish(session, &preview, Some(&performed), flags, false),
@@ -166,9 +166,9 @@ fn go(
                 "portcullis: stopped after {}; the same command again goes on from here",
                 render::counted(before.taken, "step"),
             );
-            tell_last(before);
+            print_last_receipt(before);
             match why {
-                undo::Why::Gate(error) => Ok(render::report_error(&path, error, flags.json)),
+                undo::Why::Gateway(error) => Ok(render::report_error(&path, error, flags.json)),
                 undo::Why::Look(error) => Err(Failure::new(format_args!("{path}: {error}"))),
             }
         }
@@ -176,18 +176,18 @@ fn go(
 }
 
 /// Asks on the terminal, unless the command line agreed.
-fn confirmed(flags: &Flags) -> Result<Word, Failure> {
+fn confirmed(flags: &Flags) -> Result<Confirmation, Failure> {
     // A program cannot be asked.
     let word = if flags.json && !flags.yes {
-        Word::NoneToGive
+        Confirmation::NoneToGive
     } else {
-        consent::ask(flags.yes, "Do this?")?
+        confirmation::ask(flags.yes, "Do this?")?
     };
     match word {
-        Word::NoneToGive if !flags.json => {
+        Confirmation::NoneToGive if !flags.json => {
             errln!("nothing was done: add --yes to do it, or --dry-run to only look");
         }
-        Word::No => errln!("nothing was done"),
+        Confirmation::No => errln!("nothing was done"),
         _ => {}
     }
     Ok(word)
@@ -304,13 +304,13 @@ fn finish(
             render::counted(performed.taken, "step"),
             session.id.get(..12).unwrap_or(&session.id)
         );
-        tell_last(performed);
+        print_last_receipt(performed);
     }
     Ok(if failed { Exit::Failure.into() } else { ExitCode::SUCCESS })
 }
 
 /// Prints the last receipt, whose record is chained to all earlier ones.
-fn tell_last(performed: &Performed) {
+fn print_last_receipt(performed: &Performed) {
     if let Some(receipt) = performed.receipts.last() {
         errln!("  record {}", render::receipt_text(receipt));
     }

@@ -15,7 +15,7 @@ use crate::{
         moment::Moment,
         options::Common,
     },
-    cli::{local::LocalGate, render},
+    cli::{local_gateway::LocalGateway, render},
     gateway::{Backup, Changed, Error, Reply},
     model::{Escaped, WorkspacePath, request::Restore},
     undo::Select,
@@ -28,7 +28,7 @@ use crate::{
 /// the way of a backup is replaced with all that is in it.
 ///
 /// With --at or --before, PATH becomes what it was then: changes that went
-/// through the gate since are taken back, of a directory all in it. --at or --to
+/// through the gateway since are taken back, of a directory all in it. --at or --to
 /// alone does so for the whole workspace. These show first what they would do, and do
 /// it with --yes or after a yes on the terminal; files that something else
 /// changed since are conflicts, and nothing is done while there are any, unless
@@ -87,27 +87,27 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn one(args: &Args, backup: &str) -> Result<ExitCode, Failure> {
-    let gate = LocalGate::open(&args.common)?;
-    let answer = perform(&gate, args, backup);
-    finish(gate, answer, args.flags.json, |(entry, to, reply)| {
+    let local = LocalGateway::open(&args.common)?;
+    let answer = perform(&local, args, backup);
+    finish(local, answer, args.flags.json, |(entry, to, reply)| {
         print(args, &entry, &to, &reply);
         Ok(())
     })
 }
 
 fn perform(
-    gate: &LocalGate,
+    local: &LocalGateway,
     args: &Args,
     backup: &str,
 ) -> Result<(Backup, WorkspacePath, Reply<Changed>), Error> {
-    let entry = named(gate, "restore", backup)?;
+    let entry = named(local, "restore", backup)?;
     let to = match &args.to {
         None => entry.path.clone(),
-        Some(text) => gate.path("restore", text)?,
+        Some(text) => local.path("restore", text)?,
     };
     let restore =
         Restore { path: to.clone(), backup: entry.id.to_string(), dry_run: args.flags.dry_run };
-    let reply = gate.handle(&restore)?;
+    let reply = local.handle(&restore)?;
     Ok((entry, to, reply))
 }
 

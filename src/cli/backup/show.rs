@@ -13,11 +13,11 @@ use super::entries::{entry_json, finish, named};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        fresh::Destination,
+        new_file::Destination,
         options::Common,
         output::raw,
     },
-    cli::{local::LocalGate, render},
+    cli::{local_gateway::LocalGateway, render},
     gateway::{Backup, Recalled, Reply},
     model::{Encoding, Escaped, request::Recall},
     operator_files,
@@ -45,17 +45,17 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     // Opened before the process confines itself, and truncated only when needed.
     let file = args.output.as_ref();
     let file = file.map(|path| OutputFile::open(path, &args.common.workspace)).transpose()?;
-    let gate = LocalGate::open(&args.common)?;
-    let answer = named(&gate, "read", &args.backup).and_then(|entry| {
+    let local = LocalGateway::open(&args.common)?;
+    let answer = named(&local, "read", &args.backup).and_then(|entry| {
         let recall = Recall {
             path: entry.path.clone(),
             backup: entry.id.to_string(),
             encoding: Encoding::Base64,
         };
-        let reply = gate.handle(&recall)?;
+        let reply = local.handle(&recall)?;
         Ok((entry, reply))
     });
-    finish(gate, answer, args.json, |(entry, reply)| print(&args, file, &entry, reply))
+    finish(local, answer, args.json, |(entry, reply)| print(&args, file, &entry, reply))
 }
 
 /// The file for the content; removed if nothing was written to it.
@@ -75,7 +75,7 @@ impl OutputFile {
         {
             let shown = path.display();
             return Err(Failure::new(format_args!(
-                "`{shown}` lies in the workspace, whose files are changed through the gate"
+                "`{shown}` lies in the workspace, whose files are changed through the gateway"
             ))
             .help("name a file elsewhere, or use `portcullis backup restore ID --to PATH`"));
         }

@@ -43,12 +43,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
-    let vault = state_directory::vault(&common.state_directory()?)?;
-    let listing = entries(vault.as_ref())?;
+    let backup_store = state_directory::backup_store(&common.state_directory()?)?;
+    let listing = entries(backup_store.as_ref())?;
     let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     let mut damaged: Vec<String> = listing.damaged.iter().map(ToString::to_string).collect();
-    let found = match &vault {
-        Some(vault) => check(vault, &listing.entries, bytes).or_fail(UNREADABLE)?,
+    let found = match &backup_store {
+        Some(backup_store) => check(backup_store, &listing.entries, bytes).or_fail(UNREADABLE)?,
         None => Vec::new(),
     };
     let shown = |entry: &&Backup| format!("{} of `{}`", entry.id, entry.path);
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Returns the damaged backups.
 fn check<'a>(
-    vault: &BackupStore,
+    backup_store: &BackupStore,
     entries: &'a [Backup],
     bytes: u64,
 ) -> Result<Vec<&'a Backup>, BackupError> {
@@ -95,7 +95,7 @@ fn check<'a>(
     let damaged = Mutex::new(Vec::new());
     let work = || -> Result<(), BackupError> {
         while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match vault.verify(entry) {
+            match backup_store.verify(entry) {
                 // Retention has deleted it since the names were read.
                 Ok(()) | Err(BackupError::Unknown(_)) => {}
                 Err(BackupError::Damaged(_)) => {

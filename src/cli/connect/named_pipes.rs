@@ -22,28 +22,28 @@ use crate::{
 };
 
 /// Timeout for the gateway to connect.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until the gateway is connected; returns its input and its output.
-pub(super) fn connect(directory: &Path) -> Result<(File, FromGate), Failure> {
-    let reach = || format!("cannot reach the gate at `{}`", directory.display());
+pub(super) fn connect(directory: &Path) -> Result<(File, FromGateway), Failure> {
+    let reach = || format!("cannot reach the gateway at `{}`", directory.display());
     let (slot, output) = free_slot(directory).or_fail(reach())?.ok_or_else(|| {
         Failure::new(format_args!(
-            "all {SLOTS} connections to the gate are taken: there are no more where the agent is \
+            "all {SLOTS} connections to the gateway are taken: there are no more where the agent is \
              only partly confined"
         ))
         .help("end an MCP client of the agent, or one of its sessions")
     })?;
     let input = opened(directory.join(pipe_in(slot)), OFlags::WRONLY).or_fail(reach())?;
-    let bell = opened(directory.join(BELL), OFlags::WRONLY).or_fail(reach())?;
+    let announcements = opened(directory.join(BELL), OFlags::WRONLY).or_fail(reach())?;
     let nonce = random_hex::<{ NONCE / 2 }>().or_fail(reach())?;
     // A single write, which pipe(7) keeps together, on a line of its own.
-    rustix::io::write(&bell, format!("\n{slot} {nonce}\n").as_bytes()).or_fail(reach())?;
+    rustix::io::write(&announcements, format!("\n{slot} {nonce}\n").as_bytes()).or_fail(reach())?;
     let rest = after(&output, format!("\n{nonce}\n").as_bytes()).or_fail(reach())?;
     // They were non-blocking so far, in case nothing has the other ends open.
     fcntl_setfl(&input, OFlags::empty()).or_fail(reach())?;
     fcntl_setfl(&output, OFlags::empty()).or_fail(reach())?;
-    Ok((input.into(), FromGate { rest, output: output.into(), ended: false }))
+    Ok((input.into(), FromGateway { rest, output: output.into(), ended: false }))
 }
 
 /// Takes a free slot: its output pipe stays locked while it is open.
@@ -68,7 +68,7 @@ fn opened(path: PathBuf, flags: OFlags) -> io::Result<OwnedFd> {
 
 /// Reads up to `mark`; returns the bytes after it.
 fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
-    let (end, mut said) = (Instant::now() + PATIENCE, Vec::new());
+    let (end, mut said) = (Instant::now() + CONNECT_TIMEOUT, Vec::new());
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -97,14 +97,14 @@ fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The gateway's output, without the byte that ends it.
-pub(super) struct FromGate {
+pub(super) struct FromGateway {
     /// Bytes that came after the nonce.
     rest: Vec<u8>,
     output: File,
     ended: bool,
 }
 
-impl Read for FromGate {
+impl Read for FromGateway {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.ended {
             return Ok(0);

@@ -17,26 +17,26 @@ use serde_json::{Value, json};
 
 use super::{
     agent,
+    directory::{AGENT, DemoDirectory},
     judge::at,
-    place::{AGENT, DemoPlace},
 };
 use crate::app::failure::{Context as _, Failure};
 
 /// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns a command that runs this program with the demo's paths only.
-pub(super) fn portcullis(place: &DemoPlace, policy: &str) -> Command {
+pub(super) fn portcullis(directory: &DemoDirectory, policy: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     for name in ["WORKSPACE", "STATE", "POLICY", "AGENT", "LOG"] {
         command.env_remove(format!("PORTCULLIS_{name}"));
     }
     command
-        .env("PORTCULLIS_WORKSPACE", place.workspace())
-        .env("PORTCULLIS_STATE", place.state())
+        .env("PORTCULLIS_WORKSPACE", directory.workspace())
+        .env("PORTCULLIS_STATE", directory.state())
         .env("PORTCULLIS_POLICY", policy)
         .env("PORTCULLIS_AGENT", AGENT)
-        .env("XDG_DATA_HOME", place.data())
+        .env("XDG_DATA_HOME", directory.data())
         .stdin(Stdio::null());
     command
 }
@@ -53,12 +53,12 @@ pub(super) struct Editor {
 impl Editor {
     /// Starts `portcullis run` with `options`.
     pub(super) fn start(
-        place: &DemoPlace,
+        directory: &DemoDirectory,
         policy: &str,
         program: &Path,
         options: &[&str],
     ) -> Result<Self, Failure> {
-        let grant = if program.starts_with(&place.root) {
+        let grant = if program.starts_with(&directory.root) {
             program.parent().unwrap_or(program)
         } else {
             program
@@ -69,14 +69,14 @@ impl Editor {
             "--".into(),
             program.into(),
             agent::COMMAND.into(),
-            place.workspace().into(),
-            place.state().into(),
+            directory.workspace().into(),
+            directory.state().into(),
         ];
-        let mut child = portcullis(place, policy)
+        let mut child = portcullis(directory, policy)
             .args(["run", "--no-mount"])
             .args(options)
             .args(words)
-            .arg(place.policy())
+            .arg(directory.policy())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -139,7 +139,7 @@ impl Editor {
             let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         }
         loop {
-            let message = match self.lines.recv_timeout(PATIENCE) {
+            let message = match self.lines.recv_timeout(STEP_TIMEOUT) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Failure::new(format_args!("`{method}` was not answered in time")));
@@ -168,9 +168,9 @@ impl Editor {
     /// Closes the connection and waits until gateway and agent have ended.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.input = None;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + STEP_TIMEOUT;
         while Instant::now() < end {
-            if let Some(status) = self.child.try_wait().or_fail("cannot wait for the gate")? {
+            if let Some(status) = self.child.try_wait().or_fail("cannot wait for the gateway")? {
                 return match status.code() {
                     Some(0) => Ok(()),
                     _ => Err(self.gone("the end of its input")),

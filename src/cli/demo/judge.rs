@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     attempts::{Action, Attempt, Must},
-    place::DemoPlace,
+    directory::DemoDirectory,
 };
 use crate::app::failure::{Context as _, Failure};
 
@@ -62,13 +62,13 @@ pub(super) struct JudgedLine {
 
 /// The log, with whose records replies are compared.
 pub(super) struct Judge<'a> {
-    place: &'a DemoPlace,
+    directory: &'a DemoDirectory,
     log: PathBuf,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(place: &'a DemoPlace) -> Self {
-        Self { place, log: place.state().join("audit") }
+    pub(super) fn new(directory: &'a DemoDirectory) -> Self {
+        Self { directory, log: directory.state().join("audit") }
     }
 
     /// Judges a reply that the agent got over ACP.
@@ -76,7 +76,7 @@ impl<'a> Judge<'a> {
         let receipt = message
             .pointer("/result/_meta/portcullis~1receipt")
             .or_else(|| message.pointer("/error/data/receipt"));
-        self.gate(attempt, message, at(message, "/error").is_null(), receipt)
+        self.gateway(attempt, message, at(message, "/error").is_null(), receipt)
     }
 
     /// Judges the JSON that `portcullis fs` printed.
@@ -85,10 +85,10 @@ impl<'a> Judge<'a> {
         attempt: &Attempt,
         printed: &Value,
     ) -> Result<JudgedLine, Failure> {
-        self.gate(attempt, printed, at(printed, "/ok") == true, printed.get("receipt"))
+        self.gateway(attempt, printed, at(printed, "/ok") == true, printed.get("receipt"))
     }
 
-    fn gate(
+    fn gateway(
         &self,
         attempt: &Attempt,
         answer: &Value,
@@ -98,7 +98,7 @@ impl<'a> Judge<'a> {
         let receipt: Option<Receipt> =
             receipt.and_then(|receipt| serde_json::from_value(receipt.clone()).ok());
         let Some(receipt) = receipt else {
-            let wrong = Some("the gate's answer names no record".to_owned());
+            let wrong = Some("the gateway's answer names no record".to_owned());
             return Ok(JudgedLine::of(attempt, AttemptEnd::Failed, String::new(), wrong));
         };
         let record = self.record(&receipt)?;
@@ -135,7 +135,7 @@ impl<'a> Judge<'a> {
         if !at(got, "/noShell").is_null() {
             // The other lines prove nothing either then.
             let wrong = (attempt.must == Must::Succeed)
-                .then(|| format!("no shell can be run in the cell: {}", text("noShell")));
+                .then(|| format!("no shell can be run in the sandbox: {}", text("noShell")));
             return JudgedLine::of(attempt, AttemptEnd::Failed, "no shell".to_owned(), wrong);
         }
         let end = match (at(got, "/code") == 0, attempt.must) {
@@ -172,7 +172,7 @@ impl<'a> Judge<'a> {
     }
 
     fn not_as_it_must(&self, attempt: &Attempt, end: AttemptEnd, answer: &Value) -> Option<String> {
-        let disclosed = self.place.discloses(&answer.to_string());
+        let disclosed = self.directory.discloses(&answer.to_string());
         match (attempt.must, end) {
             (Must::BeRefused, _) if disclosed => {
                 Some("NOT REFUSED: the agent was given what it must not see".to_owned())
@@ -182,10 +182,10 @@ impl<'a> Judge<'a> {
                 Some("NOT REFUSED".to_owned())
             }
             (Must::Succeed, AttemptEnd::Allowed) => match attempt.action {
-                Action::Write if !self.place.is_edited() => {
+                Action::Write if !self.directory.is_edited() => {
                     Some("the change is not on the disk".to_owned())
                 }
-                Action::Remove if !self.place.is_gone(attempt.path) => {
+                Action::Remove if !self.directory.is_gone(attempt.path) => {
                     Some("it is still there".to_owned())
                 }
                 _ => None,

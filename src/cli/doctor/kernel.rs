@@ -86,7 +86,7 @@ pub(super) fn landlock() -> (Check, u32) {
     let newest = ABIS.map(|(number, _, _)| number).into_iter().max().unwrap_or(0);
     let missed: Vec<_> = (abi.saturating_add(1)..=newest).collect();
     let status = if abi >= COMPLETE { Status::Ok } else { Status::Warning };
-    let means = "the kernel keeps agent and gate to the files they were given";
+    let means = "the kernel keeps agent and gateway to the files they were given";
     let found = match abi {
         _ if abi > newest => format!("ABI {abi}, of which {newest} is used"),
         _ if missed.is_empty() => format!("ABI {abi}, all of it used"),
@@ -165,7 +165,7 @@ pub(super) fn openat2_works() -> Check {
     }
 }
 
-/// User namespaces with all that a cell needs of them. `full` says that a full
+/// User namespaces with all that a sandbox needs of them. `full` says that a full
 /// cell could be made all the same, as root can.
 pub(super) fn namespaces(full: bool) -> Check {
     const NAME: &str = "namespaces";

@@ -10,7 +10,7 @@ use crate::{
     config::audit::Target,
 };
 
-/// A gate that runs makes a checkpoint, and its broker sends it, within this
+/// A gateway that runs makes a checkpoint, and its broker sends it, within this
 /// many seconds as a rule.
 const USUAL: u64 = 120;
 

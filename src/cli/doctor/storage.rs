@@ -20,18 +20,18 @@ use super::check::{Check, Status};
 use crate::{
     app::{policy_rollback, running_gateways, state_directory, state_owner, trusted_paths},
     config::{LoadedPolicy, Operator, audit::Audit},
-    gateway::{AuditLog, LogError, Looked},
+    gateway::{AuditLog, LogError, LogInspection},
     operator_files,
-    review::open_kept,
+    review::open_regular,
 };
 
 /// Less than this is worth a warning.
-const LITTLE: u64 = 256 << 20;
+const LOW_SPACE: u64 = 256 << 20;
 /// With less than this not even the records of a start are sure to fit.
-const NOTHING: u64 = 1 << 20;
+const MIN_SPACE: u64 = 1 << 20;
 
 /// Directories in it that a start opens.
-const PARTS: [&str; 7] = ["approvals", "audit", "backups", "gates", "keys", "logs", "policies"];
+const PARTS: [&str; 7] = ["approvals", "audit", "backups", "gateways", "keys", "logs", "policies"];
 
 /// Whose it is and whom it lets in.
 pub(super) fn directory(path: &Path) -> Check {
@@ -86,8 +86,8 @@ fn parts(path: &Path) -> Result<(), String> {
         accessat(&opened, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
             .map_err(|error| format!("`{part}` cannot be written: {error}"))?;
     }
-    // Another directory of that name is no vault.
-    state_directory::vault(path).map(drop).map_err(|failure| failure.message().to_owned())
+    // Another directory of that name is no backup store.
+    state_directory::backup_store(path).map(drop).map_err(|failure| failure.message().to_owned())
 }
 
 /// Returns a failure if an agent could have chosen the directory or the configuration: no start
@@ -142,8 +142,8 @@ pub(super) fn space(path: &Path) -> Check {
             let no_files = facts.f_files > 0 && facts.f_favail == 0;
             let status = match free {
                 _ if no_files => Status::Failed,
-                0..NOTHING => Status::Failed,
-                NOTHING..LITTLE => Status::Warning,
+                0..MIN_SPACE => Status::Failed,
+                MIN_SPACE..LOW_SPACE => Status::Warning,
                 _ => Status::Ok,
             };
             let found = if no_files {
@@ -204,9 +204,9 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
             NAME,
             Status::Warning,
             "locked",
-            "a gate keeps the log locked longer than an append takes",
+            "a gateway keeps the log locked longer than an append takes",
         )
-        .help("look at the gates that run on this workspace"),
+        .help("look at the gateways that run on this workspace"),
         Ok(LogState::Unseen) => Check::new(
             NAME,
             Status::Warning,
@@ -214,11 +214,11 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
             "a start unpacks it first; `portcullis audit verify` verifies all of it now",
         )
         .facts(json!({ "records": null, "checked": "nothing" })),
-        Ok(LogState::EndChecked { records, gates }) => {
-            let running = match gates {
+        Ok(LogState::EndChecked { records, gateways }) => {
+            let running = match gateways {
                 0 => String::new(),
-                1 => ", 1 gate running".to_owned(),
-                more => format!(", {more} gates running"),
+                1 => ", 1 gateway running".to_owned(),
+                more => format!(", {more} gateways running"),
             };
             Check::new(
                 NAME,
@@ -226,24 +226,24 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
                 format!("the end was checked, {records} records{running}"),
                 means,
             )
-            .facts(json!({ "records": records, "gates": gates, "checked": "end" }))
+            .facts(json!({ "records": records, "gateways": gateways, "checked": "end" }))
         }
         Ok(LogState::Torn { bytes }) => Check::new(
             NAME,
             Status::Warning,
             format!("torn: {bytes} bytes after the last record"),
-            "a gate or the machine died while it wrote",
+            "a gateway or the machine died while it wrote",
         )
-        .help("nothing to do: the next gate sets them aside and records that"),
+        .help("nothing to do: the next gateway sets them aside and records that"),
         Ok(LogState::Refused(error)) => {
             let check = Check::new(
                 NAME,
                 Status::Failed,
                 error.to_string(),
-                "gates refuse to start on such a log",
+                "gateways refuse to start on such a log",
             );
             if !error.is_damage() {
-                return check.help("run this as the user whose gate writes it");
+                return check.help("run this as the user whose gateway writes it");
             }
             check.help(
                 "keep a copy of the state directory; `portcullis audit verify` says what is \
@@ -251,7 +251,7 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
             )
         }
         Err(error) => Check::new(NAME, Status::Failed, "cannot be read", error.to_string())
-            .help("run this as the user whose gate writes it"),
+            .help("run this as the user whose gateway writes it"),
     }
 }
 
@@ -259,14 +259,14 @@ enum LogState {
     None,
     Locked,
     Unseen,
-    EndChecked { records: u64, gates: usize },
+    EndChecked { records: u64, gateways: usize },
     Torn { bytes: usize },
     Refused(LogError),
 }
 
 fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
     let audit = state.join("audit");
-    let lock = match open_kept(&audit.join("lock")) {
+    let lock = match open_regular(&audit.join("lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogState::None),
         other => other?,
     };
@@ -281,10 +281,10 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
     Ok(match AuditLog::look(&dir, signer) {
         Err(error) => LogState::Refused(error),
         Ok(None) => LogState::None,
-        Ok(Some(Looked { torn: bytes @ 1.., .. })) => LogState::Torn { bytes },
-        Ok(Some(Looked { records: None, .. })) => LogState::Unseen,
-        Ok(Some(Looked { records: Some(records), .. })) => {
-            LogState::EndChecked { records, gates: running_gateways::count(state)? }
+        Ok(Some(LogInspection { torn: bytes @ 1.., .. })) => LogState::Torn { bytes },
+        Ok(Some(LogInspection { records: None, .. })) => LogState::Unseen,
+        Ok(Some(LogInspection { records: Some(records), .. })) => {
+            LogState::EndChecked { records, gateways: running_gateways::count(state)? }
         }
     })
 }

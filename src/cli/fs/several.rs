@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::{local::LocalGate, render};
+use super::super::{local_gateway::LocalGateway, render};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Longest list of changes that is read, in bytes.
-const LONGEST: u64 = 256 << 20;
+const MAX_INPUT: u64 = 256 << 20;
 
 /// Make several changes of content, all or none
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ enum BatchLine {
 /// Prints several files one after the other, as far as they may be read. The exit
 /// code is that of the first that may not.
 pub(super) fn read(
-    gate: LocalGate,
+    local: LocalGateway,
     texts: &[String],
     range: LineRange,
     encoding: Encoding,
@@ -58,9 +58,9 @@ pub(super) fn read(
     let mut exit = None;
     let mut answers = Vec::new();
     let read = OperationKind::Read.as_str();
-    let paths: Vec<_> = texts.iter().map(|text| gate.path(read, text)).collect();
+    let paths: Vec<_> = texts.iter().map(|text| local.path(read, text)).collect();
     for (text, path) in texts.iter().zip(paths) {
-        let answer = path.and_then(|path| gate.handle(&Read { path, range, encoding }));
+        let answer = path.and_then(|path| local.handle(&Read { path, range, encoding }));
         let mut object = match &answer {
             Ok(reply) => render::reply_json(reply),
             Err(error) => render::error_json(error),
@@ -89,7 +89,7 @@ pub(super) fn read(
             answers.push(object);
         }
     }
-    gate.close()?;
+    local.close()?;
     if json {
         outjson!(json!({ "ok": exit.is_none(), "files": answers }));
     }
@@ -97,9 +97,9 @@ pub(super) fn read(
 }
 
 /// Passes the changes on stdin to the gateway together, and prints the results.
-pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
-    let put = put(&gate);
-    gate.close()?;
+pub(super) fn batch(local: LocalGateway, json: bool) -> Result<ExitCode, Failure> {
+    let put = put(&local);
+    local.close()?;
     let (changes, answer) = put?;
     match answer {
         Ok(replies) if json => {
@@ -130,15 +130,15 @@ pub(super) fn batch(gate: LocalGate, json: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-type Together = Result<Vec<Reply<Changed>>, BatchError>;
+type BatchResult = Result<Vec<Reply<Changed>>, BatchError>;
 
 /// Reads the changes and passes them to the gateway. The inner error is the
 /// gateway's.
-fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Failure> {
+fn put(local: &LocalGateway) -> Result<(Vec<Box<dyn ContentChange>>, BatchResult), Failure> {
     let mut text = String::new();
     io::stdin()
         .lock()
-        .take(LONGEST)
+        .take(MAX_INPUT)
         .read_to_string(&mut text)
         .or_fail("cannot read the changes from stdin")?;
     let usage = |error: String| {
@@ -151,7 +151,7 @@ fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Fail
     let mut changes = Vec::new();
     let mut refused = None;
     for (index, wanted) in wanted.into_iter().enumerate() {
-        match change(gate, wanted).map_err(usage)? {
+        match change(local, wanted).map_err(usage)? {
             Ok(change) => changes.push(change),
             Err(error) => {
                 refused = Some(BatchError { index, error });
@@ -161,7 +161,7 @@ fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Fail
     }
     let answer = match refused {
         Some(refused) => Err(refused),
-        None => gate.gateway().handle_together(gate.session(), &changes),
+        None => local.gateway().handle_together(local.session(), &changes),
     };
     Ok((changes, answer))
 }
@@ -169,7 +169,7 @@ fn put(gate: &LocalGate) -> Result<(Vec<Box<dyn ContentChange>>, Together), Fail
 /// Builds a change; the inner error is the gateway's, the outer one is that of the
 /// input's format.
 fn change(
-    gate: &LocalGate,
+    local: &LocalGateway,
     wanted: BatchLine,
 ) -> Result<Result<Box<dyn ContentChange>, Error>, String> {
     let content = |content: Option<String>, base64: Option<String>| match (content, base64) {
@@ -177,7 +177,7 @@ fn change(
         (None, Some(code)) => STANDARD.decode(code).map_err(|error| error.to_string()),
         _ => Err("`content` or `base64` is needed, and only one of them".to_owned()),
     };
-    let path = |kind: OperationKind, text: &str| gate.path(kind.as_str(), text);
+    let path = |kind: OperationKind, text: &str| local.path(kind.as_str(), text);
     Ok(match wanted {
         BatchLine::Write { path: text, content: plain, base64 } => {
             let content = content(plain, base64)?;

@@ -12,7 +12,7 @@ use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
-use super::super::{local::LocalGate, render};
+use super::super::{local_gateway::LocalGateway, render};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
@@ -60,14 +60,14 @@ pub(super) struct WatchArgs {
 pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitCode, Failure> {
     // Blocked before there are other threads.
     let signals = stop_signals().or_fail("cannot watch for signals")?;
-    let gate = LocalGate::open(common)?;
+    let local = LocalGateway::open(common)?;
     let asked = format!("watch {}", args.path);
-    let path = gate.path("watch", &args.path);
-    let watched = path.and_then(|path| gate.gateway().watch(gate.session(), &args.query(path)));
+    let path = local.path("watch", &args.path);
+    let watched = path.and_then(|path| local.gateway().watch(local.session(), &args.query(path)));
     let watching = match watched {
         Ok(watching) => watching,
         Err(error) => {
-            gate.close()?;
+            local.close()?;
             return Ok(render::report_error(&asked, &error, json));
         }
     };
@@ -76,8 +76,8 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
     let told = end_on_signal(signals, subscription.clone())
         .or_fail("cannot start a thread")
         .and_then(|()| args.tell(&subscription, json));
-    gate.gateway().unwatch(&subscription);
-    gate.close()?;
+    local.gateway().unwatch(&subscription);
+    local.close()?;
     told
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::local::LocalGate,
+    cli::local_gateway::LocalGateway,
     gateway::{Error, Import, Request},
-    git::{Decide, FileChange},
+    git::{FileChange, PathDecider},
     model::{
         WorkspacePath, changes_direction,
         request::{Remove, Symlink, Write},
@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// Decides under the policy in force, and records the decisions.
-pub(super) struct Gate<'a> {
-    pub(super) gate: &'a LocalGate,
+pub(super) struct ImportDecider<'a> {
+    pub(super) local: &'a LocalGateway,
     /// The session that made the commits.
     pub(super) session: &'a str,
 }
 
-impl Gate<'_> {
+impl ImportDecider<'_> {
     fn decide<R>(
         &self,
         change: &FileChange<'_>,
@@ -36,8 +36,8 @@ impl Gate<'_> {
         let request = Import { request: request(path), before, original };
         let import = json!({ "session": self.session, "commit": change.commit.to_string() });
         let facts: BTreeMap<String, Value> = BTreeMap::from([("import".to_owned(), import)]);
-        let (gateway, approver) = (self.gate.gateway(), self.gate.approver());
-        let reply = gateway.import(self.gate.session(), &request, &facts, approver);
+        let (gateway, approver) = (self.local.gateway(), self.local.approver());
+        let reply = gateway.import(self.local.session(), &request, &facts, approver);
         reply.map(|reply| reply.output).map_err(|error| words(&error))
     }
 }
@@ -51,7 +51,7 @@ fn words(error: &Error) -> String {
     }
 }
 
-impl Decide for Gate<'_> {
+impl PathDecider for ImportDecider<'_> {
     fn text(&mut self, text: &str) -> Result<(), String> {
         let is_unseen =
             |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || changes_direction(c);

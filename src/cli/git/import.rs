@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    decide::Gate,
+    decide::ImportDecider,
     processes::{NAMESPACE, Processes, Writing},
     refs::{self, Moved},
     report::{Branch, Report},
@@ -26,13 +26,13 @@ use crate::{
         opened::Opened,
         options::Common,
     },
-    cli::{consent, local::LocalGate, render},
+    cli::{confirmation, local_gateway::LocalGateway, render},
     git::{Begin, Object, ObjectId, Outcome, Replay, Source, write_pack},
     model::Escaped,
 };
 
 /// The output limit of the process that updates refs, which prints nothing.
-const MAX_SAID: u64 = 4096;
+const MAX_OUTPUT: u64 = 4096;
 
 /// Import the commits of a session into the workspace's repository
 ///
@@ -74,16 +74,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.list {
         return list(args);
     }
-    let (gate, (begun, processes)) = LocalGate::open_after(&args.common, |opened| {
+    let (local, (begun, processes)) = LocalGateway::open_after(&args.common, |opened| {
         let begun = sessions::find(opened, &args.session)?;
         let agent = begun.agent.parse().or_fail("cannot name the agent")?;
         let processes = Processes::start(opened, &begun, !args.dry_run)?;
         let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
         Ok((agent, BTreeMap::from([("import".to_owned(), facts)]), (begun, processes)))
     })?;
-    let code = import(args, &gate, begun, processes);
+    let code = import(args, &local, begun, processes);
     // The first error says more.
-    let closed = gate.close();
+    let closed = local.close();
     let code = code?;
     closed.map(|()| code)
 }
@@ -105,7 +105,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
 
 fn import(
     args: &Args,
-    gate: &LocalGate,
+    local: &LocalGateway,
     begun: Begun,
     processes: Processes,
 ) -> Result<ExitCode, Failure> {
@@ -124,7 +124,7 @@ fn import(
     })?;
     let (mut operators, existing) = (ours.objects, refs::existing(ours.refs)?);
     let sources: (&mut dyn Source, &mut dyn Source) = (&mut theirs, &mut operators);
-    let (report, objects) = replay(gate, begun, (moved, known, existing), sources)?;
+    let (report, objects) = replay(local, begun, (moved, known, existing), sources)?;
     drop((theirs, operators));
     if !args.json {
         report.print();
@@ -135,15 +135,15 @@ fn import(
             outln!("the session made no commits");
         }
     } else if let Some(writing) = ours.writing {
-        consent::require(args.yes, "import them?")?;
-        record(gate, &report)?;
-        write(gate, &report, &objects, writing)?;
+        confirmation::require(args.yes, "import them?")?;
+        record(local, &report)?;
+        write(local, &report, &objects, writing)?;
         imported = true;
     }
     if args.json {
         outjson!(report.object(imported));
     } else if imported && let Some(branch) = report.branches.first() {
-        let head = Head::of(gate.gateway().workspace().root());
+        let head = Head::of(local.gateway().workspace().root());
         // The files are in the workspace already, and a merge would not replace them.
         let is_base = head.is_some_and(|head| head.commit == report.begun.commit);
         let take = if is_base { "reset" } else { "merge" };
@@ -154,12 +154,12 @@ fn import(
 
 /// Replays all commits and determines the ends of the branches.
 fn replay<'a>(
-    gate: &LocalGate,
+    local: &LocalGateway,
     begun: Begun,
     (moved, known, existing): (Moved, HashMap<ObjectId, ObjectId>, BTreeSet<String>),
     (theirs, operators): (&'a mut dyn Source, &'a mut dyn Source),
 ) -> Result<(Report, Vec<Object>), Failure> {
-    let mut decide = Gate { gate, session: &begun.session };
+    let mut decide = ImportDecider { local, session: &begun.session };
     let trailers = vec![
         format!("Portcullis-Session: {}", begun.session),
         format!("Portcullis-Record: {}", begun.record),
@@ -196,11 +196,12 @@ fn replay<'a>(
 }
 
 /// Records each commit, then the branches, before anything is written.
-fn record(gate: &LocalGate, report: &Report) -> Result<(), Failure> {
+fn record(local: &LocalGateway, report: &Report) -> Result<(), Failure> {
     let note = |event: &str, facts: Value| {
         let facts = facts.as_object().cloned().unwrap_or_default().into_iter().collect();
-        gate.gateway()
-            .note_durably(gate.session(), event, facts)
+        local
+            .gateway()
+            .note_durably(local.session(), event, facts)
             .or_fail("nothing was imported: it cannot be recorded")
     };
     let session = &report.begun.session;
@@ -227,14 +228,14 @@ fn record(gate: &LocalGate, report: &Report) -> Result<(), Failure> {
 
 /// Writes the objects, verifies them by reading them back, and updates the refs.
 fn write(
-    gate: &LocalGate,
+    local: &LocalGateway,
     report: &Report,
     objects: &[Object],
     writing: Writing,
 ) -> Result<(), Failure> {
     let (unpack, update, mut written, _refs) = writing.parts();
     let format = report.begun.commit.format();
-    let unpacked = unpack.finish(|pipe| write_pack(format, objects.iter(), pipe), MAX_SAID);
+    let unpacked = unpack.finish(|pipe| write_pack(format, objects.iter(), pipe), MAX_OUTPUT);
     unpacked.ok_or_else(|| {
         Failure::new("git did not take the objects; no ref was moved")
             .help("`git fsck` may say what is wrong with the repository")
@@ -248,11 +249,12 @@ fn write(
     let branches = report.branches.iter();
     let orders: String =
         branches.map(|branch| format!("update {} {}\n", branch.reference, branch.commit)).collect();
-    let moved = update.finish(|pipe| pipe.write_all(orders.as_bytes()), MAX_SAID).is_some();
+    let moved = update.finish(|pipe| pipe.write_all(orders.as_bytes()), MAX_OUTPUT).is_some();
     let facts = json!({ "importedSession": report.begun.session, "moved": moved });
     let facts = facts.as_object().cloned().unwrap_or_default().into_iter().collect();
-    gate.gateway()
-        .note_durably(gate.session(), "imported", facts)
+    local
+        .gateway()
+        .note_durably(local.session(), "imported", facts)
         .or_fail("cannot record what became of the import")?;
     moved.then_some(()).ok_or_else(|| {
         Failure::new("git did not move the refs; the objects are there, and no ref names them")

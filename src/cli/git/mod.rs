@@ -18,17 +18,17 @@ use crate::app::failure::Failure;
     portcullis git import --list")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: GitCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum GitCommand {
     Import(import::Args),
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Import(args) => import::run(&args),
+        GitCommand::Import(args) => import::run(&args),
     }
 }

@@ -16,7 +16,7 @@ use super::sessions::{self, Begun};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        git::{Git, Repository, Running, Workshop, private, workspace},
+        git::{Git, GitWorkshop, Repository, Running, private, workspace},
         opened::Opened,
     },
     git::{ObjectId, Objects},
@@ -47,7 +47,7 @@ fn reading(repository: &Repository, most: usize) -> Result<Reading, Failure> {
 
 /// The processes that read a private repository.
 #[derive(Debug)]
-pub(super) struct Theirs {
+pub(super) struct PrivateReaders {
     /// Lists the current branches.
     pub(super) branches: Running,
     /// Lists the branches with which the session began.
@@ -59,7 +59,7 @@ pub(super) struct Theirs {
 
 /// The processes for the operator's repository.
 #[derive(Debug)]
-pub(super) struct Ours {
+pub(super) struct OperatorReaders {
     pub(super) objects: Reading,
     /// Lists the refs of earlier imports of the session.
     pub(super) refs: Running,
@@ -87,30 +87,30 @@ impl Writing {
 /// All git processes of an import.
 #[derive(Debug)]
 pub(super) struct Processes {
-    pub(super) theirs: Vec<Theirs>,
-    pub(super) ours: Ours,
+    pub(super) theirs: Vec<PrivateReaders>,
+    pub(super) ours: OperatorReaders,
     /// The names that earlier imports gave to commits of private repositories.
     pub(super) known: HashMap<ObjectId, ObjectId>,
-    pub(super) workshop: Workshop,
+    pub(super) workshop: GitWorkshop,
 }
 
 impl Processes {
     pub(super) fn start(opened: &Opened, begun: &Begun, writes: bool) -> Result<Self, Failure> {
         let root = opened.workspace.root();
         let git = Git::find(root)?;
-        let workshop = Workshop::make(&opened.state_path)?;
-        let ours = Ours::start(root, begun, &git, &workshop, writes)?;
+        let workshop = GitWorkshop::make(&opened.state_path)?;
+        let ours = OperatorReaders::start(root, begun, &git, &workshop, writes)?;
         let mut theirs = Vec::new();
         for repository in private::find(&begun.place, &git, &workshop)? {
             if private::may_be_of(&repository, &begun.session)? {
-                theirs.push(Theirs::start(&repository, begun)?);
+                theirs.push(PrivateReaders::start(&repository, begun)?);
             }
         }
         Ok(Self { theirs, ours, known: sessions::imported(opened)?, workshop })
     }
 }
 
-impl Theirs {
+impl PrivateReaders {
     fn start(repository: &Repository, begun: &Begun) -> Result<Self, Failure> {
         let most = |number: usize| (number + 1).to_string();
         let count = format!("--count={}", most(MAX_BRANCHES));
@@ -128,12 +128,12 @@ impl Theirs {
     }
 }
 
-impl Ours {
+impl OperatorReaders {
     fn start(
         root: &Path,
         begun: &Begun,
         git: &Git,
-        workshop: &Workshop,
+        workshop: &GitWorkshop,
         writes: bool,
     ) -> Result<Self, Failure> {
         let place = workspace::directory(root)?;
@@ -167,7 +167,7 @@ fn existing(
     place: &Path,
     begun: &Begun,
     repository: &Repository,
-    workshop: &Workshop,
+    workshop: &GitWorkshop,
 ) -> Result<Running, Failure> {
     let links = ["refs", "packed-refs"].map(|part| (part, place.join(part)));
     let there = |path: &Path| operator_files::symlink_metadata(path).is_ok();
@@ -183,7 +183,7 @@ impl Writing {
         place: &Path,
         begun: &Begun,
         repository: Repository,
-        workshop: &Workshop,
+        workshop: &GitWorkshop,
     ) -> Result<Self, Failure> {
         let refs = RefsDirectory::make(place, &begun.session)?;
         let objects = std::slice::from_ref(&repository.objects);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{files::load_with_texts, history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::{say_unverified, unreadable},
+        audit_log::{note_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
         workspace::open_workspace,
     },
@@ -56,7 +56,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (old_texts, old) = load_with_texts(&args.old)?;
     let (new_texts, new) = load_with_texts(&args.new)?;
-    heed_pipes(args, &[&old_texts, &new_texts])?;
+    note_pipes(args, &[&old_texts, &new_texts])?;
     let (old_outline, new_outline) = (outline(old_texts.source()), outline(new_texts.source()));
     let (old_mode, new_mode) = (old.mode(), new.mode());
     let (old_network, new_network) = (old.network().mode(), new.network().mode());
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     )
     .map_err(|error| unreadable(path.as_deref().unwrap_or(root), &error))?;
     if path.is_some() {
-        say_unverified();
+        note_unverified();
     }
     if args.json {
         outjson!(report_json(&found));
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Notes that a change of a file that both sides read from the current directory is invisible.
-fn heed_pipes(args: &Args, sides: &[&PolicyTexts]) -> Result<(), Failure> {
+fn note_pipes(args: &Args, sides: &[&PolicyTexts]) -> Result<(), Failure> {
     for texts in sides {
         let Some(file) = texts.file_beside_pipe() else { continue };
         let policy = Escaped(texts.reference());
@@ -203,8 +203,8 @@ fn change_line(change: &Change) -> String {
 /// `ci (policy.toml:12)`
 fn rule(decision: &Decision) -> String {
     let asks = if decision.is_ask() { "ask " } else { "" };
-    match &decision.place() {
-        Some(place) => format!("{asks}{} ({})", decision.rule(), Escaped(&place.to_string())),
+    match &decision.location() {
+        Some(location) => format!("{asks}{} ({})", decision.rule(), Escaped(&location.to_string())),
         None => format!("{asks}{}", decision.rule()),
     }
 }
@@ -214,8 +214,8 @@ fn report_json(found: &Diff) -> Value {
         json!({
             "effect": decision.effect().as_str(),
             "rule": decision.rule(),
-            "file": decision.place().map(|place| &place.file),
-            "line": decision.place().map(|place| place.line),
+            "file": decision.location().map(|location| &location.file),
+            "line": decision.location().map(|location| location.line),
         })
     };
     let changes: Vec<_> = found

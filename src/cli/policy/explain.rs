@@ -1,8 +1,8 @@
 //! `portcullis policy explain`: the gateway's decision, and the reason.
 
 mod answer;
-mod beside;
 mod connect;
+mod implied;
 mod record;
 mod search;
 mod who;
@@ -67,7 +67,7 @@ pub(super) struct Args {
     /// The operation to list paths for: read (by `grep` alone, too), grep, list, stat, glob, watch,
     /// write, append, edit, mkdir, remove or rename
     #[arg(long, value_name = "OPERATION", default_value = "write", requires = "who")]
-    can: who::Can,
+    can: who::AllowedOperation,
     #[command(flatten)]
     pager: PagerOptions,
     /// Print one JSON object

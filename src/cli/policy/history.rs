@@ -20,7 +20,7 @@ struct LogPlace {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LogArgs {
     #[command(flatten)]
-    place: LogPlace,
+    location: LogPlace,
     /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`,
     /// `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
@@ -30,7 +30,7 @@ pub(super) struct LogArgs {
 impl LogArgs {
     /// Returns the log's directory, after a check that no agent could have chosen it.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        let LogPlace { workspace, state } = &self.place;
+        let LogPlace { workspace, state } = &self.location;
         Ok(trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
     }
 
@@ -41,6 +41,6 @@ impl LogArgs {
 
     /// Returns the workspace.
     pub(super) fn workspace(&self) -> &Path {
-        self.place.workspace.as_deref().unwrap_or(Path::new("."))
+        self.location.workspace.as_deref().unwrap_or(Path::new("."))
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        fresh::Destination,
+        new_file::Destination,
         workspace::open_workspace,
     },
     cli::render::for_shell,
@@ -55,15 +55,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let place = operator_files::canonicalize(directory)
+    let location = operator_files::canonicalize(directory)
         .or_fail(format_args!("cannot find the directory `{}`", directory.display()))
         .map_err(|failure| failure.help("make it first (`mkdir -p`), or name another file"))?;
-    if place.starts_with(workspace.root()) {
+    if location.starts_with(workspace.root()) {
         return Err(Failure::new("a policy inside the workspace is within the agent's reach")
             .help("name a file elsewhere, such as ~/.config/portcullis/shop.toml"));
     }
     create(output, &first.text)?;
-    let schema = place.join(SCHEMA_FILE);
+    let schema = location.join(SCHEMA_FILE);
     if !operator_files::exists(&schema) {
         let text =
             serde_json::to_string_pretty(&json_schema()).or_fail("cannot print the schema")?;

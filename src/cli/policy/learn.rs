@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::{say_unverified, unreadable},
+        audit_log::{note_unverified, unreadable},
         failure::{Exit, Failure},
         policy_loading::unusable,
     },
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|error| unreadable(&path, &error))?;
     let hosts = learn_hosts(&policy, &log, args.log.since(), &mut learned.kept)
         .map_err(|error| unreadable(&path, &error))?;
-    say_unverified();
+    note_unverified();
     if args.json {
         outjson!(report_json(&learned, &hosts));
         return Ok(ExitCode::SUCCESS);
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Requests that are allowed anyway are counted above.
     let allowed = allowed.saturating_sub(learned.allowed);
     errln!("with the proposal, {allowed} more of the recorded requests are allowed");
-    said_wider(&learned);
+    print_wider(&learned);
     let name = Escaped(&own.name).to_string();
     let names = (name.as_str(), &*format!("{name} (learned)"));
     out!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Prints what the proposals allow beyond the recorded requests.
-fn said_wider(learned: &Learned) {
+fn print_wider(learned: &Learned) {
     for proposal in learned.proposals.iter().filter(|proposal| proposal.wider) {
         errln!(
             "  `{}` allows more to {} than the {} paths that were asked for",

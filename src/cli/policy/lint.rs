@@ -144,9 +144,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the files of the checked-out commit of the workspace, if they can be read.
-fn tracked(args: &Args, place: &Path) -> Option<Vec<WorkspacePath>> {
+fn tracked(args: &Args, location: &Path) -> Option<Vec<WorkspacePath>> {
     let root = operator_files::canonicalize(&args.workspace).ok()?;
-    workspace::tracked(&root, place).unwrap_or_else(|failure| {
+    workspace::tracked(&root, location).unwrap_or_else(|failure| {
         let why = failure.message();
         errln!("portcullis: note: files that git tracks were not looked at: {why}");
         None

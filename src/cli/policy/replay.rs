@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{files::load_with_outline, history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::{say_unverified, unreadable},
+        audit_log::{note_unverified, unreadable},
         failure::Failure,
     },
     model::{Escaped, Quoted},
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Maximum of lines of changes for people.
-const SHOWN: usize = 50;
+const MAX_SHOWN: usize = 50;
 
 /// Decide every recorded request again under another policy
 ///
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let found =
         replay(&policy, &outline, &Directory::new(&path), args.log.since(), &Bar::default())
             .map_err(|error| unreadable(&path, &error))?;
-    say_unverified();
+    note_unverified();
     if args.json {
         outjson!(report_json(&policy, &found));
     } else {
@@ -90,11 +90,12 @@ fn report(policy: &Policy, found: &Replay) -> String {
             continue;
         }
         let _ = writeln!(text, "\n{title}:");
-        for change in changes.iter().take(SHOWN) {
+        for change in changes.iter().take(MAX_SHOWN) {
             let _ = writeln!(text, "{}", change_line(change));
         }
-        if changes.len() > SHOWN {
-            let _ = writeln!(text, "  and {} more; `--json` has them all", changes.len() - SHOWN);
+        if changes.len() > MAX_SHOWN {
+            let _ =
+                writeln!(text, "  and {} more; `--json` has them all", changes.len() - MAX_SHOWN);
         }
     }
     text
@@ -102,13 +103,13 @@ fn report(policy: &Policy, found: &Replay) -> String {
 
 fn change_line(change: &Changed) -> String {
     let to = change.to.as_ref().map(|to| format!(" -> {}", Quoted(to))).unwrap_or_default();
-    let place = change
-        .place
+    let location = change
+        .location
         .as_ref()
-        .map(|place| format!(" ({})", Escaped(&place.to_string())))
+        .map(|location| format!(" ({})", Escaped(&location.to_string())))
         .unwrap_or_default();
     format!(
-        "{:>6}x {:<7} {}{to}  agent {}  {} by `{}` -> {} by `{}`{place}  record {}",
+        "{:>6}x {:<7} {}{to}  agent {}  {} by `{}` -> {} by `{}`{location}  record {}",
         change.records,
         change.operation,
         Quoted(&change.path),
@@ -135,8 +136,8 @@ fn report_json(policy: &Policy, found: &Replay) -> Value {
                 "now": {
                     "effect": change.now,
                     "rule": change.now_rule,
-                    "file": change.place.as_ref().map(|place| &place.file),
-                    "line": change.place.as_ref().map(|place| place.line),
+                    "file": change.location.as_ref().map(|location| &location.file),
+                    "line": change.location.as_ref().map(|location| location.line),
                 },
                 "records": change.records,
                 "first": change.first,

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        fresh::{Destination, Fresh},
+        new_file::{Destination, NewFile},
         policy_loading::load_trusted,
     },
     config::{
@@ -24,7 +24,7 @@ use crate::{
 
 /// Make a key to sign policies with
 ///
-/// The file holds the private half; keep it where no gate runs. The public half
+/// The file holds the private half; keep it where no gateway runs. The public half
 /// is printed as it belongs into `portcullis.toml`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -146,7 +146,7 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
         .map_err(|failure| failure.help("`portcullis policy keygen -o FILE` makes one"))?;
     let policy = load_trusted(&args.policy, &Operator::default())?.policy;
     let path = signature_path(Path::new(&args.policy));
-    let (fresh, text) = (Fresh::create(&path)?, key.sign(policy.sha256()));
+    let (fresh, text) = (NewFile::create(&path)?, key.sign(policy.sha256()));
     let written = fresh.file().write_all(text.as_bytes()).and_then(|()| fresh.keep());
     written.or_fail(format_args!("cannot write the signature `{}`", path.display()))?;
     if args.json {

@@ -28,7 +28,7 @@ use super::files::policies;
 ///
 /// Runs the `[[tests]]` of each policy and those in the files `*.test.toml`
 /// beside it. Tests with content, files or steps are carried out by the real
-/// gate in a temporary directory. Exits with 4 when one fails.
+/// gateway in a temporary directory. Exits with 4 when one fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy test mine.toml\n  \
@@ -127,10 +127,10 @@ pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Teste
     let stage = Stage { dir: &dir, path: &scratch.path.join(&name) };
     // Tests describe the enforcing mode, so that they need no change when it is set.
     let policy = Arc::new(policy.enforcing());
-    let report = run_tests(&policy, &outline, &texts, stage).map_err(|(place, message)| {
-        let at = place.to_string();
+    let report = run_tests(&policy, &outline, &texts, stage).map_err(|(location, message)| {
+        let at = location.to_string();
         let text = format!("error: {}\n --> {}\n", Escaped(&message), Escaped(&at));
-        let error = json!({ "file": place.file, "line": place.line, "message": message });
+        let error = json!({ "file": location.file, "line": location.line, "message": message });
         Problem::new(file, text, &error)
     })?;
     Ok(Tested { policy, outline, report })
@@ -138,20 +138,20 @@ pub(super) fn test(file: &str, scratch: &Scratch, number: usize) -> Result<Teste
 
 fn print_report(file: &str, report: &TestReport, all: bool) {
     for test in &report.tests {
-        let place = test.place.to_string();
+        let location = test.location.to_string();
         if test.problems.is_empty() {
             if all {
                 let rule = test.ruling.as_ref().map(|ruling| ruling.rule.as_str());
                 outln!(
                     "ok    {} {}: {}",
-                    Escaped(&place),
+                    Escaped(&location),
                     Escaped(&test.name),
                     rule.unwrap_or_default()
                 );
             }
             continue;
         }
-        outln!("FAIL  {} {}", Escaped(&place), Escaped(&test.name));
+        outln!("FAIL  {} {}", Escaped(&location), Escaped(&test.name));
         for problem in &test.problems {
             outln!("        {}", Escaped(problem));
         }
@@ -164,7 +164,7 @@ fn print_report(file: &str, report: &TestReport, all: bool) {
     }
     outln!("{file}: {} of {} rules decided a test", report.covered(), report.coverage.len());
     for rule in report.coverage.iter().filter(|rule| rule.tests == 0) {
-        outln!("  no test: {} ({})", Escaped(&rule.rule), Escaped(&rule.place.to_string()));
+        outln!("  no test: {} ({})", Escaped(&rule.rule), Escaped(&rule.location.to_string()));
     }
 }
 
@@ -174,8 +174,8 @@ fn report_json(file: &str, report: &TestReport) -> Value {
         .iter()
         .map(|test| {
             json!({
-                "file": test.place.file,
-                "line": test.place.line,
+                "file": test.location.file,
+                "line": test.location.line,
                 "name": test.name,
                 "ok": test.problems.is_empty(),
                 "problems": test.problems,
@@ -190,8 +190,8 @@ fn report_json(file: &str, report: &TestReport) -> Value {
         .map(|rule| {
             json!({
                 "rule": rule.rule,
-                "file": rule.place.file,
-                "line": rule.place.line,
+                "file": rule.location.file,
+                "line": rule.location.line,
                 "tests": rule.tests,
             })
         })

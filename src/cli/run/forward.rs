@@ -44,7 +44,7 @@ impl<'a> Ways<'a> {
         for name in self.acting() {
             errln!(
                 "portcullis: warning: with `--forward {}` the editor acts for the agent, past the \
-                 gate, which counts as not confined",
+                 gateway, which counts as not confined",
                 Escaped(name)
             );
         }

@@ -14,11 +14,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::{
-    door::{self, Doorway},
-    journal::Journal,
-    orders::{FromFront, FromWorker, Span, ToFront},
+    listeners::{self, FrontListeners},
+    messages::{FromFront, FromWorker, Span, ToFront},
     plan::Plan,
     readiness::Readiness,
+    service_log::ServiceLog,
     telemetry::Exporter,
     workers::WorkerProcess,
 };
@@ -34,23 +34,23 @@ use crate::{
 
 /// Pause after a worker did not start: doubled each time, from the first to the
 /// second value.
-pub(super) const BACK_OFF: (Duration, Duration) =
+pub(super) const RETRY_INTERVALS: (Duration, Duration) =
     (Duration::from_millis(500), Duration::from_secs(30));
 /// Timeout for everything to stop.
-const STOP: Duration = Duration::from_millis(9_500);
+const STOP_TIMEOUT: Duration = Duration::from_millis(9_500);
 /// Timeout for the export of spans at that time.
-const EXPORT: Duration = Duration::from_secs(3);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Minimum time for the last copies of the service's log.
-const COPY: Duration = Duration::from_millis(300);
+const MIN_COPY_TIMEOUT: Duration = Duration::from_millis(300);
 /// Number of deaths within a minute after which the front is not started again.
-const FRONT_DEATHS: usize = 5;
+const MAX_FRONT_DEATHS: usize = 5;
 
 /// A running service.
 pub(super) struct Broker {
     pub(super) plan: Plan,
-    pub(super) journal: Journal,
+    pub(super) service_log: ServiceLog,
     shipping: Shipping,
-    pub(super) doorway: Doorway,
+    pub(super) front_listeners: FrontListeners,
     pub(super) signals: SignalFd,
     pub(super) workers: BTreeMap<String, WorkerProcess>,
     /// Workers that stop, which may have successors already.
@@ -74,17 +74,17 @@ enum Who {
 impl Broker {
     pub(super) fn new(
         plan: Plan,
-        journal: Journal,
+        service_log: ServiceLog,
         shipping: Shipping,
-        doorway: Doorway,
+        front_listeners: FrontListeners,
         signals: SignalFd,
     ) -> Result<Self, Failure> {
         let telemetry = plan.service.telemetry.as_ref().map(Exporter::start).transpose()?;
         Ok(Self {
             plan,
-            journal,
+            service_log,
             shipping,
-            doorway,
+            front_listeners,
             signals,
             workers: BTreeMap::new(),
             leaving: Vec::new(),
@@ -99,7 +99,7 @@ impl Broker {
 
     /// Serves until a signal requests the stop.
     pub(super) fn run(mut self) -> Result<(), Failure> {
-        stderr::go_on_unread();
+        stderr::drop_unread();
         loop {
             let (signalled, heard) = self.wait()?;
             if signalled && self.follow_signals()? {
@@ -108,7 +108,7 @@ impl Broker {
             for who in heard {
                 self.hear(who)?;
             }
-            self.tend();
+            self.handle_deadlines();
         }
         self.stop()
     }
@@ -119,7 +119,7 @@ impl Broker {
         let workers = self.workers.values().chain(&self.leaving);
         let exported = self.telemetry.as_ref().and_then(Exporter::next);
         let next = workers.filter_map(|worker| worker.next(idle));
-        let next = next.chain(self.journal.next()).chain(exported).min();
+        let next = next.chain(self.service_log.next()).chain(exported).min();
         let timeout = next.map(|next| {
             let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec {
@@ -129,7 +129,7 @@ impl Broker {
         });
         let mut names = vec![Who::Front];
         let mut files: Vec<BorrowedFd<'_>> =
-            vec![self.signals.as_fd(), self.doorway.channel.as_fd()];
+            vec![self.signals.as_fd(), self.front_listeners.channel.as_fd()];
         for (name, worker) in &self.workers {
             names.push(Who::Worker(name.clone()));
             files.push(worker.channel.as_fd());
@@ -164,20 +164,20 @@ impl Broker {
 
     fn hear(&mut self, who: Who) -> Result<(), Failure> {
         match who {
-            Who::Front => match self.doorway.channel.receive::<FromFront>() {
-                Ok((message, _)) => self.hear_front(message),
+            Who::Front => match self.front_listeners.channel.receive::<FromFront>() {
+                Ok((message, _)) => self.handle_front(message),
                 Err(ChannelError::Format(error)) => {
                     // The front sends only messages of this program: it is
                     // compromised or broken.
-                    self.revive(&format!("it said what cannot be understood: {error}"))?;
+                    self.replace_front(&format!("it said what cannot be understood: {error}"))?;
                 }
-                Err(_) => self.revive("it ended")?,
+                Err(_) => self.replace_front("it ended")?,
             },
             Who::Worker(name) => {
                 let Some(worker) = self.workers.get(&name) else { return Ok(()) };
                 match worker.channel.receive::<FromWorker>() {
-                    Ok((message, _)) => self.hear_worker(&name, message),
-                    Err(error) => self.bury(&name, &error.to_string()),
+                    Ok((message, _)) => self.handle_worker(&name, message),
+                    Err(error) => self.handle_unexpected_end(&name, &error.to_string()),
                 }
             }
             Who::Leaving(id) => {
@@ -195,7 +195,7 @@ impl Broker {
                     Err(_) => true,
                 };
                 if gone {
-                    self.see_off(at);
+                    self.handle_end(at);
                 }
             }
         }
@@ -203,14 +203,14 @@ impl Broker {
     }
 
     /// Handles deadlines: idle and stuck workers, due records.
-    fn tend(&mut self) {
+    fn handle_deadlines(&mut self) {
         let idle = self.plan.service.idle;
         let of = |broker: &Self, is: &dyn Fn(&WorkerProcess) -> bool| -> Vec<String> {
             let found = broker.workers.iter().filter(|(_, worker)| is(worker));
             found.map(|(name, _)| name.clone()).collect()
         };
         for name in of(self, &|worker| worker.is_idle(idle)) {
-            self.dismiss(&name, false);
+            self.stop_worker(&name, false);
         }
         let mut unoffered = Vec::new();
         for (name, worker) in &mut self.workers {
@@ -226,15 +226,15 @@ impl Broker {
         }
         self.instruct_front();
         for name in of(self, &WorkerProcess::is_stuck) {
-            self.bury(&name, "it took too long");
+            self.handle_unexpected_end(&name, "it took too long");
         }
         while let Some(at) = self.leaving.iter().position(WorkerProcess::is_stuck) {
-            self.see_off(at);
+            self.handle_end(at);
         }
-        self.journal.tend();
+        self.service_log.handle_deadlines();
         if let Some(news) = self.telemetry.as_mut().and_then(Exporter::news) {
             // They are totals, so the next message replaces a lost one.
-            let _ = self.doorway.channel.send_now(&ToFront::Exported(news), &[]);
+            let _ = self.front_listeners.channel.send_now(&ToFront::Exported(news), &[]);
         }
     }
 
@@ -245,39 +245,39 @@ impl Broker {
     }
 
     /// Replaces a front that has ended or sent an invalid message.
-    fn revive(&mut self, why: &str) -> Result<(), Failure> {
-        let how = self.doorway.end();
+    fn replace_front(&mut self, why: &str) -> Result<(), Failure> {
+        let how = self.front_listeners.end();
         errln!("portcullis: warning: the front ended ({how}: {why}) and is started again");
-        self.journal.deny("front.stop", why, facts([("how", json!(how))]));
+        self.service_log.deny("front.stop", why, facts([("how", json!(how))]));
         self.deaths.retain(|at| at.elapsed() < Duration::from_secs(60));
         self.deaths.push(Instant::now());
-        if self.deaths.len() >= FRONT_DEATHS {
+        if self.deaths.len() >= MAX_FRONT_DEATHS {
             return Err(Failure::new("the front keeps ending"));
         }
         // Requests of the old front have no receiver, and the new one counts its own
         // from the beginning: a reply must not go to the wrong request.
         for worker in self.workers.values_mut() {
             worker.waiting.clear();
-            worker.left_standing().clear();
+            worker.unanswered().clear();
         }
         self.unsaid.clear();
-        self.doorway.replace(&self.plan)
+        self.front_listeners.replace(&self.plan)
     }
 
     /// Stops everything in order.
     fn stop(mut self) -> Result<(), Failure> {
-        door::notify("STOPPING=1");
-        let end = Instant::now() + STOP;
+        listeners::notify("STOPPING=1");
+        let end = Instant::now() + STOP_TIMEOUT;
         // The front accepts no more connections, and closes those of clients with a
         // reason.
-        let _ = self.doorway.channel.send_now(&ToFront::Stop, &[]);
+        let _ = self.front_listeners.channel.send_now(&ToFront::Stop, &[]);
         let names: Vec<_> = self.workers.keys().cloned().collect();
         for name in names {
-            self.dismiss(&name, true);
+            self.stop_worker(&name, true);
         }
         while !self.leaving.is_empty() && Instant::now() < end {
             let patience = end.saturating_duration_since(Instant::now());
-            self.hear_last_words();
+            self.handle_last_messages();
             let heard = self.wait_within(patience.min(Duration::from_millis(50)))?;
             for who in heard {
                 if let Who::Leaving(_) = who {
@@ -286,27 +286,27 @@ impl Broker {
             }
         }
         for at in (0..self.leaving.len()).rev() {
-            self.see_off(at);
+            self.handle_end(at);
         }
-        while !self.doorway.has_ended() && Instant::now() < end {
-            self.hear_last_words();
+        while !self.front_listeners.has_ended() && Instant::now() < end {
+            self.handle_last_messages();
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.hear_last_words();
+        self.handle_last_messages();
         if let Some(telemetry) = self.telemetry.take() {
-            telemetry.finish(end.saturating_duration_since(Instant::now()).min(EXPORT));
+            telemetry.finish(end.saturating_duration_since(Instant::now()).min(EXPORT_TIMEOUT));
         }
-        let stopped = self.journal.stop();
+        let stopped = self.service_log.stop();
         let left = end.saturating_duration_since(Instant::now());
-        self.shipping.finish_within(left.max(COPY));
+        self.shipping.finish_within(left.max(MIN_COPY_TIMEOUT));
         stopped
     }
 
     /// Handles the last messages of a front that stops; no session begins any more.
-    fn hear_last_words(&mut self) {
-        for message in self.doorway.last_words() {
+    fn handle_last_messages(&mut self) {
+        for message in self.front_listeners.last_words() {
             if let FromFront::Throttled { .. } = message {
-                self.hear_front(message);
+                self.handle_front(message);
             }
         }
     }

@@ -21,9 +21,9 @@ use crate::{
 /// the gateway lets wait.
 const THREADS: usize = 32;
 /// Time for which an idle thread is retained.
-const KEPT: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of new clients in the queue.
-const QUEUE: usize = 1024;
+const MAX_QUEUED: usize = 1024;
 
 /// The channel. Dropping it ends it, once its clients have ended.
 pub(super) struct Files {
@@ -41,11 +41,11 @@ struct Client {
 impl Files {
     /// Starts the thread.
     pub(super) fn start(gateway: Arc<Gateway>, limits: ChannelLimits) -> Result<Self, Failure> {
-        let (begin, clients) = mpsc::channel(QUEUE);
+        let (begin, clients) = mpsc::channel(MAX_QUEUED);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(THREADS)
-            .thread_keep_alive(KEPT)
+            .thread_keep_alive(IDLE_TIMEOUT)
             .build()
             .or_fail("cannot serve the channel `files`")?;
         let run = move || {

@@ -11,23 +11,26 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::orders::{FromFront, FrontStart, Spoken, ToFront, Wanted, WorkspaceAnswer};
+use super::messages::{FromFront, FrontStart, StreamProtocol, ToFront, Wanted, WorkspaceAnswer};
 use crate::{
     app::{
         failure::{Context as _, Failure},
         logging, process,
     },
-    model::Door,
-    sandbox::{Apart, Channel, become_gate, restrict_front, stop_signals},
-    serve::{Answer, Ask, Caller, Front, Listener, OpenError, Questions, Told, Want},
+    model::Transport,
+    sandbox::{Channel, IsolationReport, become_gateway, restrict_front, stop_signals},
+    serve::{
+        BrokerNotice, BrokerReply, BrokerRequest, BrokerRequestKind, Caller, Front, Listener,
+        OpenError, Questions,
+    },
 };
 
 /// The hidden first argument that makes this process a front.
 const COMMAND: &str = "front-process";
 /// Timeout for connections to end when the service stops.
-const GRACE: Duration = Duration::from_secs(8);
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Answer, OpenError>>>>>;
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<BrokerReply, OpenError>>>>>;
 
 /// Runs the front, if this process was started as one.
 pub(crate) fn run_if_front() -> Option<ExitCode> {
@@ -40,7 +43,7 @@ pub(super) fn spawn() -> Result<(process::Child, Channel), Failure> {
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
-    let channel = become_gate(parent).or_fail("cannot start the front")?;
+    let channel = become_gateway(parent).or_fail("cannot start the front")?;
     // The broker orders the stop.
     let _signals = stop_signals().or_fail("cannot block signals")?;
     let (ToFront::Start(start), sockets) =
@@ -75,8 +78,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     serve(&start.tcp, sockets, &front, questions, channel)
 }
 
-fn confine(start: &FrontStart) -> Result<(Apart, bool), Failure> {
-    let looked = start.outside.before().map_err(Failure::new)?;
+fn confine(start: &FrontStart) -> Result<(IsolationReport, bool), Failure> {
+    let looked = start.unreachable.before().map_err(Failure::new)?;
     let report = restrict_front().or_fail("cannot confine the front")?;
     let apart = looked.after().map_err(Failure::new)?;
     Ok((apart, report.dropped_capabilities))
@@ -106,9 +109,9 @@ fn serve(
         .enable_all()
         .build()
         .or_fail("cannot start the front")?;
-    runtime.block_on(front.serve(listeners.collect(), GRACE)).or_fail("cannot serve")?;
+    runtime.block_on(front.serve(listeners.collect(), STOP_TIMEOUT)).or_fail("cannot serve")?;
     runtime.shutdown_background();
-    for Told::Throttled { peer, attempts } in front.unreported() {
+    for BrokerNotice::Throttled { peer, attempts } in front.unreported() {
         let message = FromFront::Throttled { peer: peer.to_string(), attempts };
         last.send(&message, &[]).or_fail("cannot tell the broker")?;
     }
@@ -124,9 +127,9 @@ fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Fail
 }
 
 /// Sends requests to the broker.
-fn ask(mut asks: mpsc::Receiver<Ask>, channel: &Channel, waiting: &Waiting) {
+fn ask(mut asks: mpsc::Receiver<BrokerRequest>, channel: &Channel, waiting: &Waiting) {
     let mut number = 0;
-    while let Some(Ask { caller, want, reply }) = asks.blocking_recv() {
+    while let Some(BrokerRequest { caller, want, reply }) = asks.blocking_recv() {
         if reply.is_closed() {
             continue;
         }
@@ -141,24 +144,28 @@ fn ask(mut asks: mpsc::Receiver<Ask>, channel: &Channel, waiting: &Waiting) {
 }
 
 /// Converts a request to a message; `None` if it needs a caller and has none.
-fn question(number: u64, caller: Option<Caller>, want: Want) -> Option<FromFront> {
+fn question(number: u64, caller: Option<Caller>, want: BrokerRequestKind) -> Option<FromFront> {
     let want = match want {
-        Want::Session { workspace, door } => {
-            let door = if door == Door::Files { Spoken::Files } else { Spoken::Mcp };
+        BrokerRequestKind::Session { workspace, transport } => {
+            let transport = if transport == Transport::Files {
+                StreamProtocol::Files
+            } else {
+                StreamProtocol::Mcp
+            };
             // A longer name cannot exist, and is not sent as a whole.
             let workspace = workspace.chars().take(128).collect();
-            Wanted::Session { workspace, door }
+            Wanted::Session { workspace, transport }
         }
-        Want::Workspaces => Wanted::Workspaces,
-        Want::Metrics => Wanted::Metrics,
-        Want::Ready => return Some(FromFront::IsReady { number }),
+        BrokerRequestKind::Workspaces => Wanted::Workspaces,
+        BrokerRequestKind::Metrics => Wanted::Metrics,
+        BrokerRequestKind::Ready => return Some(FromFront::IsReady { number }),
     };
     let Caller { token, peer } = caller?;
     Some(FromFront::Ask { number, token: token.0, peer: peer.to_string(), want })
 }
 
-fn report(mut told: mpsc::Receiver<Told>, channel: &Channel) {
-    while let Some(Told::Throttled { peer, attempts }) = told.blocking_recv() {
+fn report(mut told: mpsc::Receiver<BrokerNotice>, channel: &Channel) {
+    while let Some(BrokerNotice::Throttled { peer, attempts }) = told.blocking_recv() {
         let message = FromFront::Throttled { peer: peer.to_string(), attempts };
         if channel.send(&message, &[]).is_err() {
             return;
@@ -199,14 +206,14 @@ fn hear(channel: &Channel, waiting: &Waiting, front: &Front) {
     }
 }
 
-fn found(answer: WorkspaceAnswer, files: Vec<OwnedFd>) -> Result<Answer, OpenError> {
+fn found(answer: WorkspaceAnswer, files: Vec<OwnedFd>) -> Result<BrokerReply, OpenError> {
     match answer {
         WorkspaceAnswer::Stream => {
-            files.into_iter().next().map(Answer::Stream).ok_or(OpenError::Unavailable)
+            files.into_iter().next().map(BrokerReply::Stream).ok_or(OpenError::Unavailable)
         }
-        WorkspaceAnswer::Workspaces(names) => Ok(Answer::Workspaces(names)),
-        WorkspaceAnswer::Granted => Ok(Answer::Granted),
-        WorkspaceAnswer::Ready(verdict) => Ok(Answer::Ready(verdict)),
+        WorkspaceAnswer::Workspaces(names) => Ok(BrokerReply::Workspaces(names)),
+        WorkspaceAnswer::Granted => Ok(BrokerReply::Granted),
+        WorkspaceAnswer::Ready(verdict) => Ok(BrokerReply::Ready(verdict)),
         WorkspaceAnswer::Unauthorised => Err(OpenError::Unauthorised),
         WorkspaceAnswer::UnknownWorkspace => Err(OpenError::UnknownWorkspace),
         WorkspaceAnswer::Busy => Err(OpenError::Busy),

@@ -7,19 +7,19 @@
 
 mod args;
 mod broker;
-mod door;
 mod files;
-mod fleet;
 mod front;
-mod given;
-mod journal;
-mod orders;
+mod front_requests;
+mod listeners;
+mod messages;
 mod plan;
 mod policies;
-mod questions;
 mod readiness;
 mod ready;
 mod reload;
+mod service_log;
+mod unconfigured;
+mod worker_pool;
 
 mod telemetry;
 mod worker;
@@ -41,9 +41,9 @@ use crate::{
     sandbox::{close_inherited, not_dumpable, raise_file_limit, stop_signals},
 };
 use broker::{Broker, facts};
-use door::Doorway;
-use journal::Journal;
+use listeners::FrontListeners;
 use plan::Plan;
+use service_log::ServiceLog;
 
 pub(crate) use args::Args;
 pub(crate) use front::run_if_front;
@@ -62,29 +62,29 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
     // With a lower limit there are fewer sessions.
     let _ = raise_file_limit();
     let (plan, fresh) = Plan::make(args, given)?;
-    let mut journal = Journal::open(&plan.state)?;
-    let targets = ship::beneath(&plan.audit.ship, journal::COPY);
+    let mut service_log = ServiceLog::open(&plan.state)?;
+    let targets = ship::beneath(&plan.audit.ship, service_log::COPY);
     ship::check(&plan.state, &targets)?;
     for place in plan.places.values() {
         ship::check(&place.state, &ship::beneath(&plan.audit.ship, &place.name))?;
     }
     let shipping = Shipping::start(&plan.state, &targets)?;
-    let control = door::control(&plan.state)?;
+    let control = listeners::control(&plan.state)?;
     let Some(first) = plan.places.values().next() else {
         return Err(Failure::new("there is no workspace"));
     };
-    let worker = workers::trial(&plan, first, plan.outside(Some(first), &control))?;
-    let (doorway, front) = Doorway::open(&plan, control)?;
+    let worker = workers::trial(&plan, first, plan.unreachable(Some(first), &control))?;
+    let (front_listeners, front) = FrontListeners::open(&plan, control)?;
     let far = |at: &&Listen| matches!(at, Listen::Tcp(address) if !address.ip().is_loopback());
-    let open = plan.service.tls.is_none() && doorway.addresses().any(|at| far(&at));
+    let open = plan.service.tls.is_none() && front_listeners.addresses().any(|at| far(&at));
     if open {
         errln!(
             "portcullis: warning: other machines may connect without TLS; whoever is on the way \
              can read tokens and files"
         );
     }
-    let listen: Vec<_> = doorway.addresses().map(ToString::to_string).collect();
-    journal.start(facts([
+    let listen: Vec<_> = front_listeners.addresses().map(ToString::to_string).collect();
+    service_log.start(facts([
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("listen", json!(listen)),
         ("plaintext", json!(open)),
@@ -92,10 +92,10 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
         ("agents", json!(plan.service.agents.len())),
         ("selfTest", json!({ "front": front, "worker": worker })),
     ]))?;
-    doorway.serve()?;
+    front_listeners.serve()?;
     announce(&plan, &listen, fresh.as_deref());
-    door::notify("READY=1");
-    Broker::new(plan, journal, shipping, doorway, signals)?.run()?;
+    listeners::notify("READY=1");
+    Broker::new(plan, service_log, shipping, front_listeners, signals)?.run()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,8 +13,8 @@ use etcetera::BaseStrategy as _;
 
 use super::{
     args::Args,
-    given,
-    policies::{Accepted, Policies, Unfit},
+    policies::{Accepted, Policies, RefusalReason},
+    unconfigured,
 };
 use crate::{
     app::{
@@ -26,15 +26,15 @@ use crate::{
     config::{
         self, Operator, PolicyTexts,
         audit::Audit,
-        serve::{Agent, Listen, Service, is_workspace_name},
+        serve::{AgentConfig, Listen, Service, is_workspace_name},
     },
     gateway::Workspace,
     mcp::Name,
-    sandbox::{Access, AgentPath, Outside, TrustedPaths, all_apart},
+    sandbox::{Access, AgentPath, TrustedPaths, UnreachablePaths, all_apart},
 };
 
 /// Maximum of other paths that a process tries to reach.
-const MOST_TRIED: usize = 512;
+const MAX_TRIED: usize = 512;
 
 /// The state of the service that the broker knows.
 #[derive(Clone)]
@@ -113,7 +113,7 @@ impl Plan {
                 .help(format_args!("add `[[{what}]]`; docs/serve.md shows how"))
                 .exit(Exit::Usage));
         } else {
-            given::check(given)?;
+            unconfigured::check(given)?;
         }
         secure(&service)?;
         let audit = Audit::load(args.common.config.as_deref()).map_err(Failure::new)?;
@@ -195,7 +195,7 @@ impl Plan {
             let opened =
                 self.accept(&entry.policy, before).and_then(|()| ServedWorkspace::look_up(&entry));
             match opened {
-                Ok(place) => drop(self.places.insert(entry.name, place)),
+                Ok(workspace) => drop(self.places.insert(entry.name, workspace)),
                 Err(failure) => faults.push(self.leave(entry.name, before, failure)),
             }
         }
@@ -225,16 +225,16 @@ impl Plan {
     /// `before`, which must be checked again.
     fn make_states(&mut self, before: Option<&Self>, faults: &mut Vec<Fault>) -> bool {
         let mut without = Vec::new();
-        for (name, place) in &mut self.places {
-            if let Err(failure) = place.make_state() {
+        for (name, workspace) in &mut self.places {
+            if let Err(failure) = workspace.make_state() {
                 without.push((name.clone(), failure));
             }
         }
         let all_made = without.is_empty();
         for (name, failure) in without {
-            let place = self.places.get(&name);
+            let workspace = self.places.get(&name);
             // In its former state it has none either.
-            let before = before.filter(|before| before.places.get(&name) != place);
+            let before = before.filter(|before| before.places.get(&name) != workspace);
             faults.push(self.leave(name, before, failure));
         }
         all_made
@@ -248,7 +248,7 @@ impl Plan {
         }
         let old = before.and_then(|before| before.policies.get(reference));
         let mut sha256 = None;
-        let judged = PolicyTexts::load(reference).map_err(Unfit::from).and_then(|texts| {
+        let judged = PolicyTexts::load(reference).map_err(RefusalReason::from).and_then(|texts| {
             sha256 = Some(texts.sha256());
             // Agents may have written it.
             let served = agents(before.iter().flat_map(|before| before.places.values()));
@@ -258,7 +258,7 @@ impl Plan {
                     let paths = TrustedPaths { trusted, agents: served };
                     paths.check_trusted().map_err(|error| error.to_string())
                 });
-            lies.map_err(Unfit::Misplaced)?;
+            lies.map_err(RefusalReason::Misplaced)?;
             Accepted::judge(texts, &self.operator, old)
         });
         let accepted = match (judged, old.filter(|old| old.is_trusted(&self.operator))) {
@@ -278,10 +278,10 @@ impl Plan {
     fn leave(&mut self, name: String, before: Option<&Self>, failure: Failure) -> Fault {
         self.places.remove(&name);
         let old = before.and_then(|before| before.places.get(&name)).cloned();
-        let old = old.filter(|place| self.accept(&place.policy, before).is_ok());
+        let old = old.filter(|workspace| self.accept(&workspace.policy, before).is_ok());
         let stays = old.is_some();
-        if let Some(place) = old {
-            self.places.insert(name.clone(), place);
+        if let Some(workspace) = old {
+            self.places.insert(name.clone(), workspace);
         } else {
             self.unserved.insert(name.clone());
         }
@@ -294,19 +294,20 @@ impl Plan {
         if self.are_apart().is_ok() {
             return;
         }
-        let known = |place: &ServedWorkspace| {
-            before.is_some_and(|b| b.places.get(&place.name) == Some(place))
+        let known = |workspace: &ServedWorkspace| {
+            before.is_some_and(|b| b.places.get(&workspace.name) == Some(workspace))
         };
-        let (kept, fresh) =
-            std::mem::take(&mut self.places).into_iter().partition(|(_, place)| known(place));
+        let (kept, fresh) = std::mem::take(&mut self.places)
+            .into_iter()
+            .partition(|(_, workspace)| known(workspace));
         self.places = kept;
         // A mount may have made them overlap since.
         let kept = match self.are_apart() {
             Ok(()) => BTreeMap::new(),
             Err(_) => std::mem::take(&mut self.places),
         };
-        for (name, place) in kept.into_iter().chain(fresh) {
-            self.places.insert(name.clone(), place);
+        for (name, workspace) in kept.into_iter().chain(fresh) {
+            self.places.insert(name.clone(), workspace);
             let Err(failure) = self.are_apart() else { continue };
             let fault = self.leave(name.clone(), before, failure);
             faults.push(match self.are_apart() {
@@ -319,41 +320,46 @@ impl Plan {
 
     fn are_apart(&self) -> Result<(), Failure> {
         let mut all = vec![("service's state directory", self.state.clone())];
-        for place in self.places.values() {
-            all.push(("workspace", place.root.clone()));
-            all.push(("state directory", place.state.clone()));
+        for workspace in self.places.values() {
+            all.push(("workspace", workspace.root.clone()));
+            all.push(("state directory", workspace.state.clone()));
         }
         all_apart(&all).map_err(Failure::new)
     }
 
     /// Returns the paths that the worker of `own` must not reach; those for the front
     /// without `own`.
-    pub(super) fn outside(&self, own: Option<&ServedWorkspace>, control: &Path) -> Outside {
-        let strangers = self.places.values().filter(|place| Some(*place) != own);
-        let theirs = strangers.flat_map(|place| [place.root.clone(), place.state.clone()]);
+    pub(super) fn unreachable(
+        &self,
+        own: Option<&ServedWorkspace>,
+        control: &Path,
+    ) -> UnreachablePaths {
+        let strangers = self.places.values().filter(|workspace| Some(*workspace) != own);
+        let theirs =
+            strangers.flat_map(|workspace| [workspace.root.clone(), workspace.state.clone()]);
         let others = self.config.iter().cloned().chain([self.state.clone()]).chain(theirs);
-        Outside { control: control.to_owned(), others: others.take(MOST_TRIED).collect() }
+        UnreachablePaths { control: control.to_owned(), others: others.take(MAX_TRIED).collect() }
     }
 }
 
 /// Returns workspaces as agent paths.
 fn agents<'a>(places: impl Iterator<Item = &'a ServedWorkspace>) -> Vec<AgentPath> {
-    let workspace = |place: &ServedWorkspace| AgentPath {
+    let workspace = |workspace: &ServedWorkspace| AgentPath {
         access: Access::Workspace,
-        path: place.alias.clone(),
-        target: Some(place.root.clone()),
+        path: workspace.alias.clone(),
+        target: Some(workspace.root.clone()),
     };
     places.map(workspace).collect()
 }
 
 /// Returns the paths of a workspace that agents may change.
-fn ground(place: &ServedWorkspace) -> (&Path, &Path) {
-    (&place.root, &place.alias)
+fn ground(workspace: &ServedWorkspace) -> (&Path, &Path) {
+    (&workspace.root, &workspace.alias)
 }
 
 impl ServedWorkspace {
     /// Opens the workspace; its state directory is not created.
-    fn look_up(entry: &config::serve::Workspace) -> Result<Self, Failure> {
+    fn look_up(entry: &config::serve::WorkspaceConfig) -> Result<Self, Failure> {
         let shown = entry.root.display();
         let workspace = Workspace::open(&entry.root).or_fail(format_args!(
             "cannot open the root `{shown}` of the workspace `{}`",
@@ -441,7 +447,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
             .help("name it with --name NAME: letters, digits, `_` or `-`")
             .exit(Exit::Usage));
     }
-    service.workspaces.push(config::serve::Workspace {
+    service.workspaces.push(config::serve::WorkspaceConfig {
         name,
         root: common.workspace.clone(),
         policy: common.policy.clone(),
@@ -450,7 +456,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
         elicit: args.ask == "client",
     });
     let agent = common.agent("client")?;
-    service.agents.push(Agent {
+    service.agents.push(AgentConfig {
         name: agent,
         token: token::hash(token),
         workspaces: None,

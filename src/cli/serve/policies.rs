@@ -34,7 +34,7 @@ pub(super) struct RefusedPolicy {
 
 /// The reason why a policy is refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unfit {
+pub(super) enum RefusalReason {
     /// The policy cannot be used.
     #[error(transparent)]
     Unusable(#[from] config::Error),
@@ -46,7 +46,7 @@ pub(super) enum Unfit {
     Misplaced(String),
 }
 
-impl Unfit {
+impl RefusalReason {
     /// Returns the failure, for people.
     pub(super) fn failure(&self, reference: &str) -> Failure {
         match self {
@@ -73,7 +73,7 @@ impl Accepted {
         texts: PolicyTexts,
         operator: &Operator,
         old: Option<&Self>,
-    ) -> Result<Self, Unfit> {
+    ) -> Result<Self, RefusalReason> {
         let signed_by = operator.trust(&texts).map_err(config::Error::from)?;
         let policy = texts.compile()?;
         if let Some(old) = old.filter(|old| old.sha256 != policy.sha256()) {

@@ -23,7 +23,7 @@ use super::plan::{Plan, ServedWorkspace};
 use crate::app::failure::{Context as _, Failure};
 
 /// Duration after which a check counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The checking thread, with its last result.
 pub(super) struct Readiness {
@@ -71,7 +71,7 @@ impl Readiness {
     ) -> Result<(), String> {
         let places = &plan.places;
         let mut seen = lock(&self.seen);
-        if seen.since.is_some_and(|since| since.elapsed() >= PATIENCE) {
+        if seen.since.is_some_and(|since| since.elapsed() >= CHECK_TIMEOUT) {
             return Err("a workspace does not answer".to_owned());
         }
         if seen.since.is_none() {

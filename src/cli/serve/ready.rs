@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Timeout of each step.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum of bytes read of a reply.
-const REPLY: u64 = 16 * 1024;
+const MAX_REPLY: u64 = 16 * 1024;
 
 /// Asks; fails unless the service is ready.
 pub(super) fn ask(args: &Args) -> Result<ExitCode, Failure> {
@@ -30,7 +30,7 @@ pub(super) fn ask(args: &Args) -> Result<ExitCode, Failure> {
     let reply = match &at {
         Listen::Tcp(address) => over_tcp(near(*address)),
         Listen::Unix(path) => UnixStream::connect(path).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(STEP_TIMEOUT))?;
             exchange(stream, "localhost")
         }),
     };
@@ -68,8 +68,8 @@ fn near(address: SocketAddr) -> SocketAddr {
 }
 
 fn over_tcp(address: SocketAddr) -> io::Result<String> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&address, STEP_TIMEOUT)?;
+    stream.set_read_timeout(Some(STEP_TIMEOUT))?;
     exchange(stream, &address.to_string())
 }
 
@@ -77,6 +77,6 @@ fn exchange(mut stream: impl Read + Write, host: &str) -> io::Result<String> {
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut reply = Vec::new();
-    stream.take(REPLY).read_to_end(&mut reply)?;
+    stream.take(MAX_REPLY).read_to_end(&mut reply)?;
     Ok(String::from_utf8_lossy(&reply).into_owned())
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::{
-    broker::{BACK_OFF, Broker, facts},
-    door,
-    orders::{ToFront, ToWorker},
+    broker::{Broker, RETRY_INTERVALS, facts},
+    listeners,
+    messages::{ToFront, ToWorker},
     plan::{Fault, Plan},
     policies::{Accepted, RefusedPolicy},
 };
@@ -17,7 +17,7 @@ impl Broker {
     /// Reads the configuration and the policies again. An unusable part changes
     /// nothing.
     pub(super) fn reload(&mut self) {
-        door::notify("RELOADING=1");
+        listeners::notify("RELOADING=1");
         let again = self.plan.again();
         let is_new = again.is_ok();
         let mut plan = again.unwrap_or_else(|failure| {
@@ -31,7 +31,7 @@ impl Broker {
         }
         self.offer_policies();
         self.try_again();
-        door::notify("READY=1");
+        listeners::notify("READY=1");
     }
 
     fn keep(&mut self, failure: &Failure) {
@@ -40,7 +40,7 @@ impl Broker {
             "portcullis: warning: the changed configuration is not taken up: {}",
             failure.message()
         );
-        self.journal.deny("reload", failure.message(), facts([]));
+        self.service_log.deny("reload", failure.message(), facts([]));
     }
 
     fn change(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
@@ -48,7 +48,7 @@ impl Broker {
             self.tell(fault);
         }
         for (reference, policy) in &plan.policies {
-            self.tell_of_policy(reference, policy);
+            self.report_refused_policy(reference, policy);
         }
         if !plan.later.is_empty() {
             errln!(
@@ -64,7 +64,7 @@ impl Broker {
             .map(|(name, _)| name.clone())
             .collect();
         for name in &changed {
-            self.dismiss(name, false);
+            self.stop_worker(name, false);
         }
         let added = self.plan.places.keys().filter(|name| !old.places.contains_key(*name)).count();
         // An agent with another token counts as another agent.
@@ -86,16 +86,16 @@ impl Broker {
         let gone = old.places.into_keys().filter(is_gone);
         let gone = gone.map(|workspace| ToFront::Gone { workspace, died: false, forget: true });
         self.unsaid.extend(gone);
-        let guard = door::guard(&self.plan.service, self.doorway.addresses());
+        let guard = listeners::guard(&self.plan.service, self.front_listeners.addresses());
         self.unsaid.push(ToFront::Guard(guard));
-        match self.doorway.renew(&self.plan.service) {
+        match self.front_listeners.renew(&self.plan.service) {
             Ok(order) => self.unsaid.extend(order),
             Err(failure) => {
                 let why = failure.message();
                 errln!("portcullis: warning: the old certificate stays: {}", Escaped(why));
                 let tls = self.plan.service.tls.as_ref();
                 let file = tls.map(|tls| tls.certificate.display().to_string());
-                self.journal.deny("reload", why, facts([("certificate", json!(file))]));
+                self.service_log.deny("reload", why, facts([("certificate", json!(file))]));
             }
         }
         self.instruct_front();
@@ -119,11 +119,11 @@ impl Broker {
             ("unserved", json!(self.plan.unserved)),
             ("fromNextStart", json!(self.plan.later)),
         ]);
-        self.journal.note("reload", facts);
+        self.service_log.note("reload", facts);
     }
 
     /// Reports a refused policy.
-    fn tell_of_policy(&mut self, reference: &str, policy: &Accepted) {
+    fn report_refused_policy(&mut self, reference: &str, policy: &Accepted) {
         let Some(RefusedPolicy { why, .. }) = &policy.refused else { return };
         errln!(
             "portcullis: warning: the changed policy `{}` is not taken up: {}; version {} stays in \
@@ -132,13 +132,13 @@ impl Broker {
             Escaped(why),
             policy.version
         );
-        self.journal.deny("reload", why, facts([("policy", json!(reference))]));
+        self.service_log.deny("reload", why, facts([("policy", json!(reference))]));
     }
 
     /// Workspaces that could not be served may work now: the pause ends.
     fn try_again(&mut self) {
         for again in self.failing.values_mut() {
-            *again = (Instant::now(), BACK_OFF.0);
+            *again = (Instant::now(), RETRY_INTERVALS.0);
         }
     }
 
@@ -150,14 +150,14 @@ impl Broker {
         let why = failure.message();
         errln!("portcullis: error: the workspace `{workspace}`: {}; {so}", Escaped(why));
         let facts = facts([("workspace", json!(workspace)), ("stays", json!(stays))]);
-        self.journal.deny("reload", why, facts);
+        self.service_log.deny("reload", why, facts);
     }
 
     /// Sends the front its hosts, origins and certificate. A message for which there
     /// is no room is sent again later.
     pub(super) fn instruct_front(&mut self) {
         let mut lost = None;
-        let channel = &self.doorway.channel;
+        let channel = &self.front_listeners.channel;
         self.unsaid.retain(|order| match channel.send_now(order, &[]) {
             Err(ChannelError::Full) => true,
             Err(error) => {
@@ -170,7 +170,7 @@ impl Broker {
             // It must not continue with old settings: a new front starts with the
             // current ones.
             errln!("portcullis: warning: the front cannot be told whom it lets in: {error}");
-            self.doorway.end();
+            self.front_listeners.end();
         }
     }
 
@@ -203,7 +203,7 @@ impl Broker {
             },
         };
         let is_full = matches!(sent, Err(ChannelError::Full));
-        worker.owe_policy(is_full);
+        worker.note_pending_policy(is_full);
         if let Err(error) = sent
             && !is_full
         {

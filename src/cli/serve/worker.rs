@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::{
     files::Files,
-    orders::{FromWorker, Spoken, ToWorker, WorkerStart},
+    messages::{FromWorker, StreamProtocol, ToWorker, WorkerStart},
     telemetry::Spans,
 };
 use crate::{
@@ -34,10 +34,10 @@ use crate::{
         session::{random_id, session},
     },
     cli::announcer,
-    gateway::{Gateway, Numbers, Shares},
+    gateway::{Gateway, GatewayMetrics, SharedLimits},
     mcp::{self, Name, Toolset},
-    model::{AgentName, Door, Session},
-    sandbox::{Apart, Channel, become_gate, stop_signals},
+    model::{AgentName, Session, Transport},
+    sandbox::{Channel, IsolationReport, become_gateway, stop_signals},
     serve::files,
 };
 
@@ -46,18 +46,18 @@ const COMMAND: &str = "worker-process";
 /// The agent's name in records of the worker itself.
 const NOBODY: &str = "serve";
 /// Timeout for sessions to end when the worker stops.
-const GRACE: Duration = Duration::from_secs(7);
+const STOP_TIMEOUT: Duration = Duration::from_secs(7);
 /// The part of it in which the front may still forward messages of clients of the
 /// `files` channel: it gets the order to stop at the same time.
-const FRONT: Duration = Duration::from_secs(1);
+const FRONT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the last threads after that.
-const LAST: Duration = Duration::from_secs(1);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum of requests carried out at once: enough for changes to share a sync.
-const TURNS: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 /// Maximum of those of one session, so that slots are left for others.
-const TURNS_OF_ONE: usize = 4;
+const MAX_CONCURRENT_OF_SESSION: usize = 4;
 /// Interval of updates of the broker's counters.
-const TELL: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The stack of a session's thread, in bytes.
 const STACK: usize = 1 << 20;
 
@@ -72,7 +72,7 @@ pub(super) fn spawn() -> Result<(process::Child, Channel), Failure> {
 }
 
 fn run(parent: u32) -> Result<(), Failure> {
-    let channel = become_gate(parent).or_fail("cannot start a worker")?;
+    let channel = become_gateway(parent).or_fail("cannot start a worker")?;
     // The broker orders the stop.
     let _signals = stop_signals().or_fail("cannot block signals")?;
     let (ToWorker::Start(start), files) =
@@ -108,26 +108,29 @@ struct Worker {
 
 /// Opens everything, confines this process and records the start. A trial stops
 /// before anything is created.
-fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apart), Failure> {
+fn open(
+    start: &WorkerStart,
+    files: Vec<OwnedFd>,
+) -> Result<(Option<Worker>, IsolationReport), Failure> {
     let mut files = files.into_iter();
     let mut opened = start.launch.open(&mut files)?;
     if start.trial {
-        return Ok((None, opened.try_confinement(&start.outside)?));
+        return Ok((None, opened.try_confinement(&start.unreachable)?));
     }
     opened.sign_through(&mut files)?;
     opened.notify_through(start.launch.notifies, &mut files)?;
     let shared = files.next().ok_or_else(|| Failure::new("the broker sent too few files"))?.into();
     warn_of_observing(&opened.policy);
-    let session = session(NOBODY.parse().or_fail("cannot name the worker")?, Door::Serve)?;
+    let session = session(NOBODY.parse().or_fail("cannot name the worker")?, Transport::Serve)?;
     let spans = start.spans.map(Spans::of).transpose()?;
     let options = logging::Options { log: start.launch.log.clone() };
     logging::start_with(&options, &opened.state_path, spans.as_ref().map(Spans::layer))?;
     let profile = Profile {
         long_lived: true,
         reloads: true,
-        shares: Some(Shares {
-            turns: TURNS,
-            per_session: TURNS_OF_ONE,
+        shares: Some(SharedLimits {
+            slots: MAX_CONCURRENT,
+            per_session: MAX_CONCURRENT_OF_SESSION,
             requests_per_second: start.requests_per_second,
             bytes_per_second: start.bytes_per_second,
             concurrent: start.concurrent_requests,
@@ -136,7 +139,7 @@ fn open(start: &WorkerStart, files: Vec<OwnedFd>) -> Result<(Option<Worker>, Apa
         processes: None,
         scratch: None,
     };
-    let (confined, apart) = opened.confine_worker(profile, &start.outside)?;
+    let (confined, apart) = opened.confine_worker(profile, &start.unreachable)?;
     let facts = [
         ("name", json!(start.name)),
         ("outOfReach", json!(apart.tried)),
@@ -158,7 +161,7 @@ struct Sessions {
 /// An open session.
 struct Open {
     agent: String,
-    door: Door,
+    transport: Transport,
     stream: OwnedFd,
     /// Set once no further request may begin.
     revoked: Arc<AtomicBool>,
@@ -172,7 +175,7 @@ impl Sessions {
 
     /// Shuts down the input of matching sessions: each ends when it has replied to
     /// the requests so far.
-    fn hush(&self, meant: impl Fn(&Open) -> bool) {
+    fn shut_down_input(&self, meant: impl Fn(&Open) -> bool) {
         for open in self.lock().values().filter(|open| meant(open)) {
             // A session whose client is gone ends by itself.
             let _ = shutdown(&open.stream, Shutdown::Read);
@@ -185,17 +188,17 @@ impl Sessions {
         for open in self.lock().values().filter(|open| meant(open)) {
             open.revoked.store(true, Ordering::SeqCst);
         }
-        self.hush(meant);
+        self.shut_down_input(meant);
     }
 
     /// Ends all sessions: because the whole `service` stops, or because the
     /// workspace is not served any more or has changed.
     fn end(&self, service: bool) {
-        let end = Instant::now() + GRACE;
+        let end = Instant::now() + STOP_TIMEOUT;
         if service {
-            self.hush(|open| open.door != Door::Files);
-            self.wait(Instant::now() + FRONT);
-            self.hush(|_| true);
+            self.shut_down_input(|open| open.transport != Transport::Files);
+            self.wait(Instant::now() + FRONT_TIMEOUT);
+            self.shut_down_input(|_| true);
         } else {
             self.revoke(|_| true);
         }
@@ -227,9 +230,9 @@ impl Worker {
         let (gateway, tell) = (Arc::downgrade(&self.started.gateway), Arc::clone(&channel));
         let open = Arc::clone(&sessions);
         let report = move || {
-            let mut last = Numbers::default();
+            let mut last = GatewayMetrics::default();
             loop {
-                thread::sleep(TELL);
+                thread::sleep(REPORT_INTERVAL);
                 // Ends with the gateway.
                 let Some(mut now) = gateway.upgrade().map(|gateway| gateway.numbers()) else {
                     return;
@@ -257,7 +260,7 @@ impl Worker {
         let mut service = true;
         while let Ok((order, files)) = channel.receive::<ToWorker>() {
             match order {
-                ToWorker::Connection { number, agent, door, peer } => {
+                ToWorker::Connection { number, agent, transport, peer } => {
                     let Some(stream) = files.into_iter().next() else { continue };
                     let begun = self.begin(
                         &channel,
@@ -265,7 +268,7 @@ impl Worker {
                         &channel_files,
                         number,
                         &agent,
-                        door,
+                        transport,
                         peer,
                         stream,
                     );
@@ -299,7 +302,7 @@ impl Worker {
             spans.finish(&channel);
         }
         // Threads that update counters, or read a last line, end at once.
-        self.started.stop(LAST).map(drop)
+        self.started.stop(FINAL_TIMEOUT).map(drop)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
@@ -310,17 +313,18 @@ impl Worker {
         files: &Files,
         number: u64,
         agent: &str,
-        door: Spoken,
+        transport: StreamProtocol,
         peer: String,
         stream: OwnedFd,
     ) -> Result<(), Failure> {
         let name: AgentName = agent.parse().or_fail("cannot name the agent")?;
-        let door = match door {
-            Spoken::Mcp => Door::Mcp,
-            Spoken::Files => Door::Files,
+        let transport = match transport {
+            StreamProtocol::Mcp => Transport::Mcp,
+            StreamProtocol::Files => Transport::Files,
         };
         let id = random_id()?;
-        let session = Session { id, agent: name, user: self.started.session.user.clone(), door };
+        let session =
+            Session { id, agent: name, user: self.started.session.user.clone(), transport };
         let facts = [("peer".to_owned(), json!(peer))].into();
         self.started
             .gateway
@@ -330,7 +334,7 @@ impl Worker {
         let revoked = Arc::<AtomicBool>::default();
         let open = Open {
             agent: agent.to_owned(),
-            door: session.door,
+            transport: session.transport,
             stream: hold,
             revoked: Arc::clone(&revoked),
         };
@@ -342,7 +346,7 @@ impl Worker {
             // The broker may have ended.
             let _ = over.send(&FromWorker::Ended { number }, &[]);
         };
-        if session.door == Door::Files {
+        if session.transport == Transport::Files {
             return files.serve(session, stream, revoked, ended).inspect_err(|_| {
                 sessions.lock().remove(&number);
             });
@@ -373,7 +377,7 @@ impl Worker {
                 true => Toolset::Reference,
                 false => Toolset::Workspace(Name::near(&self.start.name)),
             },
-            place: mcp::Place::Remote,
+            location: mcp::ClientLocation::Remote,
             elicit: self.start.elicit,
             prompt: !self.started.durable,
             max_line: self.started.max_line(),

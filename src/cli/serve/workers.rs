@@ -9,7 +9,7 @@ use std::{
 use rustix::process::{Resource, getrlimit};
 
 use super::{
-    orders::{FromWorker, Spoken, ToWorker, WorkerStart},
+    messages::{FromWorker, StreamProtocol, ToWorker, WorkerStart},
     plan::{Plan, ServedWorkspace},
     worker,
 };
@@ -24,45 +24,45 @@ use crate::{
         ship::{self, Shipping},
         signer,
     },
-    config::{audit::Audit, serve::Agent},
-    sandbox::{Apart, Channel, ChannelError, Outside, stream_pair},
+    config::{audit::Audit, serve::AgentConfig},
+    sandbox::{Channel, ChannelError, IsolationReport, UnreachablePaths, stream_pair},
 };
 
 /// Timeout for a worker to start: it may have to recover unfinished changes.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a worker to stop.
-const STOP: Duration = Duration::from_secs(9);
+const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 /// Timeout for a worker to accept orders.
-const LISTEN: Duration = Duration::from_secs(9);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(9);
 /// Interval of repeated orders.
-const AGAIN: Duration = Duration::from_millis(50);
+const REPEAT_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum of sessions that wait for a worker to start.
-const WAITING: usize = 512;
+const MAX_WAITING: usize = 512;
 /// Maximum of open files that are taken into account.
-const MOST_FILES: u64 = 65_536;
+const MAX_FILES: u64 = 65_536;
 /// Open files that a worker needs for requests in progress and watches.
 const FILES: u64 = 1024;
 /// Open files of a session: six over MCP, fewer over the `files` channel.
 const FILES_OF_SESSION: u64 = 8;
 /// Minimum of sessions, whatever the limit of open files.
-const FEW: usize = 16;
+const MIN_SESSIONS: usize = 16;
 
 /// A request for a session: the number of the front's request, and its sender.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct SessionRequest {
     pub(super) question: u64,
     pub(super) agent: String,
     /// The hash of the token that the request carries.
     pub(super) token: [u8; 32],
-    pub(super) door: Spoken,
+    pub(super) transport: StreamProtocol,
     pub(super) peer: String,
     /// True if a worker has died on it already.
     pub(super) again: bool,
 }
 
-impl Guest {
+impl SessionRequest {
     /// Returns true if it is from this agent.
-    pub(super) fn is(&self, agent: &Agent) -> bool {
+    pub(super) fn is(&self, agent: &AgentConfig) -> bool {
         self.agent == agent.name.as_str()
     }
 }
@@ -78,24 +78,24 @@ pub(super) struct WorkerProcess {
     _notifier: Option<Child>,
     since: Instant,
     ready: bool,
-    pub(super) waiting: Vec<Guest>,
+    pub(super) waiting: Vec<SessionRequest>,
     /// Open sessions, with their agents.
     sessions: HashMap<u64, String>,
     /// Sessions passed to it that have not begun, with the front's end of the stream.
-    handed: HashMap<u64, (Guest, OwnedFd)>,
+    handed: HashMap<u64, (SessionRequest, OwnedFd)>,
     /// The maximum of sessions, which leaves open files for their requests.
     most: usize,
     idle_since: Instant,
     stopping: Option<Instant>,
     shipping: Option<Shipping>,
     /// Orders for which its channel has no room yet.
-    owed: Owed,
+    owed: PendingOrders,
 }
 
 /// Orders for which a worker's channel had no room. They are repeated, because a session that
 /// should end must not continue.
 #[derive(Debug, Default)]
-struct Owed {
+struct PendingOrders {
     /// Agents whose sessions must end.
     close: BTreeSet<String>,
     /// True if its policy has changed.
@@ -105,7 +105,7 @@ struct Owed {
     since: Option<Instant>,
 }
 
-impl Owed {
+impl PendingOrders {
     /// Sends as many orders as there is room for.
     fn pay(&mut self, channel: &Channel) {
         // A worker that has ended has no sessions.
@@ -129,7 +129,7 @@ impl Owed {
 
 /// The reason why a session could not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotBegun {
+pub(super) enum SessionFailure {
     /// The maximum is reached.
     Busy,
     /// The worker has ended.
@@ -140,11 +140,11 @@ impl WorkerProcess {
     /// Starts the worker of a workspace.
     pub(super) fn start(
         plan: &Plan,
-        place: &ServedWorkspace,
-        outside: Outside,
+        workspace: &ServedWorkspace,
+        unreachable: UnreachablePaths,
     ) -> Result<Self, Failure> {
         let (child, channel) = worker::spawn()?;
-        let (mut order, policy) = order(plan, place, outside, false)?;
+        let (mut order, policy) = order(plan, workspace, unreachable, false)?;
         let (notifier, notifying) = notifier::start(&plan.operator)?.unzip();
         order.launch.notifies = notifying.is_some();
         let signer = plan.audit.signer_key();
@@ -162,7 +162,7 @@ impl WorkerProcess {
         }
         let now = Instant::now();
         Ok(Self {
-            name: place.name.clone(),
+            name: workspace.name.clone(),
             channel,
             shared,
             child,
@@ -176,7 +176,7 @@ impl WorkerProcess {
             idle_since: now,
             stopping: None,
             shipping: None,
-            owed: Owed::default(),
+            owed: PendingOrders::default(),
         })
     }
 
@@ -193,28 +193,28 @@ impl WorkerProcess {
     pub(super) fn set_ready(
         &mut self,
         plan: &Plan,
-        place: &ServedWorkspace,
+        workspace: &ServedWorkspace,
     ) -> Result<(), Failure> {
         self.ready = true;
         self.idle_since = Instant::now();
-        let targets = ship::beneath(&plan.audit.ship, &place.name);
-        self.shipping = Some(Shipping::start(&place.state, &targets)?);
+        let targets = ship::beneath(&plan.audit.ship, &workspace.name);
+        self.shipping = Some(Shipping::start(&workspace.state, &targets)?);
         Ok(())
     }
 
     /// Lets a request wait for it, or returns it if too many wait.
-    pub(super) fn wait(&mut self, guest: Guest) -> Result<(), Guest> {
-        if self.waiting.len() >= WAITING {
-            return Err(guest);
+    pub(super) fn wait(&mut self, session_request: SessionRequest) -> Result<(), SessionRequest> {
+        if self.waiting.len() >= MAX_WAITING {
+            return Err(session_request);
         }
-        self.waiting.push(guest);
+        self.waiting.push(session_request);
         Ok(())
     }
 
     /// Returns the number of an agent's sessions, those that wait included.
     pub(super) fn sessions_of(&self, agent: &str) -> usize {
         self.sessions.values().filter(|name| *name == agent).count()
-            + self.waiting.iter().filter(|guest| guest.agent == agent).count()
+            + self.waiting.iter().filter(|session_request| session_request.agent == agent).count()
     }
 
     /// Returns true if it has the maximum of sessions.
@@ -223,33 +223,39 @@ impl WorkerProcess {
     }
 
     /// Passes a session to it; it reports when that has begun.
-    pub(super) fn hand(&mut self, number: u64, guest: Guest) -> Result<(), (Guest, NotBegun)> {
-        let Ok((ours, theirs)) = stream_pair() else { return Err((guest, NotBegun::Busy)) };
+    pub(super) fn pass_session(
+        &mut self,
+        number: u64,
+        session_request: SessionRequest,
+    ) -> Result<(), (SessionRequest, SessionFailure)> {
+        let Ok((ours, theirs)) = stream_pair() else {
+            return Err((session_request, SessionFailure::Busy));
+        };
         let order = ToWorker::Connection {
             number,
-            agent: guest.agent.clone(),
-            door: guest.door,
-            peer: guest.peer.clone(),
+            agent: session_request.agent.clone(),
+            transport: session_request.transport,
+            peer: session_request.peer.clone(),
         };
         match self.channel.send_now(&order, &[theirs.as_fd()]) {
             Ok(()) => {}
-            Err(ChannelError::Full) => return Err((guest, NotBegun::Busy)),
-            Err(_) => return Err((guest, NotBegun::Gone)),
+            Err(ChannelError::Full) => return Err((session_request, SessionFailure::Busy)),
+            Err(_) => return Err((session_request, SessionFailure::Gone)),
         }
-        self.sessions.insert(number, guest.agent.clone());
-        self.handed.insert(number, (guest, ours));
+        self.sessions.insert(number, session_request.agent.clone());
+        self.handed.insert(number, (session_request, ours));
         Ok(())
     }
 
     /// Handles the beginning or failure of a session: returns its request, and the front's end
     /// of the stream.
-    pub(super) fn begun(&mut self, number: u64) -> Option<(Guest, OwnedFd)> {
+    pub(super) fn begun(&mut self, number: u64) -> Option<(SessionRequest, OwnedFd)> {
         self.handed.remove(&number)
     }
 
     /// Returns the requests that an ended worker left without a reply.
-    pub(super) fn left_standing(&mut self) -> Vec<Guest> {
-        self.handed.drain().map(|(_, (guest, _))| guest).collect()
+    pub(super) fn unanswered(&mut self) -> Vec<SessionRequest> {
+        self.handed.drain().map(|(_, (session_request, _))| session_request).collect()
     }
 
     /// Handles the end of a session.
@@ -271,7 +277,7 @@ impl WorkerProcess {
     }
 
     /// Notes if its policy must be offered again.
-    pub(super) fn owe_policy(&mut self, owed: bool) {
+    pub(super) fn note_pending_policy(&mut self, owed: bool) {
         self.owed.policy = owed;
         self.owed.note();
     }
@@ -297,10 +303,10 @@ impl WorkerProcess {
     /// Returns the time of the next check, if no event comes before.
     pub(super) fn next(&self, idle: Duration) -> Option<Instant> {
         match self.stopping {
-            Some(_) if self.owed.stop.is_some() => Some(Instant::now() + AGAIN),
-            Some(since) => Some(since + STOP),
-            None if self.owed.since.is_some() => Some(Instant::now() + AGAIN),
-            None if !self.ready => Some(self.since + START),
+            Some(_) if self.owed.stop.is_some() => Some(Instant::now() + REPEAT_INTERVAL),
+            Some(since) => Some(since + STOP_TIMEOUT),
+            None if self.owed.since.is_some() => Some(Instant::now() + REPEAT_INTERVAL),
+            None if !self.ready => Some(self.since + START_TIMEOUT),
             None if self.sessions.is_empty() => Some(self.idle_since + idle),
             None => None,
         }
@@ -309,9 +315,9 @@ impl WorkerProcess {
     /// Returns true if it exceeds a timeout: to start, to accept orders or to stop.
     pub(super) fn is_stuck(&self) -> bool {
         match self.stopping {
-            Some(since) => since.elapsed() >= STOP,
-            None if !self.ready => self.since.elapsed() >= START,
-            None => self.owed.since.is_some_and(|since| since.elapsed() >= LISTEN),
+            Some(since) => since.elapsed() >= STOP_TIMEOUT,
+            None if !self.ready => self.since.elapsed() >= START_TIMEOUT,
+            None => self.owed.since.is_some_and(|since| since.elapsed() >= ACCEPT_TIMEOUT),
         }
     }
 
@@ -335,22 +341,22 @@ impl WorkerProcess {
 }
 
 /// Proves, with a worker of `place` that stops at once, that workers cannot reach the paths in
-/// `outside`.
+/// `unreachable`.
 pub(super) fn trial(
     plan: &Plan,
-    place: &ServedWorkspace,
-    outside: Outside,
-) -> Result<Apart, Failure> {
+    workspace: &ServedWorkspace,
+    unreachable: UnreachablePaths,
+) -> Result<IsolationReport, Failure> {
     let (_child, channel) = worker::spawn()?;
-    let (order, policy) = order(plan, place, outside, true)?;
+    let (order, policy) = order(plan, workspace, unreachable, true)?;
     channel
         .send(&ToWorker::Start(Box::new(order)), &[policy.as_fd()])
         .or_fail("cannot start a worker")?;
-    match channel.receive_within::<FromWorker>(START).or_fail("the trial worker ended")?.0 {
+    match channel.receive_within::<FromWorker>(START_TIMEOUT).or_fail("the trial worker ended")?.0 {
         FromWorker::Ready { apart } => Ok(apart),
         FromWorker::Failed { why } => Err(Failure::new(format_args!(
             "the worker of `{}` cannot start, or is not kept apart: {why}",
-            place.name
+            workspace.name
         ))),
         FromWorker::Begun { .. }
         | FromWorker::NotBegun { .. }
@@ -362,28 +368,28 @@ pub(super) fn trial(
 
 /// Returns the maximum of sessions by open files: a worker has the same limit as this process.
 fn most_sessions() -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MOST_FILES);
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MAX_FILES);
     let most = files.saturating_sub(FILES) / FILES_OF_SESSION;
-    usize::try_from(most).unwrap_or(usize::MAX).max(FEW)
+    usize::try_from(most).unwrap_or(usize::MAX).max(MIN_SESSIONS)
 }
 
 /// Returns a worker's first order, and the texts of its policy.
 fn order(
     plan: &Plan,
-    place: &ServedWorkspace,
-    outside: Outside,
+    workspace: &ServedWorkspace,
+    unreachable: UnreachablePaths,
     trial: bool,
 ) -> Result<(WorkerStart, OwnedFd), Failure> {
-    let policy = plan.policies.get(&place.policy);
+    let policy = plan.policies.get(&workspace.policy);
     let policy = policy.ok_or_else(|| Failure::new("its policy is not known"))?;
     let texts = packed(&policy.texts).or_fail("cannot hand a policy over")?;
     let limits = &plan.service.limits;
     let order = WorkerStart {
         trial,
-        name: place.name.clone(),
+        name: workspace.name.clone(),
         launch: Launch {
-            workspace: place.root.clone(),
-            state: place.state.clone(),
+            workspace: workspace.root.clone(),
+            state: workspace.state.clone(),
             adopt: None,
             config: plan.config.clone(),
             signatures: plan.operator.require_signature,
@@ -394,10 +400,10 @@ fn order(
             hosts: PresetHosts::default(),
             log: plan.log.clone(),
         },
-        alias: place.alias.clone(),
-        reference: place.reference,
-        elicit: place.elicit,
-        outside,
+        alias: workspace.alias.clone(),
+        reference: workspace.reference,
+        elicit: workspace.elicit,
+        unreachable,
         requests_per_second: limits.requests_per_second,
         bytes_per_second: limits.bytes_per_second,
         concurrent_requests: limits.concurrent_requests,
@@ -417,7 +423,7 @@ mod tests {
     fn an_order_to_end_sessions_is_kept_until_there_is_room_for_it() {
         let (ours, theirs) = Channel::pair().unwrap();
         while ours.send_now(&ToWorker::Policy { hash: [0; 32] }, &[]).is_ok() {}
-        let mut owed = Owed { close: ["a".to_owned()].into(), ..Owed::default() };
+        let mut owed = PendingOrders { close: ["a".to_owned()].into(), ..PendingOrders::default() };
         owed.pay(&ours);
         let since = owed.since.unwrap();
         owed.pay(&ours);

@@ -8,7 +8,7 @@ use crate::policy::{Field, Shape, optional, required};
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
 /// A bound that no sensible value exceeds.
-const MOST: u64 = 1_000_000_000_000;
+const MAX_NUMBER: u64 = 1_000_000_000_000;
 
 /// The key of the file that this module reads.
 pub(super) const FIELDS: &[Field] = &[optional("audit", Shape::Table(AUDIT))];
@@ -18,8 +18,8 @@ const AUDIT: &[Field] = &[
     optional(
         "checkpoints",
         Shape::Table(&[
-            optional("records", Shape::Integer(1, MOST)),
-            optional("seconds", Shape::Integer(1, MOST)),
+            optional("records", Shape::Integer(1, MAX_NUMBER)),
+            optional("seconds", Shape::Integer(1, MAX_NUMBER)),
         ]),
     ),
     optional("signer", TEXTS),

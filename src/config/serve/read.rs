@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Agent, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Telemetry, Tls, Workspace,
+    AgentConfig, FIELDS, Limits, Listen, Service, TOKEN_PREFIX, Telemetry, Tls, WorkspaceConfig,
     is_workspace_name, parse_hash,
 };
 use crate::{
@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// Maximum of workspaces of a service.
-const MOST_WORKSPACES: usize = 4_096;
+const MAX_WORKSPACES: usize = 4_096;
 /// Maximum of sockets, which are passed to the front in one message.
-const MOST_LISTEN: usize = 8;
+const MAX_LISTEN: usize = 8;
 
-type Text = Spanned<String>;
+type RawText = Spanned<String>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -33,11 +33,11 @@ struct File {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Serve {
-    listen: Option<Spanned<Vec<Text>>>,
+    listen: Option<Spanned<Vec<RawText>>>,
     plaintext: bool,
     tls: Option<RawTls>,
-    hosts: Vec<Text>,
-    origins: Vec<Text>,
+    hosts: Vec<RawText>,
+    origins: Vec<RawText>,
     state: Option<String>,
     idle_seconds: Option<u64>,
     session_idle_seconds: Option<u64>,
@@ -53,7 +53,7 @@ struct RawTls {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawTelemetry {
-    otlp: Text,
+    otlp: RawText,
     service: Option<String>,
     sample_percent: Option<u64>,
 }
@@ -68,7 +68,7 @@ const MEMORY: u64 = 1 << 40;
 #[serde(rename_all = "camelCase", default)]
 struct RawLimits {
     requests_per_second: Option<u64>,
-    bytes_per_second: Option<Text>,
+    bytes_per_second: Option<RawText>,
     concurrent_requests: Option<usize>,
     watches: Option<usize>,
     sessions: Option<usize>,
@@ -77,13 +77,13 @@ struct RawLimits {
     head_seconds: Option<u64>,
     head_bytes: Option<usize>,
     body_seconds: Option<u64>,
-    message_size: Option<Text>,
-    message_memory: Option<Text>,
+    message_size: Option<RawText>,
+    message_memory: Option<RawText>,
 }
 
 #[derive(Deserialize)]
 struct RawWorkspace {
-    name: Text,
+    name: RawText,
     root: String,
     policy: Option<String>,
     state: Option<String>,
@@ -94,9 +94,9 @@ struct RawWorkspace {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawAgent {
-    name: Text,
-    token_hash: Text,
-    workspaces: Vec<Text>,
+    name: RawText,
+    token_hash: RawText,
+    workspaces: Vec<RawText>,
     #[serde(default)]
     metrics: bool,
 }
@@ -148,11 +148,11 @@ pub(super) fn parse(text: &str, file: &str, base: &Path) -> Result<Service, Diag
     Ok(Service { agents, ..service })
 }
 
-fn listen(texts: Spanned<Vec<Text>>, document: &mut Document) -> Vec<Listen> {
+fn listen(texts: Spanned<Vec<RawText>>, document: &mut Document) -> Vec<Listen> {
     let span = texts.span();
     let texts = texts.into_inner();
-    if texts.is_empty() || texts.len() > MOST_LISTEN {
-        document.wrong(span, format!("`serve.listen` needs 1 to {MOST_LISTEN} addresses"), "");
+    if texts.is_empty() || texts.len() > MAX_LISTEN {
+        document.wrong(span, format!("`serve.listen` needs 1 to {MAX_LISTEN} addresses"), "");
     }
     let mut found = Vec::new();
     for text in texts {
@@ -164,7 +164,7 @@ fn listen(texts: Spanned<Vec<Text>>, document: &mut Document) -> Vec<Listen> {
     found
 }
 
-fn host(text: Text, document: &mut Document) -> String {
+fn host(text: RawText, document: &mut Document) -> String {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if text.get_ref().is_empty() || !text.get_ref().chars().all(good) {
         let help = "write a name such as \"files.example.com\", without scheme and port";
@@ -173,7 +173,7 @@ fn host(text: Text, document: &mut Document) -> String {
     text.into_inner().to_ascii_lowercase()
 }
 
-fn origin(text: Text, document: &mut Document) -> String {
+fn origin(text: RawText, document: &mut Document) -> String {
     let written = text.get_ref().to_ascii_lowercase();
     let known =
         [("http://", ":80"), ("https://", ":443")].into_iter().find_map(|(scheme, port)| {
@@ -216,7 +216,7 @@ fn telemetry(raw: RawTelemetry, document: &mut Document) -> Telemetry {
 
 fn limits(raw: RawLimits, document: &mut Document) -> Limits {
     let defaults = Limits::default();
-    let mut size = |key: &str, text: Option<Text>, range: RangeInclusive<u64>| {
+    let mut size = |key: &str, text: Option<RawText>, range: RangeInclusive<u64>| {
         let text = text?;
         match parse_size(text.get_ref()) {
             Some(size) if range.contains(&size) => Some(size),
@@ -256,8 +256,12 @@ fn limits(raw: RawLimits, document: &mut Document) -> Limits {
     }
 }
 
-fn workspaces(raw: Vec<RawWorkspace>, base: &Path, document: &mut Document) -> Vec<Workspace> {
-    let mut found: Vec<Workspace> = Vec::new();
+fn workspaces(
+    raw: Vec<RawWorkspace>,
+    base: &Path,
+    document: &mut Document,
+) -> Vec<WorkspaceConfig> {
+    let mut found: Vec<WorkspaceConfig> = Vec::new();
     for one in raw {
         let span = one.name.span();
         let name = one.name.into_inner();
@@ -268,12 +272,12 @@ fn workspaces(raw: Vec<RawWorkspace>, base: &Path, document: &mut Document) -> V
         if found.iter().any(|other| other.name == name) {
             document.wrong(span.clone(), "two workspaces have this name", "");
         }
-        if found.len() == MOST_WORKSPACES {
-            document.wrong(span, format!("more than {MOST_WORKSPACES} workspaces"), "");
+        if found.len() == MAX_WORKSPACES {
+            document.wrong(span, format!("more than {MAX_WORKSPACES} workspaces"), "");
             break;
         }
         let policy = one.policy.unwrap_or_else(|| "default".to_owned());
-        found.push(Workspace {
+        found.push(WorkspaceConfig {
             name,
             root: base.join(one.root),
             policy: match is_name(&policy) {
@@ -288,8 +292,12 @@ fn workspaces(raw: Vec<RawWorkspace>, base: &Path, document: &mut Document) -> V
     found
 }
 
-fn agents(raw: Vec<RawAgent>, workspaces: &[Workspace], document: &mut Document) -> Vec<Agent> {
-    let mut found: Vec<Agent> = Vec::new();
+fn agents(
+    raw: Vec<RawAgent>,
+    workspaces: &[WorkspaceConfig],
+    document: &mut Document,
+) -> Vec<AgentConfig> {
+    let mut found: Vec<AgentConfig> = Vec::new();
     for one in raw {
         let name = match one.name.get_ref().parse() {
             Ok(name) => name,
@@ -330,9 +338,9 @@ fn agents(raw: Vec<RawAgent>, workspaces: &[Workspace], document: &mut Document)
                 document.wrong(name.span(), "there is no such workspace", &help);
             }
         }
-        let names = one.workspaces.into_iter().map(Text::into_inner).collect();
+        let names = one.workspaces.into_iter().map(RawText::into_inner).collect();
         let workspaces = if all { None } else { Some(names) };
-        found.push(Agent { name, token, workspaces, metrics: one.metrics });
+        found.push(AgentConfig { name, token, workspaces, metrics: one.metrics });
     }
     found
 }

@@ -12,8 +12,8 @@ use std::{
 
 use serde_json::Value;
 
-use super::{PATIENCE, begin, end, id, waiting, world};
-use crate::{common::World, courier::Courier};
+use super::{TIMEOUT, begin, end, id, waiting, world};
+use crate::{common::World, scripted_agent::ScriptedAgent};
 
 /// A server that remembers what it gets: head and body of each request.
 struct Server {
@@ -49,7 +49,7 @@ impl Server {
     }
 
     fn next(&self) -> (String, String) {
-        self.requests.recv_timeout(PATIENCE).unwrap()
+        self.requests.recv_timeout(TIMEOUT).unwrap()
     }
 
     fn is_silent(&self) -> bool {
@@ -108,18 +108,18 @@ fn a_webhook_gets_a_reference_and_nothing_of_the_request() {
 fn ntfy_gets_a_text_from_an_agents_session_and_one_a_minute() {
     let (world, server) = (world(), Server::start("200 OK"));
     configure(&world, &format!("webhook = \"http://{}/topic\"\nformat = \"ntfy\"", server.address));
-    let mut courier = Courier::start(&world);
+    let mut scripted_agent = ScriptedAgent::start(&world);
     let requests = ["src/payments/card.ts", "src/payments/other.ts"];
-    let requests = requests.map(|name| courier.write(name, "x\n"));
-    let first = courier.prompt(&requests[..1]).unwrap();
+    let requests = requests.map(|name| scripted_agent.write(name, "x\n"));
+    let first = scripted_agent.prompt(&requests[..1]).unwrap();
     let (head, body) = server.next();
     let first_id = id(&waiting(&world, 1)[0]);
     assert_eq!(body, format!("portcullis approve {first_id}"));
     assert!(head.to_lowercase().contains("\r\ntitle: portcullis: a request waits"), "{head}");
     // The editor of the test asks nobody, and answers the first question by a shell.
     world.run(&["approve", "--yes", &first_id]).ok();
-    while courier.hear().is_some_and(|message| message["id"] != first) {}
-    courier.prompt(&requests[1..]).unwrap();
+    while scripted_agent.hear().is_some_and(|message| message["id"] != first) {}
+    scripted_agent.prompt(&requests[1..]).unwrap();
     let second = id(&waiting(&world, 1)[0]);
     assert!(server.is_silent());
     world.run(&["approve", "--yes", &second]).ok();
@@ -141,7 +141,7 @@ fn the_desktop_is_notified_by_notify_send() {
     let expected = format!(
         "--app-name=Portcullis Portcullis: a request waits for approval portcullis approve {id}\n"
     );
-    let give_up = std::time::Instant::now() + PATIENCE;
+    let give_up = std::time::Instant::now() + TIMEOUT;
     while std::fs::read_to_string(&shown).ok().as_deref() != Some(&expected) {
         assert!(std::time::Instant::now() < give_up, "{:?}", std::fs::read_to_string(&shown));
         thread::sleep(Duration::from_millis(20));

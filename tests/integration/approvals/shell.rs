@@ -14,7 +14,7 @@ use std::{
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::{Value, json};
 
-use super::{PATIENCE, begin, end, id, kinds, waiting, world};
+use super::{TIMEOUT, begin, end, id, kinds, waiting, world};
 use crate::common::{World, send_descriptor, sockets_refuse_descriptors};
 
 #[test]
@@ -53,8 +53,8 @@ fn a_write_waits_is_approved_and_all_of_it_is_on_record() {
     assert_eq!(intent["decision"], "allow");
     assert_eq!(intent["facts"]["approval"], approval["seq"]);
     world.run(&["audit", "verify"]).ok();
-    let vault = world.run(&["backup", "list", "--json"]).ok();
-    assert_eq!(vault.text().matches("card.ts").count(), 1, "the question's copy is gone");
+    let backup_store = world.run(&["backup", "list", "--json"]).ok();
+    assert_eq!(backup_store.text().matches("card.ts").count(), 1, "the question's copy is gone");
 }
 
 #[test]
@@ -86,11 +86,11 @@ fn nobody_answers() {
 /// An `fs` that ended while it waited left the question open in the log for
 /// ever.
 #[test]
-fn a_question_whose_gate_is_gone_comes_to_an_end_in_the_log() {
+fn a_question_whose_gateway_is_gone_comes_to_an_end_in_the_log() {
     let world = world();
-    let vault = ["read", "src/vault/a.txt"];
+    let backup_store = ["read", "src/vault/a.txt"];
     let payments = ["write", "src/payments/card.ts"];
-    for (args, signal) in [(vault, Signal::TERM), (payments, Signal::KILL)] {
+    for (args, signal) in [(backup_store, Signal::TERM), (payments, Signal::KILL)] {
         let mut child = begin(&world, &args, "new");
         let asked = waiting(&world, 1).remove(0);
         kill_process(Pid::from_child(&child), signal).unwrap();
@@ -284,7 +284,7 @@ fn approving_what_does_not_wait_answers_nothing() {
     std::fs::create_dir_all(&approvals).unwrap();
     let listener = UnixListener::bind(approvals.join("0.sock")).unwrap();
     std::fs::write(approvals.join("0.nonce"), "nonce").unwrap();
-    let gate = std::thread::spawn(move || {
+    let gateway = std::thread::spawn(move || {
         let mut heard = Vec::new();
         while let Ok((client, _)) = listener.accept() {
             let mut line = String::new();
@@ -303,7 +303,7 @@ fn approving_what_does_not_wait_answers_nothing() {
     }
     // Ends the gateway.
     drop(UnixStream::connect(approvals.join("0.sock")).unwrap());
-    assert_eq!(gate.join().unwrap(), ["list", "list"]);
+    assert_eq!(gateway.join().unwrap(), ["list", "list"]);
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn several_wait_side_by_side_and_nothing_else_waits() {
 }
 
 #[test]
-fn a_gate_that_was_killed_leaves_nothing_to_answer() {
+fn a_gateway_that_was_killed_leaves_nothing_to_answer() {
     let world = world();
     let mut child = begin(&world, &["write", "src/payments/a.ts"], "a");
     let asked = id(&waiting(&world, 1)[0]);
@@ -348,14 +348,14 @@ fn a_gate_that_was_killed_leaves_nothing_to_answer() {
     assert!(!world.path("src/payments/a.ts").exists());
 }
 
-fn desk(world: &World, ending: &str) -> PathBuf {
+fn approval_socket(world: &World, ending: &str) -> PathBuf {
     let folder = world.state().join("approvals");
     let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.find(|path| path.extension().is_some_and(|e| e == ending)).unwrap()
 }
 
 fn say(world: &World, line: &str) -> Value {
-    let mut socket = UnixStream::connect(desk(world, "sock")).unwrap();
+    let mut socket = UnixStream::connect(approval_socket(world, "sock")).unwrap();
     socket.write_all(format!("{line}\n").as_bytes()).unwrap();
     let mut reply = String::new();
     BufReader::new(socket).read_line(&mut reply).unwrap();
@@ -367,7 +367,8 @@ fn the_socket_takes_no_descriptors() {
     let world = world();
     let mut child = begin(&world, &["write", "src/payments/a.ts"], "a");
     waiting(&world, 1);
-    let is_refused = send_descriptor(&desk(&world, "sock")) == Err(rustix::io::Errno::PERM);
+    let is_refused =
+        send_descriptor(&approval_socket(&world, "sock")) == Err(rustix::io::Errno::PERM);
     assert_eq!(is_refused, sockets_refuse_descriptors());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -379,7 +380,7 @@ fn only_who_reads_the_nonce_is_heard() {
     let child = begin(&world, &["write", "src/payments/a.ts"], "a");
     let asked = id(&waiting(&world, 1)[0]);
     for ending in ["sock", "nonce"] {
-        let mode = std::fs::metadata(desk(&world, ending)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(approval_socket(&world, ending)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{ending}");
     }
     let folder = std::fs::metadata(world.state().join("approvals")).unwrap();
@@ -397,7 +398,7 @@ fn only_who_reads_the_nonce_is_heard() {
         assert!(reply.get("refused").is_some(), "{line}: {reply}");
     }
     assert_eq!(waiting(&world, 1).len(), 1);
-    let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
+    let nonce = std::fs::read_to_string(approval_socket(&world, "nonce")).unwrap();
     let reply =
         say(&world, &json!({ "version": 1, "nonce": nonce, "request": answer }).to_string());
     assert_eq!(reply["taken"]["id"], asked.as_str(), "{reply}");
@@ -405,22 +406,22 @@ fn only_who_reads_the_nonce_is_heard() {
 }
 
 #[test]
-fn a_desk_that_had_no_descriptor_left_hears_again() {
+fn a_approval_socket_that_had_no_descriptor_left_hears_again() {
     let world = world();
     let child = begin(&world, &["write", "src/payments/a.ts"], "a");
     let asked = id(&waiting(&world, 1)[0]);
-    let gate = Some(Pid::from_child(&child));
+    let gateway = Some(Pid::from_child(&child));
     let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
-    let before = prlimit(gate, Resource::Nofile, none).unwrap();
+    let before = prlimit(gateway, Resource::Nofile, none).unwrap();
     // The descriptor for a client is made before the client comes.
     assert!(say(&world, "{}").get("refused").is_some());
-    let early = UnixStream::connect(desk(&world, "sock")).unwrap();
+    let early = UnixStream::connect(approval_socket(&world, "sock")).unwrap();
     early.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     (&early).write_all(b"{}\n").unwrap();
     assert!((&early).read(&mut [0]).is_err(), "nobody can be let in");
 
-    prlimit(gate, Resource::Nofile, before).unwrap();
-    early.set_read_timeout(Some(PATIENCE)).unwrap();
+    prlimit(gateway, Resource::Nofile, before).unwrap();
+    early.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!((&early).read(&mut [0]).unwrap(), 1);
     world.run(&["approve", "--yes", &asked]).ok();
     end(child).ok();
@@ -433,12 +434,12 @@ fn another_user_is_not_heard_even_with_the_nonce() {
     let child = begin(&world, &["write", "src/payments/a.ts"], "a");
     let asked = id(&waiting(&world, 1)[0]);
     // As if every permission on the way were wrong.
-    let (socket, file) = (desk(&world, "sock"), desk(&world, "nonce"));
+    let (socket, file) = (approval_socket(&world, "sock"), approval_socket(&world, "nonce"));
     let folder = world.state().join("approvals");
     for path in [world.base(), &world.state(), &folder, &socket, &file] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
-    let nonce = std::fs::read_to_string(desk(&world, "nonce")).unwrap();
+    let nonce = std::fs::read_to_string(approval_socket(&world, "nonce")).unwrap();
     let line = json!({ "version": 1, "nonce": nonce, "request": { "answer": { "id": asked, "answer": "once" } } });
     let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
         s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())";
@@ -453,13 +454,13 @@ fn another_user_is_not_heard_even_with_the_nonce() {
             "-c",
             script,
         ])
-        .arg(desk(&world, "sock"))
+        .arg(approval_socket(&world, "sock"))
         .arg(line.to_string())
         .stderr(Stdio::inherit())
         .output()
         .unwrap();
     let reply: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(reply["refused"], "only the user for whom the gate runs may answer");
+    assert_eq!(reply["refused"], "only the user for whom the gateway runs may answer");
     let state = world.state();
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
     world.run(&["approve", "--reject", &asked]).ok();

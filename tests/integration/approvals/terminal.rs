@@ -213,19 +213,19 @@ fn requests_are_answered_as_they_come() {
 #[test]
 fn equal_requests_of_a_session_are_one_question() {
     let world = world();
-    let mut courier = crate::courier::Courier::start(&world);
-    let read = courier.read("src/vault/a.txt");
-    let prompt = courier.prompt(&[read.clone(), read.clone(), read]).unwrap();
+    let mut scripted_agent = crate::scripted_agent::ScriptedAgent::start(&world);
+    let read = scripted_agent.read("src/vault/a.txt");
+    let prompt = scripted_agent.prompt(&[read.clone(), read.clone(), read]).unwrap();
     let first = id(&waiting(&world, 3)[0]);
     let listed = world.run(&["approve", "--list"]).ok();
     assert!(listed.text().contains("3 equal requests"), "{listed:?}");
     assert_eq!(listed.text().matches("by agent").count(), 1, "{listed:?}");
     let approved = on_a_terminal(&world, "y", &["approve", &first]).ok();
     assert!(approved.text().contains("3 equal requests"), "{approved:?}");
-    while courier.hear().is_some_and(|message| message["id"] != prompt) {}
+    while scripted_agent.hear().is_some_and(|message| message["id"] != prompt) {}
     assert_eq!(kinds(&world, "approval").len(), 3);
-    let again = courier.read("src/vault/a.txt");
-    courier.prompt(&[again.clone(), again]).unwrap();
+    let again = scripted_agent.read("src/vault/a.txt");
+    scripted_agent.prompt(&[again.clone(), again]).unwrap();
     let first = id(&waiting(&world, 2)[0]);
     world.run(&["approve", "--reject", &first]).ok();
     waiting(&world, 0);

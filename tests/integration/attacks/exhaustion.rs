@@ -11,10 +11,10 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 use super::{POLICY, Siege, is_unharmed, world};
 use crate::{
-    aftermath,
     common::{World, done},
-    courier::{Courier, failure, receipt},
+    consistency,
     disk::Disk,
+    scripted_agent::{ScriptedAgent, failure, receipt},
 };
 
 /// Directories in directories, deeper than a path can be long.
@@ -74,39 +74,39 @@ fn a_crowded_directory_is_listed_and_removed_whole() {
 
     // Each entry is decided: one that may not be removed keeps them all.
     let key = world.file("moved/deep/er/one.key", "TOP-SECRET");
-    let all = aftermath::snapshot(&world.root());
+    let all = consistency::snapshot(&world.root());
     assert!(all.len() > 20_000, "{}", all.len());
     world.fs(&["rm", "-r", "moved"]).denied("workspace.hidden");
     assert_eq!(world.last()["rule"], "deep");
-    assert!(aftermath::snapshot(&world.root()) == all, "something is gone");
+    assert!(consistency::snapshot(&world.root()) == all, "something is gone");
 
     std::fs::remove_file(key).unwrap();
-    let all = aftermath::snapshot(&world.root());
+    let all = consistency::snapshot(&world.root());
     world.fs(&["rm", "-r", "moved"]).ok();
     assert!(!world.path("moved").exists());
     world.run(&["backup", "restore", "moved"]).ok();
-    assert!(aftermath::snapshot(&world.root()) == all, "something did not come back");
+    assert!(consistency::snapshot(&world.root()) == all, "something did not come back");
     is_unharmed(&world);
 }
 
 #[test]
-fn without_inodes_a_request_fails_and_the_gate_serves_on() {
+fn without_inodes_a_request_fails_and_the_gateway_serves_on() {
     let world = World::with_policy(POLICY);
     let disk = Disk::ext4_for_files(&world.root(), &world.base().join("image"), 64);
     world.file("a.txt", "old");
     world.file("b.txt", "old");
-    let mut courier = Courier::start(&world);
-    receipt(&courier.ask(courier.write("a.txt", "served")));
+    let mut scripted_agent = ScriptedAgent::start(&world);
+    receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "served")));
     disk.take_all_inodes();
-    let before = aftermath::snapshot(&world.root());
+    let before = consistency::snapshot(&world.root());
     for name in ["a.txt", "b.txt", "new.txt", "new/deep.txt"] {
-        let (kind, message) = failure(&courier.ask(courier.write(name, "late")));
+        let (kind, message) = failure(&scripted_agent.ask(scripted_agent.write(name, "late")));
         assert_eq!(kind, "noSpace", "{message}");
         assert!(message.contains("no space left"), "{message}");
         assert_eq!(world.last()["result"], "noSpace");
-        let read = courier.ask(courier.read("a.txt"));
+        let read = scripted_agent.ask(scripted_agent.read("a.txt"));
         assert_eq!(read["result"]["content"], "served");
-        assert_eq!(aftermath::snapshot(&world.root()), before, "{name}");
+        assert_eq!(consistency::snapshot(&world.root()), before, "{name}");
     }
     // The same over the other transport, for operations that only it has.
     for (args, fits) in [
@@ -122,18 +122,21 @@ fn without_inodes_a_request_fails_and_the_gate_serves_on() {
         assert_eq!(done.code == 0, fits, "{args:?}: {done:?}");
         assert!(fits || done.stderr.contains("no space left"), "{args:?}: {done:?}");
     }
-    assert_eq!(aftermath::snapshot(&world.root()), before);
+    assert_eq!(consistency::snapshot(&world.root()), before);
 
     // Removing needs none, and gives one back.
     world.fs(&["rm", "b.txt"]).ok();
-    receipt(&courier.ask(courier.write("a.txt", "with one inode")));
+    receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "with one inode")));
     disk.give_inodes_back();
-    receipt(&courier.ask(courier.write("new/deep.txt", "new")));
-    assert_eq!(courier.ask(courier.read("a.txt"))["result"]["content"], "with one inode");
-    assert!(courier.end().0.success());
+    receipt(&scripted_agent.ask(scripted_agent.write("new/deep.txt", "new")));
+    assert_eq!(
+        scripted_agent.ask(scripted_agent.read("a.txt"))["result"]["content"],
+        "with one inode"
+    );
+    assert!(scripted_agent.end().0.success());
     world.run(&["backup", "restore", "b.txt"]).ok();
     assert_eq!(world.read("b.txt"), "old");
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 #[test]
@@ -142,23 +145,23 @@ fn without_inodes_for_backups_nothing_is_replaced() {
     let disk = Disk::ext4_for_files(&world.state(), &world.base().join("image"), 128);
     world.file("a.txt", "old");
     world.file("tree/b.txt", "old");
-    let mut courier = Courier::start(&world);
-    receipt(&courier.ask(courier.write("a.txt", "served")));
+    let mut scripted_agent = ScriptedAgent::start(&world);
+    receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "served")));
     disk.take_all_inodes();
-    let before = aftermath::snapshot(&world.root());
-    let state = aftermath::snapshot(&world.state().join("backups"));
+    let before = consistency::snapshot(&world.root());
+    let state = consistency::snapshot(&world.state().join("backups"));
     for name in ["a.txt", "tree/b.txt"] {
-        let (kind, message) = failure(&courier.ask(courier.write(name, "late")));
+        let (kind, message) = failure(&scripted_agent.ask(scripted_agent.write(name, "late")));
         assert_eq!(kind, "noSpace", "{message}");
         assert!(message.contains("no space left for backups"), "{message}");
         assert_eq!(world.last()["result"], "noSpace");
-        let read = courier.ask(courier.read(name));
+        let read = scripted_agent.ask(scripted_agent.read(name));
         assert_eq!(read["result"]["content"], before[name].split_once(' ').unwrap().1);
     }
-    assert_eq!(aftermath::snapshot(&world.root()), before);
-    assert_eq!(aftermath::snapshot(&world.state().join("backups")), state);
+    assert_eq!(consistency::snapshot(&world.root()), before);
+    assert_eq!(consistency::snapshot(&world.state().join("backups")), state);
     // Where nothing is replaced, no backup is needed.
-    receipt(&courier.ask(courier.write("new.txt", "new")));
+    receipt(&scripted_agent.ask(scripted_agent.write("new.txt", "new")));
     // A gateway that would have to leave a lock does not start.
     for args in [["fs", "read", "a.txt"].as_slice(), &["fs", "rm", "-r", "tree"]] {
         let done = world.run(args);
@@ -168,12 +171,12 @@ fn without_inodes_for_backups_nothing_is_replaced() {
     assert_eq!(world.read("tree/b.txt"), "old");
 
     disk.give_inodes_back();
-    receipt(&courier.ask(courier.write("a.txt", "late")));
-    assert!(courier.end().0.success());
+    receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "late")));
+    assert!(scripted_agent.end().0.success());
     world.fs(&["rm", "-r", "tree"]).ok();
     world.run(&["backup", "restore", "tree"]).ok();
     assert_eq!(world.read("tree/b.txt"), "old");
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 /// `portcullis fs ARGS…` with at most so many descriptors.
@@ -221,7 +224,7 @@ fn without_descriptors_a_request_fails_and_harms_nothing() {
 }
 
 #[test]
-fn large_requests_are_served_or_refused_and_the_gate_goes_on() {
+fn large_requests_are_served_or_refused_and_the_gateway_goes_on() {
     let mut siege = Siege::begin();
     let path = siege.inside("large.txt");
     for (size, fits) in [(1 << 20, true), ((1 << 20) + 1, false), (6 << 20, false)] {

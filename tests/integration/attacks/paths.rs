@@ -3,7 +3,7 @@
 use super::Siege;
 
 #[test]
-fn spellings_of_a_denied_path_are_denied() {
+fn forms_of_a_denied_path_are_denied() {
     let mut siege = Siege::begin();
     for name in [
         "secret/key.txt",

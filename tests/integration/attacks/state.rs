@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use super::{Siege, is_unharmed, world};
 
 #[test]
-fn log_vault_and_policy_are_out_of_reach_by_path_and_link() {
+fn log_backup_store_and_policy_are_out_of_reach_by_path_and_link() {
     let mut siege = Siege::begin();
     let path = siege.inside("a.txt");
     let request = siege.relay.write_at(&path, "old");
@@ -16,7 +16,7 @@ fn log_vault_and_policy_are_out_of_reach_by_path_and_link() {
         "state/audit/seg-000000.jsonl",
         "state/audit/lock",
         "state/backups",
-        "state/gates",
+        "state/gateways",
         "state/planted",
         "policy/policy.toml",
     ] {
@@ -35,7 +35,7 @@ fn log_vault_and_policy_are_out_of_reach_by_path_and_link() {
 }
 
 #[test]
-fn hard_links_to_log_vault_and_policy_are_neither_read_nor_written() {
+fn hard_links_to_log_backup_store_and_policy_are_neither_read_nor_written() {
     let world = world();
     world.file("a.txt", "old");
     world.write("a.txt", "new").ok();
@@ -98,7 +98,7 @@ fn a_state_directory_that_was_planted_is_refused() {
     assert_eq!(done.code, 1, "{done:?}");
     // A planted file in a genuine directory is not followed.
     world.fs(&["read", "proof.txt"]).ok();
-    for part in ["audit", "backups", "gates", "policies"] {
+    for part in ["audit", "backups", "gateways", "policies"] {
         let whole = world.state().join(part);
         if whole.exists() {
             std::fs::rename(&whole, world.state().join("aside")).unwrap();

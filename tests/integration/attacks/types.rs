@@ -14,7 +14,7 @@ use crate::{common::Stop, disk::Mounted};
 
 /// Longer than a refusal takes on a busy machine, and shorter than what an
 /// endless file takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn devices_pipes_and_sockets_are_refused_at_once() {
@@ -45,7 +45,7 @@ fn devices_pipes_and_sockets_are_refused_at_once() {
     }
     refused(&world, &["edit", "fifo", "--old", "a", "--new", "b"], "files.type");
     refused(&world, &["mv", "null", "other"], "files.type");
-    assert!(started.elapsed() < PATIENCE, "something blocked");
+    assert!(started.elapsed() < TIMEOUT, "something blocked");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn proc_and_bind_mounts_in_the_workspace_are_not_entered() {
         let path = siege.inside(name);
         siege.denied(&path, "workspace.mount");
     }
-    assert!(started.elapsed() < PATIENCE, "something blocked");
+    assert!(started.elapsed() < TIMEOUT, "something blocked");
     // With it the state directory lies in the workspace, too, and no command trusts its log.
     drop(outside);
     siege.end();
@@ -96,7 +96,7 @@ fn a_sparse_file_of_a_terabyte_is_refused_at_once() {
         assert_eq!(world.last()["result"], "noSpace");
     }
     assert_eq!(file.metadata().unwrap().len(), 1 << 40);
-    assert!(started.elapsed() < PATIENCE, "it was read");
+    assert!(started.elapsed() < TIMEOUT, "it was read");
     is_unharmed(&world);
 }
 

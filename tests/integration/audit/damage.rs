@@ -39,7 +39,7 @@ fn where_there_is_no_log_every_command_says_so_and_makes_nothing() {
     }
     let approve = world.run(&["approve"]);
     assert_eq!(approve.code, 0);
-    assert!(approve.stderr.contains("no gate has ever run"), "{approve:?}");
+    assert!(approve.stderr.contains("no gateway has ever run"), "{approve:?}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ portcullis: nothing was changed: there is no terminal to ask on
 }
 
 #[test]
-fn a_gate_refuses_a_damaged_log_and_says_what_to_do() {
+fn a_gateway_refuses_a_damaged_log_and_says_what_to_do() {
     let world = World::new();
     world.write("a.txt", "a").ok();
     let segment = world.state().join("audit/seg-000000.jsonl");
@@ -206,7 +206,7 @@ fn what_is_no_directory_of_checkpoints_is_damage_and_set_aside() {
         assert!(!kept.is_symlink() && !kept.is_file(), "{what}");
         world.run(&["audit", "verify"]).ok();
         world.fs(&["read", "a"]).ok();
-        assert!(kept.is_dir(), "{what}: gates sign again");
+        assert!(kept.is_dir(), "{what}: gateways sign again");
         let said =
             world.records().into_iter().find(|record| record["kind"] == "recovered").unwrap();
         let bytes = std::fs::read(log.join(said["facts"]["file"].as_str().unwrap())).unwrap();

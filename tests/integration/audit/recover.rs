@@ -421,7 +421,7 @@ fn a_record_before_a_broken_link_is_kept_where_a_checkpoint_bears_it_out() {
 
 /// Its gateway had ended in order and left no trace, so no gateway ever settled it.
 #[test]
-fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gate() {
+fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gateway() {
     let world = World::new();
     world.run_with_input(&["fs", "write", "a"], "x").ok();
     let text = std::fs::read_to_string(world.state().join("audit/seg-000000.jsonl")).unwrap();
@@ -434,7 +434,7 @@ fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gate() {
     assert_eq!((&settled["of"], &settled["result"]), (&(outcome - 1).into(), &"committed".into()));
     let verified = world.run(&["audit", "verify"]).ok();
     assert!(!verified.text().contains("unanswered-intent"), "{verified:?}");
-    let left: Vec<_> = std::fs::read_dir(world.state().join("gates")).unwrap().collect();
+    let left: Vec<_> = std::fs::read_dir(world.state().join("gateways")).unwrap().collect();
     assert!(left.iter().all(|entry| {
         !entry.as_ref().unwrap().file_name().to_str().unwrap().ends_with(".lock")
     }));

@@ -10,12 +10,12 @@ use std::{
 
 use crate::{common::World, proof};
 
-/// Longer than any segment, and than anyone could read in [`PATIENCE`].
+/// Longer than any segment, and than anyone could read in [`TIMEOUT`].
 const ENORMOUS: u64 = 1 << 40;
 /// As long as a segment may be, and nearly as long to read.
 const LARGE: u64 = 60 << 30;
 /// Timeout of a command that reads without end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Every command that reads the log, and its exit code where a segment of it is damaged.
 const COMMANDS: [&[&str]; 17] = [
@@ -55,7 +55,7 @@ fn lengthen(path: &Path, length: u64) {
     file.set_len(length).unwrap();
 }
 
-/// The exit code of `portcullis ARGS…`, which ends before [`PATIENCE`] does.
+/// The exit code of `portcullis ARGS…`, which ends before [`TIMEOUT`] does.
 #[track_caller]
 fn code(world: &World, args: &[&str]) -> i32 {
     let mut child =
@@ -65,7 +65,7 @@ fn code(world: &World, args: &[&str]) -> i32 {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().unwrap();
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("{args:?} reads on and on");

@@ -119,7 +119,7 @@ fn the_tree_marks_what_only_observe_mode_lets_through() {
 
 /// The gateway decides as the tree reports.
 #[test]
-fn the_tree_is_what_the_gate_does() {
+fn the_tree_is_what_the_gateway_does() {
     let world = world();
     let json = world.run(&["policy", "explain", "--who", "cli", "--can", "read", "--json"]);
     let readable = json.ok().json()["paths"].as_array().unwrap().clone();

@@ -242,7 +242,7 @@ fn denied_hosts_are_learned_and_denied_ones_stay() {
         let draft = Draft {
             session: Some("s".to_owned()),
             agent: Some("codex".to_owned()),
-            door: Some("proxy".to_owned()),
+            transport: Some("proxy".to_owned()),
             op: Some("connect".to_owned()),
             decision: Some("deny".to_owned()),
             rule: Some("default".to_owned()),

@@ -1,10 +1,10 @@
 //! The author's tools, through their command line.
 
-mod beside;
 mod documents;
 mod effects;
 mod hostile;
 mod hosts;
+mod implied;
 mod init;
 mod learn;
 mod lint;

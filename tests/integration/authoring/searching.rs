@@ -55,7 +55,7 @@ fn text(value: &Value) -> String {
 /// A search in a directory was explained as one in a file, and so reported as
 /// "denied" where the gateway allows.
 #[test]
-fn a_search_is_explained_as_the_gate_decides_it() {
+fn a_search_is_explained_as_the_gateway_decides_it() {
     let world = world();
     let cases = [
         ("src", "allow", "search.beneath"),

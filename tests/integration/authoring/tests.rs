@@ -81,7 +81,7 @@ fn tests(world: &World, args: &[&str]) -> Done {
 }
 
 #[test]
-fn tests_with_content_and_steps_are_carried_out_by_the_gate() {
+fn tests_with_content_and_steps_are_carried_out_by_the_gateway() {
     let world = World::new();
     policy_file(&world, "shop.toml", SHOP);
     policy_file(&world, "shop.test.toml", TESTS);

@@ -1,7 +1,7 @@
 //! Retention of the backup store.
 
 use super::*;
-use crate::random::Random;
+use crate::seeded_random::Random;
 
 const THREE: &str = "[backups]\nkeep = { versions = 3, days = 30, size = \"1MiB\" }\n";
 
@@ -97,7 +97,7 @@ paths = ["big"]
 }
 
 #[test]
-fn a_full_vault_refuses_the_change() {
+fn a_full_backup_store_refuses_the_change() {
     let world = World::with_policy(&policy(
         "[backups]\nkeep = { versions = 3, days = 30, size = \"10KiB\" }\n",
     ));
@@ -111,7 +111,7 @@ fn a_full_vault_refuses_the_change() {
     world.write("a.txt", "").ok();
     for refused in [world.write("b.txt", ""), world.fs(&["rm", "b.txt"])] {
         assert_eq!(refused.code, 1, "{refused:?}");
-        assert!(refused.stderr.contains("the vault is full"), "{refused:?}");
+        assert!(refused.stderr.contains("the backup store is full"), "{refused:?}");
     }
     assert_eq!(world.read("b.txt").len(), 6000);
     assert_eq!(world.last()["result"], "noSpace");

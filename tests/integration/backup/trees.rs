@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::*;
-use crate::random::Random;
+use crate::seeded_random::Random;
 
 #[test]
 fn a_tree_comes_back_whole() {
@@ -136,7 +136,7 @@ fn killed_while_restoring_a_tree_is_there_whole_or_not_at_all() {
         killed += u32::from(child.wait().unwrap().code().is_none());
 
         world.fs(&["ls"]).ok();
-        let names = aftermath::walk(&world.root());
+        let names = consistency::walk(&world.root());
         let names: Vec<_> = names.into_iter().filter(|name| name.is_file()).collect();
         assert!(
             names.iter().all(|name| !name.to_string_lossy().contains(".portcullis-")),
@@ -188,7 +188,7 @@ fn a_tree_with_read_only_directories_goes_and_comes_back() {
 /// A client that was allowed to remove another user's file could not restore
 /// it, nor the tree that contained it.
 #[test]
-fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
+fn what_belonged_to_somebody_else_comes_back_as_the_gateways_own() {
     let world = World::with_policy(SECRETIVE);
     world.file("d/mine.txt", "mine");
     let mode = |path: &str| {
@@ -215,7 +215,7 @@ fn what_belonged_to_somebody_else_comes_back_as_the_gates_own() {
         let intent = records.iter().rfind(|record| record["kind"] == "intent").unwrap();
         assert_eq!(intent["counts"]["ownersNotKept"], 1);
         if path == "d" {
-            let there = crate::aftermath::tree_hash(&world, "d");
+            let there = crate::consistency::tree_hash(&world, "d");
             assert_eq!(intent["after"], there.to_string());
         }
     }

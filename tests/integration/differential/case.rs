@@ -10,7 +10,7 @@ use portcullis_audit::{
 };
 
 use super::lines;
-use crate::{common::World, random::Random, review::write_log};
+use crate::{common::World, review::write_log, seeded_random::Random};
 
 /// The log's only segment in most seeds.
 pub(super) const SEGMENT: &str = "seg-000000.jsonl";

@@ -3,7 +3,7 @@
 use portcullis_audit::{Hash, KEY_FACT};
 
 use super::case::key;
-use crate::random::Random;
+use crate::seeded_random::Random;
 
 /// Values that JSON readers see differently, and those that the format knows.
 const VALUES: &[&str] = &[

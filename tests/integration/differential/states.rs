@@ -3,7 +3,7 @@
 use super::seed;
 use crate::{
     common::{World, budget},
-    random::Random,
+    seeded_random::Random,
 };
 
 /// State directories in every run.
@@ -61,7 +61,7 @@ fn change(world: &World, random: &mut Random) -> String {
 }
 
 #[test]
-fn gates_start_on_whatever_a_repair_calls_good() {
+fn gateways_start_on_whatever_a_repair_calls_good() {
     let mut random = Random::new(seed());
     let (mut good, mut repaired, mut refused) = (0, 0, 0);
     for round in 0..STATES * budget() {

@@ -172,7 +172,7 @@ fn programs_that_people_use_work_over_tls() {
         ["site", "other"].map(|name| format!("https://{name}.example:{}", files.port));
     let peers = crate::fast_agent::peers();
     let python = crate::fast_agent_confined::python(&peers);
-    let (node, toolchain) = (crate::doors::node(), toolchain());
+    let (node, toolchain) = (crate::serve_clients::node(), toolchain());
     let java = java();
     let readable: [&Path; 4] = [&peers, &python, node.parent().unwrap(), &toolchain];
     let readable = readable.into_iter().chain(java.iter().flatten().map(PathBuf::as_path));

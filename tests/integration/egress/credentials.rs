@@ -330,7 +330,7 @@ fn a_killed_process_of_a_credential_is_started_again_and_no_other_has_the_key() 
     let is_nowhere = || {
         // Nothing in the kernel's tables of any process but the operator's own has it.
         let commands =
-            ["credential-process", "egress-process", "connector-process", "gate-process"];
+            ["credential-process", "egress-process", "connector-process", "gateway-process"];
         for command in commands {
             let number = process(command, child.id());
             for file in ["environ", "cmdline"] {

@@ -248,7 +248,7 @@ fn the_broker_polled_without_a_pause_once_the_agent_had_ended() {
     eventually(|| net.world.path("ready").exists().then_some(()));
     thread::sleep(Duration::from_millis(500));
     // A gateway process that takes long to end.
-    let gateway = process("gate-process", child.id());
+    let gateway = process("gateway-process", child.id());
     signal(gateway, Signal::STOP);
     thread::sleep(Duration::from_millis(3500));
     let before = ticks(child.id());

@@ -69,7 +69,7 @@ fn a_tunnel_from_before_a_read_is_closed_before_it_is_disclosed() {
     assert_eq!(stolen, 1);
     let label = it.of("label").pop().unwrap();
     assert_eq!(label["facts"]["labels"], json!({"customers": "data/a.csv"}));
-    assert!(label["facts"]["by"] == "read" && label["door"] == "mount", "{label}");
+    assert!(label["facts"]["by"] == "read" && label["transport"] == "mount", "{label}");
     let first = json!({"customers": {"record": label["seq"], "path": "data/a.csv"}});
     let connects = it.net.connects();
     let ended = connects

@@ -14,21 +14,21 @@ use super::*;
 fn after(deed: impl FnOnce(&World)) -> (World, String) {
     let world = World::with_policy(POLICY);
     world.file("a.txt", "old");
-    let mut courier = Courier::start(&world);
-    receipt(&courier.ask(courier.write("a.txt", "served")));
+    let mut scripted_agent = ScriptedAgent::start(&world);
+    receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "served")));
     deed(&world);
     let before = world.state().join("audit");
-    let before = aftermath::snapshot(&before);
-    let backups = aftermath::snapshot(&world.state().join("backups"));
+    let before = consistency::snapshot(&before);
+    let backups = consistency::snapshot(&world.state().join("backups"));
     let mut messages = Vec::new();
     for request in [
-        courier.read("a.txt"),
-        courier.write("a.txt", "late"),
-        courier.write("new.txt", "late"),
-        courier.read("missing.txt"),
-        courier.read("../outside.txt"),
+        scripted_agent.read("a.txt"),
+        scripted_agent.write("a.txt", "late"),
+        scripted_agent.write("new.txt", "late"),
+        scripted_agent.read("missing.txt"),
+        scripted_agent.read("../outside.txt"),
     ] {
-        let answer = courier.ask(request);
+        let answer = scripted_agent.ask(request);
         let (kind, message) = failure(&answer);
         assert_eq!(kind, "unavailable", "{answer}");
         assert!(answer["error"]["data"]["receipt"].is_null(), "{answer}");
@@ -38,11 +38,11 @@ fn after(deed: impl FnOnce(&World)) -> (World, String) {
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert_eq!(world.read("a.txt"), "served");
     assert!(!world.path("new.txt").exists());
-    let (status, said) = courier.end();
+    let (status, said) = scripted_agent.end();
     assert!(!status.success(), "{status}");
     assert!(said.contains(&messages[0]), "the operator is told: {said}");
-    assert_eq!(aftermath::snapshot(&world.state().join("audit")), before, "nothing was written");
-    assert_eq!(aftermath::snapshot(&world.state().join("backups")), backups, "nor kept");
+    assert_eq!(consistency::snapshot(&world.state().join("audit")), before, "nothing was written");
+    assert_eq!(consistency::snapshot(&world.state().join("backups")), backups, "nor kept");
     (world, messages.remove(0))
 }
 
@@ -54,19 +54,19 @@ fn segment(world: &World) -> std::path::PathBuf {
 #[track_caller]
 fn goes_on(world: &World) {
     world.write("a.txt", "after").ok();
-    aftermath::check(world);
+    consistency::check(world);
 }
 
 #[test]
-fn an_unlinked_log_stops_a_running_gate() {
+fn an_unlinked_log_stops_a_running_gateway() {
     let (world, said) = after(|world| fs::remove_file(segment(world)).unwrap());
-    insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gateways, look at it with `portcullis audit verify` and start again");
     goes_on(&world);
 
     let (world, said) = after(|world| {
         fs::rename(segment(world), world.base().join("aside")).unwrap();
     });
-    insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    insta::assert_snapshot!(said, @"the audit log was deleted while in use; stop the gateways, look at it with `portcullis audit verify` and start again");
     // Restored, it is as intact as it was.
     fs::rename(world.base().join("aside"), segment(&world)).unwrap();
     goes_on(&world);
@@ -74,13 +74,13 @@ fn an_unlinked_log_stops_a_running_gate() {
 }
 
 #[test]
-fn a_replaced_log_stops_a_running_gate() {
+fn a_replaced_log_stops_a_running_gateway() {
     let (world, said) = after(|world| {
         let copy = world.base().join("copy");
         fs::copy(segment(world), &copy).unwrap();
         fs::rename(&copy, segment(world)).unwrap();
     });
-    insta::assert_snapshot!(said, @"the audit log was replaced while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    insta::assert_snapshot!(said, @"the audit log was replaced while in use; stop the gateways, look at it with `portcullis audit verify` and start again");
     goes_on(&world);
 
     let (world, said) = after(|world| {
@@ -88,21 +88,21 @@ fn a_replaced_log_stops_a_running_gate() {
         fs::rename(&audit, world.base().join("aside")).unwrap();
         fs::create_dir(&audit).unwrap();
     });
-    insta::assert_snapshot!(said, @"the audit log was replaced while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    insta::assert_snapshot!(said, @"the audit log was replaced while in use; stop the gateways, look at it with `portcullis audit verify` and start again");
     fs::remove_dir(world.state().join("audit")).unwrap();
     fs::rename(world.base().join("aside"), world.state().join("audit")).unwrap();
     goes_on(&world);
 }
 
 #[test]
-fn a_truncated_log_stops_a_running_gate() {
+fn a_truncated_log_stops_a_running_gateway() {
     let truncate = |world: &World, by: u64| {
         let file = fs::OpenOptions::new().write(true).open(segment(world)).unwrap();
         file.set_len(file.metadata().unwrap().len() - by).unwrap();
     };
     // In the middle of the last line, which the next start sets aside.
     let (world, said) = after(|world| truncate(world, 100));
-    insta::assert_snapshot!(said, @"the audit log was cut short while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    insta::assert_snapshot!(said, @"the audit log was cut short while in use; stop the gateways, look at it with `portcullis audit verify` and start again");
     world.fs(&["read", "a.txt"]).ok();
     world.run(&["audit", "verify"]).ok();
 
@@ -110,11 +110,11 @@ fn a_truncated_log_stops_a_running_gate() {
         let length = fs::metadata(segment(world)).unwrap().len();
         truncate(world, length);
     });
-    insta::assert_snapshot!(said, @"the audit log was cut short while in use; stop the gates, look at it with `portcullis audit verify` and start again");
+    insta::assert_snapshot!(said, @"the audit log was cut short while in use; stop the gateways, look at it with `portcullis audit verify` and start again");
 }
 
 #[test]
-fn a_log_that_somebody_else_writes_to_stops_a_running_gate_and_the_next_start() {
+fn a_log_that_somebody_else_writes_to_stops_a_running_gateway_and_the_next_start() {
     let (world, said) = after(|world| {
         let mut log = fs::OpenOptions::new().append(true).open(segment(world)).unwrap();
         log.write_all(b"{\"v\":1,\"forged\":true}\n").unwrap();
@@ -150,7 +150,7 @@ fn postdate(entry: &std::path::Path, year: &str, other: &str) {
 /// The clock of the machine cannot be set here without affecting other
 /// processes, so the log and the backups come from a future instead.
 #[test]
-fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
+fn a_clock_that_was_set_back_breaks_neither_log_nor_backup_store() {
     let world = World::with_policy(POLICY);
     world.file("a.txt", "one");
     world.write("a.txt", "two").ok();
@@ -165,7 +165,7 @@ fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
     let told = chain.append(&record, "2099-01-01T00:00:00.000000Z", &mut lines);
     fs::OpenOptions::new().append(true).open(segment(&world)).unwrap().write_all(&lines).unwrap();
     // The backup store: the one entry there is, as if kept in that year.
-    let entry = aftermath::walk(&world.state().join("backups"))
+    let entry = consistency::walk(&world.state().join("backups"))
         .into_iter()
         .find(|path| path.is_file() && path.file_name().unwrap() != "usage")
         .unwrap();
@@ -175,7 +175,7 @@ fn a_clock_that_was_set_back_breaks_neither_log_nor_vault() {
         world.write("a.txt", content).ok();
     }
     let receipt = serde_json::json!({"seq": told.seq, "leaf": told.leaf.to_string()});
-    aftermath::receipts_are_kept(&world, &[receipt]);
+    consistency::receipts_are_kept(&world, &[receipt]);
     // The newest one is so by the order of changes, not by the clock.
     assert_eq!(world.run(&["backup", "show", "a.txt"]).ok().text(), "three");
     world.run(&["backup", "restore", "a.txt"]).ok();
@@ -194,16 +194,16 @@ fn the_state_directory_may_be_on_another_file_system() {
         let _disk = Disk::ext4(&place, &world.base().join("image"), 24);
         world.file("a.txt", "old");
         world.file("tree/b.txt", "x".repeat(300_000));
-        let mut courier = Courier::start(&world);
-        receipt(&courier.ask(courier.write("a.txt", "new")));
-        let read = courier.ask(courier.read("a.txt"));
+        let mut scripted_agent = ScriptedAgent::start(&world);
+        receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "new")));
+        let read = scripted_agent.ask(scripted_agent.read("a.txt"));
         assert_eq!(read["result"]["content"], "new");
-        assert!(courier.end().0.success());
+        assert!(scripted_agent.end().0.success());
         let removed = world.fs(&["rm", "-r", "tree", "--json"]).ok().json();
         world.run(&["backup", "restore", removed["backup"].as_str().unwrap()]).ok();
         assert_eq!(world.read("tree/b.txt").len(), 300_000);
         world.run(&["backup", "restore", "a.txt"]).ok();
         assert_eq!(world.read("a.txt"), "old");
-        aftermath::check(&world);
+        consistency::check(&world);
     }
 }

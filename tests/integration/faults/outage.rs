@@ -19,9 +19,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    courier,
-    hammer::{self, Hammer, Pretended},
-    random::Random,
+    load::{self, LoadGenerator, Pretended},
+    scripted_agent,
+    seeded_random::Random,
 };
 
 /// The directory of the files beneath the disks, where they can be cloned.
@@ -119,7 +119,7 @@ impl Machine {
 /// gateway makes the workspace agree with its log; of several, each may be
 /// overtaken by another.
 fn lost(world: &World, said: &[Value], alone: bool) -> Vec<String> {
-    let segments = aftermath::walk(&world.state().join("audit"));
+    let segments = consistency::walk(&world.state().join("audit"));
     let segments = segments.iter().filter(|path| path.extension().is_some_and(|it| it == "jsonl"));
     let text: Vec<u8> = segments.flat_map(|path| fs::read(path).unwrap()).collect();
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
@@ -128,7 +128,7 @@ fn lost(world: &World, said: &[Value], alone: bool) -> Vec<String> {
         let line = lines.get(seq).and_then(|line| line.strip_suffix(b"\n"));
         line.is_some_and(|line| receipt["leaf"] == Hash::leaf(line).to_string())
     };
-    let mut lost: Vec<_> = hammer::receipts(said)
+    let mut lost: Vec<_> = load::receipts(said)
         .iter()
         .filter(|receipt| receipt["durable"] == true && !is_there(receipt))
         .map(|receipt| format!("the record of {receipt}"))
@@ -196,7 +196,7 @@ fn told(records: &[Value], settled: &BTreeMap<u64, &str>) -> BTreeMap<String, St
                 );
             }
             "mkdir" => {}
-            other => panic!("the hammer makes no `{other}`"),
+            other => panic!("the load generator makes no `{other}`"),
         }
     }
     files
@@ -204,7 +204,7 @@ fn told(records: &[Value], settled: &BTreeMap<u64, &str>) -> BTreeMap<String, St
 
 fn there(world: &World) -> BTreeMap<String, String> {
     let root = world.root();
-    aftermath::walk(&root)
+    consistency::walk(&root)
         .into_iter()
         .filter(|path| path.is_file())
         .map(|path| {
@@ -216,22 +216,25 @@ fn there(world: &World) -> BTreeMap<String, String> {
 
 /// Waits until gateways have reported that many more changes.
 #[track_caller]
-fn wait_for(hammers: &[Hammer], changes: usize) {
+fn wait_for(load_generators: &[LoadGenerator], changes: usize) {
     let made = || -> usize {
         let changes = |line: &&Value| line["ok"].is_string() && line["receipt"]["durable"] == true;
-        hammers.iter().map(|hammer| hammer.said().iter().filter(changes).count()).sum()
+        load_generators
+            .iter()
+            .map(|load_generator| load_generator.said().iter().filter(changes).count())
+            .sum()
     };
-    let (before, end) = (made(), Instant::now() + courier::PATIENCE);
+    let (before, end) = (made(), Instant::now() + scripted_agent::TIMEOUT);
     while made() < before + changes {
-        assert!(Instant::now() < end, "the gates do nothing");
+        assert!(Instant::now() < end, "the gateways do nothing");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn end(hammers: Vec<Hammer>) {
-    for mut hammer in hammers {
-        hammer.child.kill().unwrap();
-        hammer.end();
+fn end(load_generators: Vec<LoadGenerator>) {
+    for mut load_generator in load_generators {
+        load_generator.child.kill().unwrap();
+        load_generator.end();
     }
 }
 
@@ -241,32 +244,36 @@ fn what_was_promised_is_there_after_the_power_failed() {
     let rack = Rack::new();
     let mut random = Random::new(0x706f_7765);
     let (mut promised, mut kept, mut recovered) = (0, 0, 0);
-    for (disks, gates) in [(Disks::One, 1), (Disks::Two, 1), (Disks::One, 3), (Disks::Two, 3)] {
-        let mut machine = Machine::new(&rack, &format!("{disks:?}-{gates}"), disks);
-        let hammers: Vec<_> =
-            (1..=gates).map(|seed| Hammer::start(&machine.world, seed, 600)).collect();
+    for (disks, gateways) in [(Disks::One, 1), (Disks::Two, 1), (Disks::One, 3), (Disks::Two, 3)] {
+        let mut machine = Machine::new(&rack, &format!("{disks:?}-{gateways}"), disks);
+        let load_generators: Vec<_> =
+            (1..=gateways).map(|seed| LoadGenerator::start(&machine.world, seed, 600)).collect();
         let mut found = Vec::new();
         for cut in 0..CUTS {
-            wait_for(&hammers, 20);
+            wait_for(&load_generators, 20);
             thread::sleep(Duration::from_micros(random.below(100_000)));
             // Two disks are not cloned at the same moment, so nothing may
             // happen in between; with one it is any moment of any call.
             if disks == Disks::Two {
-                hammers.iter().for_each(Hammer::pause);
+                load_generators.iter().for_each(LoadGenerator::pause);
             }
-            let said: Vec<_> = hammers.iter().flat_map(Hammer::said).collect();
+            let said: Vec<_> = load_generators.iter().flat_map(LoadGenerator::said).collect();
             found.push((said, machine.cut(cut)));
             if disks == Disks::Two {
-                hammers.iter().for_each(Hammer::resume);
+                load_generators.iter().for_each(LoadGenerator::resume);
             }
         }
-        end(hammers);
+        end(load_generators);
         for (said, images) in found {
             machine.restart(&images);
             let world = &machine.world;
-            kept += aftermath::check(world);
-            assert_eq!(lost(world, &said, gates == 1), Vec::<String>::new(), "{disks:?} {gates}");
-            assert!(hammer::files_are_whole(&world.root()) > 0);
+            kept += consistency::check(world);
+            assert_eq!(
+                lost(world, &said, gateways == 1),
+                Vec::<String>::new(),
+                "{disks:?} {gateways}"
+            );
+            assert!(load::files_are_whole(&world.root()) > 0);
             promised += said.iter().filter(|line| line["receipt"]["durable"] == true).count();
             recovered += world.records().iter().filter(|it| it["kind"] == "recovered").count();
             // It continues to work.
@@ -281,20 +288,20 @@ fn what_was_promised_is_there_after_the_power_failed() {
 /// their promises. Not at every moment: data that one call has not synced may
 /// get to the disk with the next one's.
 #[test]
-fn without_its_syncs_a_gate_loses_what_it_promised_when_the_power_fails() {
+fn without_its_syncs_a_gateway_loses_what_it_promised_when_the_power_fails() {
     const CUTS: usize = 30;
     let rack = Rack::new();
     for what in [Pretended::Fsync, Pretended::Fdatasync] {
         let mut machine = Machine::new(&rack, &format!("{what:?}"), Disks::One);
-        let hammers = vec![Hammer::pretending(what, &machine.world, 1, 600)];
+        let load_generators = vec![LoadGenerator::pretending(what, &machine.world, 1, 600)];
         let mut found = Vec::new();
         for cut in 0..CUTS {
-            wait_for(&hammers, 5);
-            hammers.iter().for_each(Hammer::pause);
-            found.push((hammers[0].said(), machine.cut(cut)));
-            hammers.iter().for_each(Hammer::resume);
+            wait_for(&load_generators, 5);
+            load_generators.iter().for_each(LoadGenerator::pause);
+            found.push((load_generators[0].said(), machine.cut(cut)));
+            load_generators.iter().for_each(LoadGenerator::resume);
         }
-        end(hammers);
+        end(load_generators);
         let loses = found.iter().filter(|(said, images)| {
             machine.restart(images);
             // It may find nothing to start from.

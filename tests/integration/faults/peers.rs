@@ -14,18 +14,18 @@ use rustix::process::Signal;
 use super::*;
 use crate::{
     common::budget,
-    courier::{self, descendants, ended, gate_of, gone, kill, peak},
-    random::Random,
+    scripted_agent::{self, descendants, ended, gateway_of, gone, kill, peak},
+    seeded_random::Random,
 };
 
 pub(super) const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
 
 /// Maximum resident memory of the gateway process, in KiB: the longest possible
 /// line (63 MiB for the usual policies), times its copies.
-const MOST: u64 = 256 << 10;
+const MAX_RESIDENT: u64 = 256 << 10;
 
 fn start(world: &World, script: &str) -> Child {
-    let mut child = courier::run(world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let mut child = scripted_agent::run(world, &[], &["/usr/bin/python3", "-S", "-c", script]);
     let hello = format!("{HELLO}\n");
     child.stdin.as_mut().unwrap().write_all(hello.as_bytes()).unwrap();
     child
@@ -61,14 +61,14 @@ sys.stdout.flush()
 sys.stdin.read()
 "#;
     let mut child = start(&world, script);
-    let gate = gate_of_started(&child);
+    let gateway = gateway_of_started(&child);
     let line = first_line(&mut child);
     assert!(line.contains("protocolVersion"), "{line}");
-    let most = peak(gate);
-    assert!(most < MOST, "{most} KiB");
+    let most = peak(gateway);
+    assert!(most < MAX_RESIDENT, "{most} KiB");
     drop(child.stdin.take());
     assert!(ended(&mut child).success());
-    aftermath::check(&world);
+    consistency::check(&world);
     let reports = world.records().iter().filter(|r| r["result"] == "invalidInput").count();
     assert!(reports > 0, "the line is on record");
 }
@@ -82,8 +82,8 @@ for line in sys.stdin:
     if '"initialize"' in line:
         print('{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}', flush=True)
 "#;
-    let mut child = courier::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
-    let gate = gate_of_started(&child);
+    let mut child = scripted_agent::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let gateway = gateway_of_started(&child);
     let mut input = child.stdin.take().unwrap();
     let writer = thread::spawn(move || {
         let block = vec![b'x'; 1 << 20];
@@ -100,21 +100,21 @@ for line in sys.stdin:
         line = first_line(&mut child);
     }
     assert!(line.contains("protocolVersion"), "{line}");
-    let most = peak(gate);
-    assert!(most < MOST, "{most} KiB");
+    let most = peak(gateway);
+    assert!(most < MAX_RESIDENT, "{most} KiB");
     drop(writer.join().unwrap());
     assert!(ended(&mut child).success());
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 /// Returns the gateway process of a `run` that has just been started.
-fn gate_of_started(child: &Child) -> i32 {
-    let end = Instant::now() + courier::PATIENCE;
+fn gateway_of_started(child: &Child) -> i32 {
+    let end = Instant::now() + scripted_agent::TIMEOUT;
     while descendants(pid(child)).len() < 4 {
         assert!(Instant::now() < end, "it does not start");
         thread::sleep(Duration::from_millis(5));
     }
-    gate_of(pid(child))
+    gateway_of(pid(child))
 }
 
 #[test]
@@ -134,7 +134,7 @@ while True:
         print(sent, file=sys.stderr, flush=True)
 "#;
     let mut child = start(&world, script);
-    let gate = gate_of_started(&child);
+    let gateway = gateway_of_started(&child);
     let sent = std::sync::Arc::new(AtomicU64::new(0));
     let (count, mut errors) = (std::sync::Arc::clone(&sent), child.stderr.take().unwrap());
     let watcher = thread::spawn(move || {
@@ -158,7 +158,7 @@ while True:
         assert!(now < 1000, "{now} updates of 64 KiB were taken in");
         before = now;
     }
-    assert!(peak(gate) < MOST, "{} KiB", peak(gate));
+    assert!(peak(gateway) < MAX_RESIDENT, "{} KiB", peak(gateway));
     let processes = descendants(pid(&child));
     assert!(processes.len() >= 4, "{processes:?}");
     // It dies without a word, as it would if it were killed.
@@ -166,7 +166,7 @@ while True:
     ended(&mut child);
     assert!(gone(&processes), "left behind: {processes:?}");
     watcher.join().unwrap();
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 #[test]
@@ -190,7 +190,7 @@ os._exit(3)
 "#;
     let mut child = start(&world, script);
     assert!(first_line(&mut child).contains("protocolVersion"));
-    let end = Instant::now() + courier::PATIENCE;
+    let end = Instant::now() + scripted_agent::TIMEOUT;
     while descendants(pid(&child)).len() < 10 {
         assert!(Instant::now() < end, "{:?}", descendants(pid(&child)));
         thread::sleep(Duration::from_millis(5));
@@ -204,7 +204,7 @@ os._exit(3)
     assert!(first_line(&mut child).contains("\"error\""), "the editor hears that nobody answers");
     assert_eq!(ended(&mut child).code(), Some(3));
     assert!(gone(&processes), "left behind: {processes:?}");
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 /// The signal came while a write to the agent was under way, and was forgotten.
@@ -218,8 +218,8 @@ print("up", file=sys.stderr, flush=True)
 time.sleep(2)
 sys.stdin.read()
 "#;
-    let mut child = courier::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
-    let gate = gate_of_started(&child);
+    let mut child = scripted_agent::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let gateway = gateway_of_started(&child);
     let mut input = child.stdin.take().unwrap();
     let notice = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":{{\"x\":{:?}}}}}\n",
@@ -227,11 +227,11 @@ sys.stdin.read()
     );
     input.write_all(notice.as_bytes()).unwrap();
     thread::sleep(Duration::from_millis(700));
-    kill(gate, Signal::TERM);
+    kill(gateway, Signal::TERM);
     assert!(ended(&mut child).success());
     // The editor had not hung up.
     drop(input);
-    aftermath::check(&world);
+    consistency::check(&world);
 }
 
 /// `SIGTERM` and `SIGKILL` for broker and gateway while eight writes at a time
@@ -248,18 +248,18 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
         let content = |turn: u64, name: &str| {
             format!("{round} {turn} {name}\n{}end\n", "-".repeat(20_000 * (turn as usize % 3)))
         };
-        let mut courier = Courier::start(&world);
+        let mut scripted_agent = ScriptedAgent::start(&world);
         let before: Vec<_> = names.iter().map(|name| fs::read(world.path(name)).ok()).collect();
         // More than is ever served before the signal.
         let mut prompts = Vec::new();
         for turn in 0..40 {
             let writes: Vec<_> =
-                names.iter().map(|name| courier.write(name, &content(turn, name))).collect();
-            prompts.push(courier.prompt(&writes).unwrap());
+                names.iter().map(|name| scripted_agent.write(name, &content(turn, name))).collect();
+            prompts.push(scripted_agent.prompt(&writes).unwrap());
         }
-        let broker = pid(&courier.broker);
+        let broker = pid(&scripted_agent.broker);
         let processes = [vec![broker], descendants(broker)].concat();
-        let victim = if to_broker { broker } else { courier.gate() };
+        let victim = if to_broker { broker } else { scripted_agent.gateway() };
         let killer = thread::spawn({
             let delay = Duration::from_micros(random.below(150_000));
             move || {
@@ -269,7 +269,7 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
         });
         // The last reply that the editor got before the stream ended.
         let mut last = vec![None; names.len()];
-        while let Some(message) = courier.hear() {
+        while let Some(message) = scripted_agent.hear() {
             let params = &message["params"];
             let Some(number) = params["number"].as_u64() else { continue };
             let turn = prompts.iter().position(|prompt| *prompt == number).unwrap() as u64;
@@ -281,10 +281,10 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
             }
         }
         killer.join().unwrap();
-        courier.wait();
+        scripted_agent.wait();
         assert!(gone(&processes), "round {round}: left behind: {processes:?}");
 
-        aftermath::check(&world);
+        consistency::check(&world);
         for (place, name) in names.iter().enumerate() {
             // An answer may be lost, a write never.
             let now = fs::read(world.path(name)).ok();
@@ -296,5 +296,5 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
     }
     println!("{acknowledged} writes were acknowledged");
     assert!(acknowledged > 40, "only {acknowledged} writes were made");
-    aftermath::receipts_are_kept(&world, &receipts);
+    consistency::receipts_are_kept(&world, &receipts);
 }

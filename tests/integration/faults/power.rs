@@ -5,8 +5,8 @@ use std::{thread, time::Duration};
 
 use super::*;
 use crate::{
-    hammer::{self, Hammer},
-    random::Random,
+    load::{self, LoadGenerator},
+    seeded_random::Random,
 };
 
 /// The workspace alone fails while the log goes on, so that the gateway can
@@ -19,24 +19,25 @@ fn a_workspace_that_fails_under_load_is_put_right_by_the_next_start() {
         let world = world();
         let disk = Disk::ext4(&world.root(), &world.base().join("image"), 24);
         world.fs(&["ls"]).ok();
-        let hammers: Vec<_> = (1..3).map(|n| Hammer::start(&world, round * 10 + n, 2)).collect();
+        let load_generators: Vec<_> =
+            (1..3).map(|n| LoadGenerator::start(&world, round * 10 + n, 2)).collect();
         thread::sleep(Duration::from_millis(100 + random.below(700)));
-        hammers.iter().for_each(Hammer::pause);
+        load_generators.iter().for_each(LoadGenerator::pause);
         if round % 2 == 0 {
             disk.fail_read_only();
         } else {
             disk.cut_off();
         }
-        hammers.iter().for_each(Hammer::resume);
+        load_generators.iter().for_each(LoadGenerator::resume);
         let mut receipts = Vec::new();
-        for hammer in hammers {
-            let lines = hammer.end();
+        for load_generator in load_generators {
+            let lines = load_generator.end();
             assert_eq!(lines.last().unwrap()["stopped"], true, "the log works");
-            receipts.extend(hammer::receipts(&lines));
+            receipts.extend(load::receipts(&lines));
         }
         disk.again("rw");
-        aftermath::check(&world);
-        aftermath::receipts_are_kept(&world, &receipts);
-        hammer::files_are_whole(&world.root());
+        consistency::check(&world);
+        consistency::receipts_are_kept(&world, &receipts);
+        load::files_are_whole(&world.root());
     }
 }

@@ -6,7 +6,7 @@ use super::{audit, both, doctor, world};
 
 /// Every gateway refused, and named a configuration that had not changed.
 #[test]
-fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gate() {
+fn a_change_of_keys_that_was_cut_short_is_finished_by_the_next_gateway() {
     let world = world();
     let keys = world.state().join("keys");
     let (key, next) = (keys.join("checkpoint.key"), keys.join("checkpoint.key.new"));

@@ -15,8 +15,8 @@ use std::{
 
 use portcullis::{
     gateway::{Answer, Gateway},
-    mcp::{self, Config, Input, Name, Place, Toolset},
-    model::{Door, Session},
+    mcp::{self, ClientLocation, Config, Input, Name, Toolset},
+    model::{Session, Transport},
     policy::{PolicySource, compile},
 };
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use crate::acp_rig::gateway_under;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const READ: &str = "read = [\"**\"]\nlist = [\"**\"]\n";
 const WRITE: &str = "read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n";
 const CHANGED: &str = "notifications/tools/list_changed";
@@ -55,7 +55,7 @@ impl Site {
         std::fs::write(root.join("ask/a.txt"), "a\n").unwrap();
         let gateway = Arc::new(gateway_under(&policy(1, text), &root, base.path()));
         let (id, user) = ("one".to_owned(), "somebody".to_owned());
-        let session = Session { id, agent: "a".parse().unwrap(), user, door: Door::Mcp };
+        let session = Session { id, agent: "a".parse().unwrap(), user, transport: Transport::Mcp };
         Self { base, gateway, session }
     }
 
@@ -68,7 +68,7 @@ impl Site {
     /// Connects a client that sends nothing yet.
     fn admit(&self) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(PATIENCE)).unwrap();
+        ours.set_read_timeout(Some(TIMEOUT)).unwrap();
         let config = Config {
             session: self.session.clone(),
             root: self.base.path().join("ws"),
@@ -76,7 +76,7 @@ impl Site {
             further: Vec::new(),
             commands: None,
             toolset: Toolset::Workspace(Name::near("ws")),
-            place: Place::Host,
+            location: ClientLocation::Host,
             elicit: false,
             prompt: true,
             max_line: 1 << 20,
@@ -114,7 +114,7 @@ impl Site {
             if waiting.len() >= count {
                 return waiting.iter().map(|one| one.question().asked_path.clone()).collect();
             }
-            assert!(begun.elapsed() < PATIENCE, "nobody is asked");
+            assert!(begun.elapsed() < TIMEOUT, "nobody is asked");
             thread::sleep(Duration::from_millis(5));
         }
     }

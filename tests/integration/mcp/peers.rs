@@ -16,10 +16,10 @@ use crate::{
 /// Runs `mcp_client.py` with a plan of calls.
 fn python(world: &World, mode: &str, answer: &str, args: &[&str], plan: &Value) -> Value {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/mcp_client.py");
-    let gate = world.command(&[&["mcp"], args].concat());
+    let gateway = world.command(&[&["mcp"], args].concat());
     let mut command = Command::new(peers().join("bin/python"));
-    command.args([script, mode, answer]).arg(gate.get_program()).args(gate.get_args());
-    command.env_clear().envs(gate.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args([script, mode, answer]).arg(gateway.get_program()).args(gateway.get_args());
+    command.env_clear().envs(gateway.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut child = command
         .current_dir(world.base())
         .stdin(Stdio::piped())
@@ -113,10 +113,10 @@ fn the_python_client_accepts_every_reference_tool() {
 }
 
 #[test]
-fn fast_agent_has_the_gate_as_its_server() {
+fn fast_agent_has_the_gateway_as_its_server() {
     let world = world();
-    let gate = world.command(&["mcp"]);
-    let environment: Value = gate
+    let gateway = world.command(&["mcp"]);
+    let environment: Value = gateway
         .get_envs()
         .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), json!(value?.to_str()?))))
         .collect::<serde_json::Map<_, _>>()
@@ -126,7 +126,7 @@ fn fast_agent_has_the_gate_as_its_server() {
         "default_model": "passthrough",
         "logger": { "type": "none", "progress_display": false, "show_chat": false },
         "mcp": { "servers": { "files": {
-            "command": gate.get_program().to_str().unwrap(),
+            "command": gateway.get_program().to_str().unwrap(),
             "args": ["mcp"],
             "env": environment,
         } } },
@@ -149,5 +149,5 @@ fn fast_agent_has_the_gate_as_its_server() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("hello"), "{said} {}", String::from_utf8_lossy(&output.stderr));
     let read = world.requests().into_iter().find(|record| record["op"] == "read").unwrap();
-    assert_eq!((&read["path"], &read["door"]), (&json!("a.txt"), &json!("mcp")));
+    assert_eq!((&read["path"], &read["transport"]), (&json!("a.txt"), &json!("mcp")));
 }

@@ -66,7 +66,7 @@ fn every_tool_does_what_the_module_says() {
         world
             .requests()
             .iter()
-            .all(|record| record["door"] == "mcp" || record["kind"] == "outcome")
+            .all(|record| record["transport"] == "mcp" || record["kind"] == "outcome")
     );
 }
 
@@ -196,8 +196,8 @@ fn the_process_confines_itself_before_it_reads_and_says_so() {
     client.good(&tool("ls"), &json!({ "path": "." }));
     client.end();
     let start = world.records().into_iter().find(|record| record["kind"] == "start").unwrap();
-    assert_eq!(start["door"], "mcp");
-    assert!(start["facts"]["gateLandlockAbi"].as_u64().unwrap() >= 3, "{start}");
+    assert_eq!(start["transport"], "mcp");
+    assert!(start["facts"]["gatewayLandlockAbi"].as_u64().unwrap() >= 3, "{start}");
     assert_eq!(start["facts"]["enforcement"], "none");
     assert_eq!(world.records().last().unwrap()["kind"], "stop");
 }

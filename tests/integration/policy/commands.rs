@@ -222,12 +222,12 @@ fn explain_refuses_what_is_no_question() {
 }
 
 #[test]
-fn explain_decides_like_the_gate() {
+fn explain_decides_like_the_gateway() {
     let world = World::with_policy(
         "schema = 1\nextends = [\"baseline\"]\n[allowedPaths]\nread = [\"**\"]\nlist = [\"a\"]\n",
     );
     world.file("a/x.txt", "text");
-    for (operation, gate, path) in [
+    for (operation, gateway, path) in [
         ("read", "read", "a/x.txt"),
         ("read", "read", ".env"),
         ("list", "ls", "a"),
@@ -236,7 +236,7 @@ fn explain_decides_like_the_gate() {
         ("mkdir", "mkdir", ".git/x"),
     ] {
         let explained = world.run(&["policy", "explain", "--json", operation, path]).ok().json();
-        let done = world.fs(&[gate, path]);
+        let done = world.fs(&[gateway, path]);
         let allowed = explained["decision"]["effect"] == "allow";
         assert_eq!(done.code != 3, allowed, "{operation} {path}: {}", done.stderr);
         if !allowed {

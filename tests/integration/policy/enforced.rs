@@ -161,8 +161,8 @@ fn rules() {
     denied(&world, &["mv", "frozen/a", "b"], "frozen");
     world.fs(&["rm", "frozen/a"]).ok();
     world.fs(&["read", "src/a.rs"]).ok();
-    let guest = world.run(&["fs", "--agent", "guest-1", "read", "src/a.rs"]);
-    guest.denied("mine");
+    let attached_client = world.run(&["fs", "--agent", "guest-1", "read", "src/a.rs"]);
+    attached_client.denied("mine");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use globset::{GlobBuilder, GlobMatcher};
 use portcullis::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{
-        Effect, Loaded, Loader, Object, ObjectKind, Policy, PolicySource, Query, Sight, compile,
+        Effect, Loaded, Loader, Object, ObjectKind, Policy, PolicySource, Query, Visibility,
+        compile,
     },
 };
 use proptest::prelude::*;
@@ -432,14 +433,14 @@ proptest! {
                 let decision =
                     policy.evaluate(&query).and(policy.evaluate_object(&query, &object));
                 let expected = match decision.effect() {
-                    Effect::Allow => Sight::Shown { relaxed: decision.would_deny() },
-                    Effect::Ask => Sight::Asked,
-                    Effect::Deny if decision.is_default_deny() => Sight::Closed,
-                    Effect::Deny => Sight::Denied,
+                    Effect::Allow => Visibility::Shown { relaxed: decision.would_deny() },
+                    Effect::Ask => Visibility::Asked,
+                    Effect::Deny if decision.is_default_deny() => Visibility::Closed,
+                    Effect::Deny => Visibility::Denied,
                 };
-                let sight = policy.sight(&query, &object);
-                prop_assert_eq!(sight, expected, "{:?} {:?}", text, decision);
-                if matches!(sight, Sight::Shown { .. } | Sight::Asked) {
+                let visibility = policy.visibility(&query, &object);
+                prop_assert_eq!(visibility, expected, "{:?} {:?}", text, decision);
+                if matches!(visibility, Visibility::Shown { .. } | Visibility::Asked) {
                     for above in path.ancestors() {
                         let query = Query { path: &above, ..query };
                         prop_assert!(policy.may_allow_beneath(&query), "{} {:?}", above, text);

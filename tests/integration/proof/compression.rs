@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{audit, text, write_log};
 use crate::{
     common::World,
-    courier::{Courier, PATIENCE, receipt},
+    scripted_agent::{ScriptedAgent, TIMEOUT, receipt},
 };
 
 /// Follows FORMAT.md's advice for `verify.py`, which reported the output of `zstd -d` as damage.
@@ -91,7 +91,7 @@ fn compressed_segments_are_read_as_before() {
 }
 
 #[test]
-fn a_gate_that_runs_compresses_old_segments() {
+fn a_gateway_that_runs_compresses_old_segments() {
     let world = World::new();
     write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
     world.run(&["audit", "checkpoint"]).ok();
@@ -101,16 +101,16 @@ fn a_gate_that_runs_compresses_old_segments() {
     let config = world.base().join("portcullis.toml");
     let start = |compress: &str| {
         std::fs::write(&config, format!("[audit]\ncompress = {compress}\n")).unwrap();
-        Courier::with(&world, &["--config", text(&config)])
+        ScriptedAgent::with(&world, &["--config", text(&config)])
     };
     let there = |name: &str| audit(&world).join(name).exists();
-    let mut courier = start("{ afterDays = 0 }");
-    let end = Instant::now() + PATIENCE;
+    let mut scripted_agent = start("{ afterDays = 0 }");
+    let end = Instant::now() + TIMEOUT;
     while there("seg-000000.jsonl") || there("seg-000001.jsonl") {
         assert!(Instant::now() < end, "nothing was compressed");
-        receipt(&courier.ask(courier.read("a")));
+        receipt(&scripted_agent.ask(scripted_agent.read("a")));
     }
-    let (status, complaints) = courier.end();
+    let (status, complaints) = scripted_agent.end();
     assert!(status.success(), "{complaints}");
     assert!(there("seg-000001.jsonl.zst") && there("seg-000002.jsonl"));
     assert!(!there(".seg-000000.jsonl.zst.left"));

@@ -49,7 +49,7 @@ fn a_rewritten_log_is_refused_by_the_next_command() {
 }
 
 #[test]
-fn a_gate_refuses_a_log_that_is_shorter_than_its_checkpoint() {
+fn a_gateway_refuses_a_log_that_is_shorter_than_its_checkpoint() {
     let world = World::new();
     world.file("a", "x");
     world.fs(&["read", "a"]).ok();

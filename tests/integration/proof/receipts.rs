@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{audit, second, text, write_log};
 use crate::{
     common::{World, done},
-    courier::Courier,
+    scripted_agent::ScriptedAgent,
 };
 
 #[test]
@@ -147,7 +147,7 @@ fn another_directory_is_no_log_without_records() {
 /// Every transport's replies, denials and errors too, have a receipt of a
 /// record in the log.
 #[test]
-fn every_reply_of_every_door_has_a_receipt() {
+fn every_reply_of_every_transport_has_a_receipt() {
     let world = World::new();
     world.file("a", "x");
     let mut transcript = Vec::new();
@@ -177,15 +177,15 @@ fn every_reply_of_every_door_has_a_receipt() {
         transcript.extend_from_slice(&json.stdout);
         replies += 2;
     }
-    let mut courier = Courier::start(&world);
+    let mut scripted_agent = ScriptedAgent::start(&world);
     for request in [
-        courier.read("a"),
-        courier.read(".env"),
-        courier.read("missing"),
-        courier.read("../outside"),
-        courier.write("c", "z"),
-        courier.write(".git/config", "z"),
-        courier.write("a/b", "z"),
+        scripted_agent.read("a"),
+        scripted_agent.read(".env"),
+        scripted_agent.read("missing"),
+        scripted_agent.read("../outside"),
+        scripted_agent.write("c", "z"),
+        scripted_agent.write(".git/config", "z"),
+        scripted_agent.write("a/b", "z"),
         // Refusals of the transport itself.
         json!({"method": "fs/read_text_file", "params": {"sessionId": "s1", "path": "relative"}}),
         json!({"method": "fs/read_text_file", "params": {"sessionId": "none", "path": "/a"}}),
@@ -194,14 +194,14 @@ fn every_reply_of_every_door_has_a_receipt() {
         json!({"method": "terminal/create", "params": {}}),
         json!({"method": "fs/unlink", "params": {}}),
     ] {
-        let answer = courier.ask(request);
+        let answer = scripted_agent.ask(request);
         let said =
             [&answer["result"]["_meta"]["portcullis/receipt"], &answer["error"]["data"]["receipt"]];
         assert!(said.iter().any(|receipt| receipt["leaf"].is_string()), "{answer}");
         writeln!(transcript, "{answer}").unwrap();
         replies += 1;
     }
-    assert!(courier.hang_up().success());
+    assert!(scripted_agent.hang_up().success());
     let session = last_intent(&world)["session"].clone();
     let undo = ["backup", "undo", "--yes", "--session", session.as_str().unwrap()];
     let undone = world.run(&undo).ok();

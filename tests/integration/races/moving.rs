@@ -10,19 +10,19 @@ use std::{
 
 use portcullis::{gateway::ErrorKind, model::request::Rename};
 
-use super::{Inside, is_clean, path};
+use super::{RunningMount, is_clean, path};
 use crate::common::Stop;
 
 /// Number of times that each outcome must be seen; a move syncs.
 const OUTCOMES: u32 = 100;
 
 /// Timeout of the race where the machine has other work.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `move_file` of the reference tools looked first, and replaced what came then.
 #[test]
 fn a_rename_that_replaces_nothing_leaves_what_took_the_name_meanwhile() {
-    let inside = Inside::new();
+    let inside = RunningMount::new();
     let root = inside.root();
     let (from, to) = (root.join("from"), root.join("to"));
     let (stop, taken) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -46,7 +46,7 @@ fn a_rename_that_replaces_nothing_leaves_what_took_the_name_meanwhile() {
         let over = Stop(&stop);
         fs::write(&from, "INSIDE").unwrap();
         let started = Instant::now();
-        while (moved < OUTCOMES || refused < OUTCOMES) && started.elapsed() < PATIENCE {
+        while (moved < OUTCOMES || refused < OUTCOMES) && started.elapsed() < TIMEOUT {
             match inside.handle(&rename) {
                 Ok(_) => {
                     moved += 1;

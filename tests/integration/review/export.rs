@@ -136,9 +136,9 @@ fn csv_has_a_row_for_each_record_whatever_is_in_it() {
                 "{field}"
             );
         }
-        for (_, cell) in row.as_object().unwrap() {
-            let cell = cell.as_str().unwrap();
-            assert!(!cell.starts_with(['=', '+', '-', '@', '\t']), "{cell:?}");
+        for (_, sandbox) in row.as_object().unwrap() {
+            let sandbox = sandbox.as_str().unwrap();
+            assert!(!sandbox.starts_with(['=', '+', '-', '@', '\t']), "{sandbox:?}");
         }
     }
 }

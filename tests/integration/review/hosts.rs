@@ -24,7 +24,7 @@ fn world() -> World {
                 session: Some("session of codex".to_owned()),
                 agent: Some("codex".to_owned()),
                 user: Some("ops".to_owned()),
-                door: Some("proxy".to_owned()),
+                transport: Some("proxy".to_owned()),
                 op: Some("connect".to_owned()),
                 decision: Some("allow".to_owned()),
                 rule: Some("sites".to_owned()),
@@ -63,7 +63,7 @@ fn world() -> World {
                 let decision = Some("deny".to_owned());
                 let ended = ended(site(), seq - 1, result);
                 let draft = Draft { decision, rule: Some(rule.to_owned()), ..ended };
-                (Kind::Outcome, Draft { door: None, ..draft })
+                (Kind::Outcome, Draft { transport: None, ..draft })
             }
             2 => (Kind::Outcome, ended(site(), 1, "ok")),
             4 => (Kind::Outcome, ended(site(), 3, "unreachable")),

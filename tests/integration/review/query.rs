@@ -69,7 +69,7 @@ fn every_filter_finds_what_it_names_and_nothing_else() {
         (vec!["--decision", "deny"], Box::new(|r| r["decision"] == "deny")),
         (vec!["--rule", "secrets"], Box::new(|r| r["rule"] == "secrets.names[0]")),
         (vec!["--result", "notFound"], Box::new(|r| r["result"] == "notFound")),
-        (vec!["--door", "acp"], Box::new(|_| false)),
+        (vec!["--transport", "acp"], Box::new(|_| false)),
         (vec!["--session", &session], Box::new(|r| starts(r, "session", &session))),
         (
             vec!["--hash", &after],
@@ -223,7 +223,7 @@ fn a_missing_segment_is_damage_and_a_missing_log_is_said() {
 }
 
 #[test]
-fn two_gates_write_while_it_is_searched() {
+fn two_gateways_write_while_it_is_searched() {
     let world = World::new();
     world.write("a", "0").ok();
     std::thread::scope(|scope| {

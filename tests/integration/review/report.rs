@@ -7,7 +7,7 @@ use super::{HOSTILE, assert_visible, decision, write_log};
 use crate::{
     approvals::{begin, end, id, kinds, waiting},
     common::{Done, World},
-    courier::{Courier, PATIENCE, receipt},
+    scripted_agent::{ScriptedAgent, TIMEOUT, receipt},
 };
 
 fn report(world: &World, name: &str, args: &[&str]) -> (Done, String) {
@@ -69,7 +69,11 @@ fn its_numbers_are_those_of_the_log() {
         (&Value::Null, &json!(true))
     );
     assert!(
-        report["gates"]["listed"].as_array().unwrap().iter().all(|gate| gate["stopped"] == true)
+        report["gateways"]["listed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|gateway| gateway["stopped"] == true)
     );
 }
 
@@ -107,7 +111,10 @@ fn a_period_holds_only_its_records() {
     assert_eq!((&activity[0]["allowed"], &activity[0]["denied"]), (&json!(2700), &json!(900)));
     let (done, page) = self::report(&world, "r.html", &["--since", "2026-11-02"]);
     done.ok();
-    assert!(page.contains("Denied: 28400 of ") && page.contains("(28400 times, rule <code>r</code>)"), "{page}");
+    assert!(
+        page.contains("Denied: 28400 of ") && page.contains("(28400 times, rule <code>r</code>)"),
+        "{page}"
+    );
     assert!(page.contains("href=\"#denied-attempts\""), "{page}");
 }
 
@@ -137,7 +144,7 @@ fn what_was_only_observed_is_not_said_to_be_allowed() {
     let rules = json["rules"].as_array().unwrap();
     let of = |decision: &str| rules.iter().find(|rule| rule["decision"] == decision).unwrap();
     assert_eq!((&of("observed")["records"], &of("allow")["records"]), (&json!(1), &json!(1)));
-    assert!(json["gates"]["listed"].as_array().unwrap().iter().all(|g| g["mode"] == "observe"));
+    assert!(json["gateways"]["listed"].as_array().unwrap().iter().all(|g| g["mode"] == "observe"));
     let (_, page) = report(&world, "r.html", &[]);
     for told in ["Attempts that observe mode let pass", "Gates that only observed"] {
         assert!(page.contains(told), "{told}");
@@ -313,25 +320,25 @@ const TOKEN: &str = "tok_a1b2c3d4";
 /// Records of every kind that gateways make: withheld, asked, approved, rejected, and policies that
 /// came and did not.
 #[test]
-fn secrets_approvals_and_policies_of_real_gates_are_listed() {
+fn secrets_approvals_and_policies_of_real_gateways_are_listed() {
     let version = |number: &str| POLICY.replace("VERSION", number);
     let mut world = World::with_policy(&version("1"));
     world.file("app.conf", format!("a = {TOKEN}\nb = {TOKEN}\n"));
     world.file("pay/card.ts", "one\n");
-    let mut courier = Courier::start(&world);
-    receipt(&courier.ask(courier.read("app.conf")));
-    let refused = courier.ask(courier.write("new.conf", &format!("x = {TOKEN}\n")));
+    let mut scripted_agent = ScriptedAgent::start(&world);
+    receipt(&scripted_agent.ask(scripted_agent.read("app.conf")));
+    let refused = scripted_agent.ask(scripted_agent.write("new.conf", &format!("x = {TOKEN}\n")));
     assert_eq!(refused["error"]["code"], -32001, "{refused}");
     for (number, count) in [("2", 1), ("1", 2)] {
         world.set_policy(&version(number));
-        let give_up = std::time::Instant::now() + PATIENCE;
+        let give_up = std::time::Instant::now() + TIMEOUT;
         while kinds(&world, "policy").len() < count {
             assert!(std::time::Instant::now() < give_up, "version {number} is not looked at");
-            receipt(&courier.ask(courier.read("pay/card.ts")));
+            receipt(&scripted_agent.ask(scripted_agent.read("pay/card.ts")));
         }
     }
     world.set_policy(&version("2"));
-    assert!(courier.hang_up().success());
+    assert!(scripted_agent.hang_up().success());
     let child = begin(&world, &["write", "pay/card.ts"], "two\n");
     world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();
     end(child).ok();
@@ -395,16 +402,16 @@ fn secrets_approvals_and_policies_of_real_gates_are_listed() {
     };
     // The gateway's own, that of the agent's connection, and a command's.
     let found = records.iter().find(|record| record["findings"].is_array()).unwrap();
-    let (gate, agent) = (session(&kinds(&world, "policy")[0]), session(found));
+    let (gateway, agent) = (session(&kinds(&world, "policy")[0]), session(found));
     let shell = session(&kinds(&world, "approval")[0]);
     assert!(agent.contains("secrets found: token (2)"), "{agent}");
     for wanted in ["shop version 2 is in force", "refused: "] {
-        assert!(gate.contains(wanted), "{wanted}: {gate}");
+        assert!(gateway.contains(wanted), "{wanted}: {gateway}");
     }
     for wanted in ["a person is asked because of payments", "allow (once) by ", "+two"] {
         assert!(shell.contains(wanted), "{wanted}: {shell}");
     }
-    for text in [page, report.to_string(), gate, agent, shell] {
+    for text in [page, report.to_string(), gateway, agent, shell] {
         assert!(!text.contains(TOKEN), "{text}");
     }
 }

@@ -78,7 +78,7 @@ fn mounted(op: &str, path: &str, facts: Value) -> Draft {
     Draft {
         session: text(&"ab".repeat(16)),
         agent: text("agent"),
-        door: text("mount"),
+        transport: text("mount"),
         op: text(op),
         path: (!path.is_empty()).then(|| path.to_owned()),
         decision: text("allow"),

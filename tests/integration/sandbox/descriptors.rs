@@ -30,22 +30,22 @@ sys.stdin.read()
 "#;
 
 /// A place of the user [`ALONE`], where that is possible.
-fn place_alone() -> Place {
-    let mut place = Place::new(As::User);
+fn place_alone() -> SandboxWorld {
+    let mut world = SandboxWorld::new(As::User);
     if is_root() {
-        place.user = ALONE;
-        place.give_away();
+        world.user = ALONE;
+        world.give_away();
     }
-    place
+    world
 }
 
 /// An agent kept every process of its user from sending descriptors: a changed policy was not taken
 /// up, and no other agent could be started.
 #[test]
 fn descriptors_in_flight_keep_nobody_else_from_sending_any() {
-    let (place, other) = (place_alone(), place_alone());
-    let policy = place.at("policies/policy.toml");
-    let mut agent = place.start(&["--policy", &policy], &["/usr/bin/python3", "-c", IN_FLIGHT]);
+    let (world, other) = (place_alone(), place_alone());
+    let policy = world.at("policies/policy.toml");
+    let mut agent = world.start(&["--policy", &policy], &["/usr/bin/python3", "-c", IN_FLIGHT]);
     let (input, mut errors) = (agent.stdin.take(), BufReader::new(agent.stderr.take().unwrap()));
     let mut line = String::new();
     while !line.contains("\"try\"") {
@@ -56,8 +56,8 @@ fn descriptors_in_flight_keep_nobody_else_from_sending_any() {
     std::fs::write(&policy, "schema = 1\nname = \"test\"\nversion = 2\n").unwrap();
     let since = Instant::now();
     let of_policy = |record: &Value| record["kind"] == "policy" && record["facts"]["version"] == 2;
-    while !place.records().iter().any(of_policy) {
-        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", place.records().last());
+    while !world.records().iter().any(of_policy) {
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", world.records().last());
         std::thread::sleep(Duration::from_millis(50));
     }
     let ended = other.run(&[], &["/bin/true"]);
@@ -69,12 +69,12 @@ fn descriptors_in_flight_keep_nobody_else_from_sending_any() {
 #[test]
 fn an_agent_has_the_files_that_it_may_have_without_asking_and_fewer_at_most() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let limits =
             "import resource; print(*resource.getrlimit(7), file=__import__('sys').stderr)";
         let own = "ulimit -Sn 777; exec \"$@\"";
-        let inner = place.command(&["run", "--", "/usr/bin/python3", "-c", limits]);
-        let ended = wrapped("sh", &["-c", own], &place, &inner);
+        let inner = world.command(&["run", "--", "/usr/bin/python3", "-c", limits]);
+        let ended = wrapped("sh", &["-c", own], &world, &inner);
         let limits = ended.stderr.lines().find_map(|line| line.strip_prefix("agent: 777 "));
         let most: u64 = limits.unwrap_or_else(|| panic!("{ended:?}")).parse().unwrap();
         let ours = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
@@ -106,26 +106,26 @@ except BlockingIOError:
     pass
 linger = struct.pack("ii", 1, 100000)
 attempt("linger", lambda: sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger))
-gate = socket.socket(socket.AF_UNIX)
-gate.connect("/.portcullis/gate")
+gateway = socket.socket(socket.AF_UNIX)
+gateway.connect("/.portcullis/gateway")
 for what, sent in (("first", sender), ("second", receiver)):
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sent.fileno()]))]
-    attempt(what, lambda: gate.sendmsg([b"0"], rights))
+    attempt(what, lambda: gateway.sendmsg([b"0"], rights))
 "#;
 
 /// A thread of the gateway slept in the kernel, and the gateway could not stop: it was killed
 /// without a `stop` record.
 #[test]
-fn a_socket_that_lingers_does_not_keep_the_gate_from_stopping() {
+fn a_socket_that_lingers_does_not_keep_the_gateway_from_stopping() {
     for who in users() {
-        let place = Place::new(who);
-        let ended = place.run(&[], &["/usr/bin/python3", "-c", LINGERING]);
+        let world = SandboxWorld::new(who);
+        let ended = world.run(&[], &["/usr/bin/python3", "-c", LINGERING]);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
         let attempts = ended.attempts();
         assert_eq!(attempts["linger"], "Operation not permitted", "{who:?}");
         let refused = [&attempts["first"], &attempts["second"]];
         let is_refused = refused.iter().all(|got| *got == "Operation not permitted");
         assert_eq!(is_refused, crate::common::sockets_refuse_descriptors(), "{refused:?}");
-        assert_eq!(place.records().last().unwrap()["kind"], "stop", "{who:?}");
+        assert_eq!(world.records().last().unwrap()["kind"], "stop", "{who:?}");
     }
 }

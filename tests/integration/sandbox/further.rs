@@ -31,7 +31,7 @@ paths = ["careful.txt"]
 "#;
 
 struct Run {
-    place: Place,
+    world: SandboxWorld,
     child: Child,
     client: Option<Client>,
     session: String,
@@ -39,34 +39,34 @@ struct Run {
 
 impl Run {
     fn start(who: As, options: &[&str]) -> Self {
-        let place = Place::new(who);
-        std::fs::create_dir(place.at("lib")).unwrap();
-        std::fs::write(place.at("lib/lib.txt"), "one\ntwo\n").unwrap();
-        std::fs::write(place.at("lib/frozen.txt"), "frozen two\n").unwrap();
-        std::fs::write(place.at("policies/library.toml"), POLICY).unwrap();
+        let world = SandboxWorld::new(who);
+        std::fs::create_dir(world.at("lib")).unwrap();
+        std::fs::write(world.at("lib/lib.txt"), "one\ntwo\n").unwrap();
+        std::fs::write(world.at("lib/frozen.txt"), "frozen two\n").unwrap();
+        std::fs::write(world.at("policies/library.toml"), POLICY).unwrap();
         if is_root() && who != As::Root {
-            place.give_away();
+            world.give_away();
         }
         let scripts = tools().join("agent");
         let script = scripts.join("further.py");
         std::fs::write(&script, include_str!("../acp_agent.py")).unwrap();
-        let added = format!("{}={}", place.at("lib"), place.at("policies/library.toml"));
+        let added = format!("{}={}", world.at("lib"), world.at("policies/library.toml"));
         let given = ["--agent-read", scripts.to_str().unwrap(), "--source", "disk"];
         let options = [&given, &["--add-dir", &added][..], options].concat();
         let agent = ["/usr/bin/python3", script.to_str().unwrap()];
-        let mut child = place.start(&options, &agent);
+        let mut child = world.start(&options, &agent);
         let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
         let mut client = Client::with(streams.0, streams.1, Editor::default());
-        let root = place.base().canonicalize().unwrap();
+        let root = world.base().canonicalize().unwrap();
         let params = json!({
             "cwd": root.join("ws"), "mcpServers": [], "additionalDirectories": [root.join("lib")]
         });
         let session = client.session_in(&params);
-        Self { place, child, client: Some(client), session }
+        Self { world, child, client: Some(client), session }
     }
 
     fn lib(&self, name: &str) -> String {
-        let lib = self.place.base().canonicalize().unwrap().join("lib");
+        let lib = self.world.base().canonicalize().unwrap().join("lib");
         lib.join(name).to_str().unwrap().trim_end_matches('/').to_owned()
     }
 
@@ -96,10 +96,10 @@ impl Run {
         self.client = None;
         let ended = end(self.child);
         assert_eq!(ended.code, 0, "{ended:?}");
-        let states = self.place.base().join("home/.local/state/portcullis");
+        let states = self.world.base().join("home/.local/state/portcullis");
         let mut names = std::fs::read_dir(states).unwrap().map(|entry| entry.unwrap().path());
         let state = names.find(|path| path.to_str().unwrap().contains("/lib-")).unwrap();
-        (self.place.records(), self.place.records_in(state.to_str().unwrap()))
+        (self.world.records(), self.world.records_in(state.to_str().unwrap()))
     }
 }
 
@@ -107,8 +107,8 @@ fn text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()
 }
 
-fn of<'a>(records: &'a [Value], door: &str, op: &str) -> Option<&'a Value> {
-    records.iter().find(|record| record["door"] == door && record["op"] == op)
+fn of<'a>(records: &'a [Value], transport: &str, op: &str) -> Option<&'a Value> {
+    records.iter().find(|record| record["transport"] == transport && record["op"] == op)
 }
 
 /// `additionalDirectories` of ACP were refused, even directories that the operator gave.
@@ -218,7 +218,7 @@ fn the_tools_reach_a_further_workspace_by_absolute_paths() {
 fn no_call_is_about_two_workspaces() {
     let mut run = Run::start(users()[0], &[]);
     let (txt, moved) = (run.lib("lib.txt"), run.lib("moved.txt"));
-    let main = run.place.base().canonicalize().unwrap().join("ws/file.txt");
+    let main = run.world.base().canonicalize().unwrap().join("ws/file.txt");
     std::fs::write(run.lib("file.txt"), "of the library\n").unwrap();
     let results = run.calls(&json!([
         ["rename", {"from": "file.txt", "to": moved}],

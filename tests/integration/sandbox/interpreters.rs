@@ -5,25 +5,25 @@ use super::*;
 const NEVER: &str = "the agent ran";
 
 /// A place whose `tools` the agent may change, and whose log has a start already.
-fn place(who: As) -> Place {
-    let place = Place::new(who);
+fn world(who: As) -> SandboxWorld {
+    let world = SandboxWorld::new(who);
     for name in ["tools", "own", "private-4711"] {
-        std::fs::create_dir(place.base().join(name)).unwrap();
+        std::fs::create_dir(world.base().join(name)).unwrap();
     }
-    std::os::unix::fs::symlink("private-4711", place.base().join("current")).unwrap();
-    std::fs::create_dir(place.base().join("ws/there")).unwrap();
+    std::os::unix::fs::symlink("private-4711", world.base().join("current")).unwrap();
+    std::fs::create_dir(world.base().join("ws/there")).unwrap();
     if is_root() && who != As::Root {
-        place.give_away();
+        world.give_away();
     }
-    set_mode(&place.base().join("tools"), 0o777);
-    assert_eq!(start(&place, "/bin/true").code, 0);
-    place
+    set_mode(&world.base().join("tools"), 0o777);
+    assert_eq!(start(&world, "/bin/true").code, 0);
+    world
 }
 
-fn start(place: &Place, agent: &str) -> Ended {
-    let (tools, own) = (place.at("tools"), place.at("own"));
+fn start(world: &SandboxWorld, agent: &str) -> Ended {
+    let (tools, own) = (world.at("tools"), world.at("own"));
     let options = ["--allow-partial", "--agent-write", &tools, "--agent-read", &own];
-    let mut command = place.command(&[&["run"], &options[..], &["--", agent]].concat());
+    let mut command = world.command(&[&["run"], &options[..], &["--", agent]].concat());
     command.env("PATH", format!("{tools}:/usr/bin:/bin"));
     end(command.spawn().unwrap())
 }
@@ -38,19 +38,19 @@ fn script(path: &Path, text: &str) {
 #[test]
 fn a_first_line_made_the_next_start_partial() {
     for who in users() {
-        let place = place(who);
-        let (agent, own) = (place.base().join("tools/agent"), place.base().join("own/agent"));
+        let world = world(who);
+        let (agent, own) = (world.base().join("tools/agent"), world.base().join("own/agent"));
         script(&own, "#!/usr/bin/env tool\n");
         let plain = "#!/proc/self/root/usr/bin/env sh\n".to_owned();
-        let named = format!("#!{} /proc/self/root/usr/bin/env\n", place.at("tools/env"));
-        script(&place.base().join("tools/env"), "#!/bin/sh\n");
+        let named = format!("#!{} /proc/self/root/usr/bin/env\n", world.at("tools/env"));
+        script(&world.base().join("tools/env"), "#!/bin/sh\n");
         for line in [plain, named] {
             script(&agent, &line);
-            start(&place, agent.to_str().unwrap());
-            script(&place.base().join("tools/tool"), &line);
-            start(&place, own.to_str().unwrap());
+            start(&world, agent.to_str().unwrap());
+            script(&world.base().join("tools/tool"), &line);
+            start(&world, own.to_str().unwrap());
         }
-        let records = place.records();
+        let records = world.records();
         let facts = records.iter().filter_map(|record| record["facts"].get("enforcement"));
         let enforcement: Vec<_> = facts.collect();
         assert!(!enforcement.is_empty());
@@ -63,15 +63,15 @@ fn a_first_line_made_the_next_start_partial() {
 #[test]
 fn a_first_line_showed_what_links_of_the_host_say() {
     for who in users() {
-        let place = place(who);
+        let world = world(who);
         let up = "../".repeat(12);
-        let looks = format!("#!/bin/sh\nreadlink {} >&2\nexit 0\n", place.at("current"));
-        script(&place.base().join("tools/env"), &looks);
-        let agent = place.base().join("tools/agent");
+        let looks = format!("#!/bin/sh\nreadlink {} >&2\nexit 0\n", world.at("current"));
+        script(&world.base().join("tools/env"), &looks);
+        let agent = world.base().join("tools/agent");
         for name in ["current", "ws/there", "ws/missing"] {
-            let line = format!("#!{} {}/{up}usr/bin/true\n", place.at("tools/env"), place.at(name));
+            let line = format!("#!{} {}/{up}usr/bin/true\n", world.at("tools/env"), world.at(name));
             script(&agent, &line);
-            let ended = start(&place, agent.to_str().unwrap());
+            let ended = start(&world, agent.to_str().unwrap());
             assert_eq!(ended.code, 0, "{who:?} {name} {ended:?}");
             assert!(!ended.stderr.contains("private-4711"), "{who:?} {name} {ended:?}");
         }
@@ -82,12 +82,12 @@ fn a_first_line_showed_what_links_of_the_host_say() {
 #[test]
 fn a_first_line_told_what_is_there() {
     for who in users() {
-        let place = place(who);
+        let world = world(who);
         let up = "../".repeat(12);
-        let agent = place.base().join("tools/agent");
+        let agent = world.base().join("tools/agent");
         let told = |name: &str| {
-            script(&agent, &format!("#!{}/{up}bin/echo {NEVER}\n", place.at(name)));
-            let ended = start(&place, agent.to_str().unwrap());
+            script(&agent, &format!("#!{}/{up}bin/echo {NEVER}\n", world.at(name)));
+            let ended = start(&world, agent.to_str().unwrap());
             assert_eq!(ended.code, 1, "{who:?} {name} {ended:?}");
             ended.stderr.replace(name, "NAME")
         };
@@ -95,9 +95,9 @@ fn a_first_line_told_what_is_there() {
         // Also by a link that the agent puts in the place of its program.
         let linked = |name: &str| {
             std::fs::remove_file(&agent).unwrap();
-            let target = format!("{}/{up}bin/true", place.at(name));
+            let target = format!("{}/{up}bin/true", world.at(name));
             std::os::unix::fs::symlink(target, &agent).unwrap();
-            let ended = start(&place, agent.to_str().unwrap());
+            let ended = start(&world, agent.to_str().unwrap());
             assert_eq!(ended.code, 1, "{who:?} {name} {ended:?}");
             ended.stderr.replace(name, "NAME")
         };
@@ -109,14 +109,14 @@ fn a_first_line_told_what_is_there() {
 #[test]
 fn an_agent_that_may_change_its_program_starts() {
     for who in users() {
-        let place = place(who);
-        let agent = place.base().join("tools/agent");
+        let world = world(who);
+        let agent = world.base().join("tools/agent");
         for line in ["#!/bin/sh\nexit 7\n", "#!/usr/bin/env sh\nexit 7\n"] {
-            std::fs::create_dir_all(place.base().join("tools/lib")).unwrap();
-            script(&place.base().join("tools/lib/agent"), line);
+            std::fs::create_dir_all(world.base().join("tools/lib")).unwrap();
+            script(&world.base().join("tools/lib/agent"), line);
             let _ = std::fs::remove_file(&agent);
             std::os::unix::fs::symlink("lib/agent", &agent).unwrap();
-            let ended = start(&place, agent.to_str().unwrap());
+            let ended = start(&world, agent.to_str().unwrap());
             assert_eq!(ended.code, 7, "{who:?} {line} {ended:?}");
         }
     }

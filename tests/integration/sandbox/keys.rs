@@ -4,12 +4,12 @@ use super::*;
 
 /// `portcullis run` as root of a user namespace with one user, as in many containers,
 /// where `/etc/ssl` is a directory of our own.
-fn run(place: &Place, before: &str, options: &[&str]) -> Ended {
+fn run(world: &SandboxWorld, before: &str, options: &[&str]) -> Ended {
     let look = "cat /etc/ssl/certs/a.pem /etc/ssl/private/machine.key /etc/ssl/other/b.pem >&2; \
         touch /etc/ssl/private/new && echo made >&2; exit 0";
-    let inner = place.command(&[&["run"], options, &["--", "/bin/sh", "-c", look]].concat());
+    let inner = world.command(&[&["run"], options, &["--", "/bin/sh", "-c", look]].concat());
     let script = format!("mount --bind \"$0/ssl\" /etc/ssl && {{ {before}; }} && exec \"$@\"");
-    let ended = wrapped("unshare", &["-Urm", "sh", "-c", &script], place, &inner);
+    let ended = wrapped("unshare", &["-Urm", "sh", "-c", &script], world, &inner);
     assert_eq!(ended.code, 0, "{ended:?}");
     ended
 }
@@ -22,30 +22,30 @@ fn an_agent_that_was_roots_own_user_read_the_machines_private_keys() {
     }
     let without = "echo 0 >/proc/sys/user/max_user_namespaces";
     for (before, options) in [("true", &[][..]), (without, &["--allow-partial"])] {
-        let place = Place::new(As::Root);
+        let world = SandboxWorld::new(As::Root);
         for name in ["ssl", "ssl/certs", "ssl/private", "ssl/other"] {
-            std::fs::create_dir(place.base().join(name)).unwrap();
+            std::fs::create_dir(world.base().join(name)).unwrap();
         }
         for (name, text) in [
             ("certs/a.pem", "CERTIFICATE"),
             ("private/machine.key", "SECRET"),
             ("other/b.pem", "OTHER"),
         ] {
-            std::fs::write(place.base().join("ssl").join(name), text.to_owned() + "\n").unwrap();
+            std::fs::write(world.base().join("ssl").join(name), text.to_owned() + "\n").unwrap();
         }
-        set_mode(&place.base().join("ssl/private/machine.key"), 0o600);
-        let ended = run(&place, before, options);
+        set_mode(&world.base().join("ssl/private/machine.key"), 0o600);
+        let ended = run(&world, before, options);
         assert!(ended.stderr.contains("agent: CERTIFICATE"), "{ended:?}");
         assert!(ended.stderr.contains("agent: OTHER"), "{ended:?}");
         assert!(!ended.stderr.contains("SECRET"), "{ended:?}");
-        assert!(!place.base().join("ssl/private/new").exists());
-        let gaps = place.facts()["gaps"].to_string();
+        assert!(!world.base().join("ssl/private/new").exists());
+        let gaps = world.facts()["gaps"].to_string();
         // Only for a partial sandbox did the record state that.
         assert!(gaps.contains("stays root"), "{gaps}");
 
         // An operator who names them grants them.
         let named = [options, &["--agent-read", "/etc/ssl/private"]].concat();
-        let ended = run(&place, before, &named);
+        let ended = run(&world, before, &named);
         assert!(ended.stderr.contains("agent: SECRET"), "{ended:?}");
     }
 }

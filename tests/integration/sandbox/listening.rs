@@ -17,7 +17,7 @@ fn ports() -> [String; 2] {
 /// Runs the agent that listens, has `outside` examine the first port meanwhile,
 /// and returns the results of the agent's attempts.
 fn listening(
-    place: &Place,
+    world: &SandboxWorld,
     options: &[&str],
     [port, more]: &[String; 2],
     outside: impl FnOnce(bool),
@@ -26,7 +26,7 @@ fn listening(
     let script = scripts.join("hostile.py");
     let read = ["--agent-read", scripts.to_str().unwrap()];
     let agent = ["/usr/bin/python3", script.to_str().unwrap(), "listening", port, more];
-    let mut child = place.start(&[&read, options].concat(), &agent);
+    let mut child = world.start(&[&read, options].concat(), &agent);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let mut stderr = String::new();
     for line in lines.by_ref() {
@@ -48,24 +48,24 @@ fn listening(
 #[test]
 fn no_program_in_the_sandbox_could_listen_on_its_loopback_interface() {
     for who in users() {
-        let place = Place::new(who);
-        let attempts = listening(&place, &[], &ports(), |reached| {
+        let world = SandboxWorld::new(who);
+        let attempts = listening(&world, &[], &ports(), |reached| {
             assert!(!reached, "{who:?} it can be reached from outside");
         });
         assert!(attempts.values().all(|got| got == "ok"), "{who:?} {attempts:?}");
         assert_eq!(attempts.len(), 5);
-        assert_eq!(place.facts()["agentListen"], Value::Null);
+        assert_eq!(world.facts()["agentListen"], Value::Null);
     }
 }
 
 #[test]
 fn in_the_hosts_network_only_named_ports_are_listened_on() {
-    let named = |place: &Place, options: &[&str]| {
+    let named = |world: &SandboxWorld, options: &[&str]| {
         let ports = ports();
         let network = ["--agent-network", &ports[0], "--agent-network", &ports[1]];
         let listen = ["--agent-listen", &ports[0]];
 
-        let attempts = listening(place, &[options, &network].concat(), &ports, |reached| {
+        let attempts = listening(world, &[options, &network].concat(), &ports, |reached| {
             assert!(!reached);
         });
         for (name, got) in &attempts {
@@ -73,7 +73,7 @@ fn in_the_hosts_network_only_named_ports_are_listened_on() {
         }
 
         let given = [options, &network, &listen].concat();
-        let attempts = listening(place, &given, &ports, |reached| assert!(reached));
+        let attempts = listening(world, &given, &ports, |reached| assert!(reached));
         for name in ["the named port", "every interface", "wait"] {
             assert_eq!(attempts[name], "ok", "{name}");
         }
@@ -81,19 +81,19 @@ fn in_the_hosts_network_only_named_ports_are_listened_on() {
             assert_eq!(attempts[name], "EACCES", "{name}");
         }
         let port: u16 = ports[0].parse().unwrap();
-        let facts = place.facts();
+        let facts = world.facts();
         assert_eq!(facts["agentListen"], serde_json::json!([port]));
         assert!(facts["gaps"].to_string().contains(&ports[0]), "{facts}");
     };
     for who in users() {
-        named(&Place::new(who), &[]);
+        named(&SandboxWorld::new(who), &[]);
     }
-    named(&Place::new(As::UserWithoutNamespaces), &["--allow-partial"]);
+    named(&SandboxWorld::new(As::UserWithoutNamespaces), &["--allow-partial"]);
 }
 
 #[test]
 fn ports_that_cannot_be_listened_on_are_errors() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for (options, code) in [
         (&["--agent-listen", "70000", "--agent-network", "443"][..], 2),
         (&["--agent-listen", "http", "--agent-network", "443"], 2),
@@ -103,7 +103,7 @@ fn ports_that_cannot_be_listened_on_are_errors() {
         // It has no privileges.
         (&["--agent-listen", "1", "--agent-network", "443"], 1),
     ] {
-        let ended = place.run(options, &["/bin/true"]);
+        let ended = world.run(options, &["/bin/true"]);
         assert_eq!(ended.code, code, "{options:?} {ended:?}");
     }
 }

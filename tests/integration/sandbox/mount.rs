@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
 
+mod abandoned_requests;
 mod agents;
 mod arguments;
 mod command;
@@ -13,7 +14,6 @@ mod device;
 mod ends;
 mod exchange;
 mod further;
-mod given_up;
 mod homes;
 mod import;
 mod invisible;
@@ -67,25 +67,25 @@ regex = 'hunter[0-9]'
 keywords = ["hunter"]
 "#;
 
-impl Place {
+impl SandboxWorld {
     /// The same with a policy for a mount and files that it is about.
     fn mounted(who: As) -> Self {
-        let place = Self::new(who);
-        std::fs::write(place.at("policies/policy.toml"), POLICY).unwrap();
+        let world = Self::new(who);
+        std::fs::write(world.at("policies/policy.toml"), POLICY).unwrap();
         for (name, text) in [
             ("ws/dir/inner.txt", "inner\n"),
             ("ws/hidden/file", "hidden\n"),
             ("ws/fixed.txt", "fixed\n"),
             ("ws/password.txt", "it is hunter2, really\n"),
         ] {
-            let path = place.base().join(name);
+            let path = world.base().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
         if is_root() && who != As::Root {
-            place.give_away();
+            world.give_away();
         }
-        place
+        world
     }
 
     /// `portcullis ARGS…`, where a mount can be had and time is limited.
@@ -145,34 +145,34 @@ fn said<'a>(record: &'a Value, field: &str) -> &'a str {
 }
 
 #[test]
-fn programs_read_and_write_through_the_gate() {
+fn programs_read_and_write_through_the_gateway() {
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         let script = "pwd; cat file.txt dir/inner.txt; ls; echo new >new.txt; mkdir made; \
                       mv new.txt made/; rm file.txt; cat made/new.txt";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
-        let ws = place.at("ws");
+        let ws = world.at("ws");
         let expected =
             format!("{ws}\nsecret\ninner\ndir\nfile.txt\nfixed.txt\npassword.txt\nnew\n");
         assert_eq!(ended.stdout, expected, "{who:?} {ended:?}");
-        assert_eq!(std::fs::read_to_string(place.at("ws/made/new.txt")).unwrap(), "new\n");
-        assert!(!place.base().join("ws/file.txt").exists());
-        let owner = place.base().join("ws").metadata().unwrap().uid();
-        assert_eq!(place.base().join("ws/made/new.txt").metadata().unwrap().uid(), owner);
+        assert_eq!(std::fs::read_to_string(world.at("ws/made/new.txt")).unwrap(), "new\n");
+        assert!(!world.base().join("ws/file.txt").exists());
+        let owner = world.base().join("ws").metadata().unwrap().uid();
+        assert_eq!(world.base().join("ws/made/new.txt").metadata().unwrap().uid(), owner);
         // The sandbox is recorded before anything is done in it.
-        let records = place.records();
-        assert_eq!((said(&records[0], "kind"), said(&records[0], "door")), ("start", "mount"));
+        let records = world.records();
+        assert_eq!((said(&records[0], "kind"), said(&records[0], "transport")), ("start", "mount"));
         assert_eq!(records[0]["facts"]["mount"], true);
         assert_eq!(said(&records[1], "op"), "sandbox");
         assert_eq!(records[1]["facts"]["enforcement"], "full");
         // `status` looked at the `start` record alone.
-        let status = end(place.command(&["status"]).spawn().unwrap());
+        let status = end(world.command(&["status"]).spawn().unwrap());
         assert!(status.stdout.contains("enforcement full"), "{status:?}");
         let namespaces = records[1]["facts"]["namespaces"].as_array().unwrap();
         assert!(namespaces.contains(&"user".into()), "{namespaces:?}");
         let read = records.iter().find(|record| said(record, "op") == "read").unwrap();
-        assert_eq!((said(read, "door"), said(read, "path")), ("mount", "file.txt"));
+        assert_eq!((said(read, "transport"), said(read, "path")), ("mount", "file.txt"));
         assert_eq!(read["facts"]["process"]["program"], "cat", "{read}");
         assert!(records.iter().all(
             |record| record["session"] == records[0]["session"] || record["session"].is_null()
@@ -183,10 +183,10 @@ fn programs_read_and_write_through_the_gate() {
 #[test]
 fn what_is_hidden_is_missing_and_what_is_denied_stays() {
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         let script = "cat hidden/file; cat missing; ls hidden; echo x >hidden; mkdir hidden; \
                       echo x >fixed.txt && echo wrote; rm fixed.txt; cat fixed.txt";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         assert_eq!(ended.stdout, "fixed\n", "{who:?} {ended:?}");
         for (name, error) in [
             ("cat: hidden/file", "No such file or directory"),
@@ -198,22 +198,22 @@ fn what_is_hidden_is_missing_and_what_is_denied_stays() {
             let line = ended.stderr.lines().find(|line| line.contains(name));
             assert!(line.is_some_and(|line| line.contains(error)), "{who:?} {name}: {ended:?}");
         }
-        assert_eq!(std::fs::read_to_string(place.at("ws/hidden/file")).unwrap(), "hidden\n");
-        assert_eq!(std::fs::read_to_string(place.at("ws/fixed.txt")).unwrap(), "fixed\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/hidden/file")).unwrap(), "hidden\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/fixed.txt")).unwrap(), "fixed\n");
     }
 }
 
 #[test]
 fn secrets_are_redacted_whole() {
-    let place = Place::mounted(users()[0]);
-    let ended = place.exec(&[], "cat password.txt; wc -c <password.txt; stat -c %s password.txt");
+    let world = SandboxWorld::mounted(users()[0]);
+    let ended = world.exec(&[], "cat password.txt; wc -c <password.txt; stat -c %s password.txt");
     assert!(!ended.stdout.contains("hunter"), "{ended:?}");
     let lines: Vec<_> = ended.stdout.lines().collect();
     let length = (lines[0].len() + 1).to_string();
     assert_eq!(lines[1..], [length.as_str(), length.as_str()], "{ended:?}");
 }
 
-impl Place {
+impl SandboxWorld {
     fn give_away_if(&self, wanted: bool) {
         if wanted {
             self.give_away_if_root();
@@ -225,16 +225,16 @@ impl Place {
 #[test]
 fn nothing_but_the_mount_leads_to_the_workspace() {
     for who in users() {
-        let place = Place::mounted(who);
-        let (ws, state) = (place.at("ws"), place.at("state"));
+        let world = SandboxWorld::mounted(who);
+        let (ws, state) = (world.at("ws"), world.at("state"));
         let script = format!(
             "stat -c %d:%i . {ws} file.txt; cat /proc/1/root{ws}/file.txt; cat /proc/1/cwd/file.txt; \
              ls {state}; ls /proc/self/root{state}; ls /dev/fuse; umount {ws}; \
              mount -t tmpfs none {ws}; ls -l /proc/*/fd"
         );
-        let ended = place.exec(&[], &script);
+        let ended = world.exec(&[], &script);
         for name in ["ws", "ws/file.txt"] {
-            let facts = place.base().join(name).metadata().unwrap();
+            let facts = world.base().join(name).metadata().unwrap();
             let number = format!("{}:{}", facts.dev(), facts.ino());
             assert!(!ended.stdout.contains(&number), "{who:?} {ended:?}");
         }
@@ -245,19 +245,19 @@ fn nothing_but_the_mount_leads_to_the_workspace() {
             1,
             "{ended:?}"
         );
-        assert!(place.base().join("ws/file.txt").exists());
+        assert!(world.base().join("ws/file.txt").exists());
     }
 }
 
 #[test]
 fn what_lies_in_the_workspace_is_not_given_past_the_mount() {
-    let place = Place::mounted(users()[0]);
-    let dir = place.at("ws/dir");
+    let world = SandboxWorld::mounted(users()[0]);
+    let dir = world.at("ws/dir");
     for option in ["--agent-read", "--agent-write"] {
-        let ended = place.exec(&[option, &dir], "true");
+        let ended = world.exec(&[option, &dir], "true");
         assert_eq!(ended.code, 1, "{ended:?}");
         assert!(
-            ended.stderr.contains("an agent reaches a workspace only through the gate"),
+            ended.stderr.contains("an agent reaches a workspace only through the gateway"),
             "{ended:?}"
         );
     }
@@ -266,30 +266,30 @@ fn what_lies_in_the_workspace_is_not_given_past_the_mount() {
 #[test]
 fn an_agent_of_run_has_the_mount_beside_acp() {
     for who in users() {
-        let place = Place::mounted(who);
-        let policy = place.at("policies/policy.toml");
+        let world = SandboxWorld::mounted(who);
+        let policy = world.at("policies/policy.toml");
         let script = "pwd >&2; cat file.txt >&2; echo x >made; echo done >&2";
         let args = ["run", "--policy", &policy, "--", "sh", "-c", script];
-        let ended = end(place.limited(&args).spawn().unwrap());
+        let ended = end(world.limited(&args).spawn().unwrap());
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
-        for line in [place.at("ws"), "secret".to_owned(), "done".to_owned()] {
+        for line in [world.at("ws"), "secret".to_owned(), "done".to_owned()] {
             assert!(ended.stderr.contains(&format!("agent: {line}\n")), "{who:?} {ended:?}");
         }
-        let records = place.records();
+        let records = world.records();
         let write = records.iter().find(|record| said(record, "op") == "write").unwrap();
-        assert_eq!((said(write, "door"), said(&records[0], "door")), ("mount", "acp"));
+        assert_eq!((said(write, "transport"), said(&records[0], "transport")), ("mount", "acp"));
         assert_eq!(write["session"], records[0]["session"]);
     }
 }
 
 #[test]
 fn an_agent_whose_source_is_the_mount_is_offered_no_files_over_acp() {
-    let place = Place::mounted(users()[0]);
-    let policy = place.at("policies/policy.toml");
+    let world = SandboxWorld::mounted(users()[0]);
+    let policy = world.at("policies/policy.toml");
     let script = "read line; echo \"$line\" >&2; cat file.txt >&2";
     let args =
         ["run", "--source", "mount", "--policy", &policy, "--no-mcp", "--", "sh", "-c", script];
-    let mut child = place.limited(&args).spawn().unwrap();
+    let mut child = world.limited(&args).spawn().unwrap();
     let fs = r#"{"readTextFile":true,"writeTextFile":true}"#;
     let params = format!(r#"{{"protocolVersion":1,"clientCapabilities":{{"fs":{fs}}}}}"#);
     let line = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
@@ -301,18 +301,18 @@ fn an_agent_whose_source_is_the_mount_is_offered_no_files_over_acp() {
     assert!(ended.stderr.contains(none) && ended.stderr.contains("agent: secret\n"), "{ended:?}");
     // Without one it would have no files at all.
     for without in ["--no-mount", "--unconfined"] {
-        let ended = place.run(&["--source", "mount", without], &["true"]);
+        let ended = world.run(&["--source", "mount", without], &["true"]);
         assert_eq!(ended.code, 2, "{ended:?}");
     }
 }
 
 #[test]
 fn with_no_mount_there_is_none() {
-    let place = Place::mounted(users()[0]);
-    let ended = place
+    let world = SandboxWorld::mounted(users()[0]);
+    let ended = world
         .run(&["--no-mount"], &["/bin/sh", "-c", "ls -A >&2; grep -c fuse /proc/self/mounts >&2"]);
     assert!(ended.stderr.contains("agent: 0\n") && !ended.stderr.contains("file.txt"), "{ended:?}");
-    let start = &place.records()[0];
+    let start = &world.records()[0];
     assert_eq!(start["facts"]["enforcement"], "full");
-    assert!(place.records().iter().all(|record| said(record, "op") != "sandbox"));
+    assert!(world.records().iter().all(|record| said(record, "op") != "sandbox"));
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-impl Place {
+impl SandboxWorld {
     /// Installs an agent as npm does and returns the directory of its program's link.
     fn install(&self, name: &str, script: &str) -> String {
         let package = self.base().join("tools/node_modules/package");
@@ -34,23 +34,23 @@ impl Place {
 #[test]
 fn an_agent_needs_nothing_but_its_preset() {
     for who in users() {
-        let place = Place::new(who);
-        let data = place.at("tools/node_modules/package/data");
+        let world = SandboxWorld::new(who);
+        let data = world.at("tools/node_modules/package/data");
         let script = format!(r#"cat {data} && echo "$OPENAI_API_KEY.$OTHER_KEY $*""#);
-        let programs = place.install("codex-acp", &script);
-        let ended = place.run_in_path(&programs, &["--preset", "codex"]);
+        let programs = world.install("codex-acp", &script);
+        let ended = world.run_in_path(&programs, &["--preset", "codex"]);
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(ended.stderr.contains("agent: its own data"), "{ended:?}");
         let said = "agent: the-key. -c sandbox_mode=\"danger-full-access\"";
         assert!(ended.stderr.contains(said), "{ended:?}");
         // The policy denies all connections, and there was no message that the preset allows them.
         assert!(ended.stderr.contains("the preset lets the agent connect to"), "{ended:?}");
-        let facts = place.facts();
+        let facts = world.facts();
         assert_eq!(facts["preset"], "codex");
         assert_eq!(facts["agentNetwork"], "none", "{facts}");
         let hosts = facts["presetHosts"].as_array().unwrap();
         assert!(hosts.contains(&json!("api.openai.com:443")), "{facts}");
-        let agents: Vec<_> = place.records().iter().map(|r| r["agent"].clone()).collect();
+        let agents: Vec<_> = world.records().iter().map(|r| r["agent"].clone()).collect();
         assert!(agents.contains(&json!("codex")), "{agents:?}");
     }
 }
@@ -63,19 +63,19 @@ fn a_preset_gave_all_that_lies_beside_the_program() {
             ("home/.cargo/bin", "home/.cargo/bin/codex-acp", "home/.cargo/credentials.toml"),
             ("proj/node_modules/.bin", "proj/node_modules/x/codex-acp", "proj/.env"),
         ] {
-            let place = Place::new(who);
-            let (directory, program) = (place.base().join(directory), place.base().join(program));
+            let world = SandboxWorld::new(who);
+            let (directory, program) = (world.base().join(directory), world.base().join(program));
             std::fs::create_dir_all(&directory).unwrap();
             std::fs::create_dir_all(program.parent().unwrap()).unwrap();
-            std::fs::write(place.base().join(private), "token").unwrap();
-            let script = format!("#!/bin/sh\ncat {} || echo nothing there\n", place.at(private));
+            std::fs::write(world.base().join(private), "token").unwrap();
+            let script = format!("#!/bin/sh\ncat {} || echo nothing there\n", world.at(private));
             std::fs::write(&program, script).unwrap();
             set_mode(&program, 0o755);
             if !program.starts_with(&directory) {
                 symlink("../x/codex-acp", directory.join("codex-acp")).unwrap();
             }
-            place.give_away_if_root();
-            let ended = place.run_in_path(directory.to_str().unwrap(), &["--preset", "codex"]);
+            world.give_away_if_root();
+            let ended = world.run_in_path(directory.to_str().unwrap(), &["--preset", "codex"]);
             assert_eq!(ended.code, 0, "{ended:?}");
             assert!(ended.stderr.contains("agent: nothing there"), "{ended:?}");
             assert!(ended.stderr.contains("the preset `codex` lets the agent read"), "{ended:?}");
@@ -89,12 +89,12 @@ fn a_preset_gave_all_that_lies_beside_the_program() {
 #[test]
 fn a_repository_chose_what_a_preset_lets_an_agent_read() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let of_agent = "home/.local/share/portcullis/homes/w/other/bin";
         for directory in ["other/bin", "other/lib", "ws/.bin", "ws/tools", "bin", of_agent] {
-            std::fs::create_dir_all(place.base().join(directory)).unwrap();
+            std::fs::create_dir_all(world.base().join(directory)).unwrap();
         }
-        let console = place.at("other/bin/console");
+        let console = world.at("other/bin/console");
         for (name, text) in [
             ("other/bin/console", "#!/bin/sh\n"),
             ("other/lib/private", "private\n"),
@@ -102,8 +102,8 @@ fn a_repository_chose_what_a_preset_lets_an_agent_read() {
             ("other/pyvenv.cfg", ""),
             ("ws/tools/script", &*format!("#!{console}\n")),
         ] {
-            std::fs::write(place.at(name), text).unwrap();
-            set_mode(Path::new(&place.at(name)), 0o755);
+            std::fs::write(world.at(name), text).unwrap();
+            set_mode(Path::new(&world.at(name)), 0o755);
         }
         for (says, name) in [
             ("../../other/bin/console", "ws/.bin/linked"),
@@ -112,28 +112,28 @@ fn a_repository_chose_what_a_preset_lets_an_agent_read() {
             ("../ws/tools/script", "bin/script"),
             (&console, &*format!("{of_agent}/kept")),
         ] {
-            symlink(says, place.at(name)).unwrap();
+            symlink(says, world.at(name)).unwrap();
         }
-        let installed = place.install("linked", "exit 0");
+        let installed = world.install("linked", "exit 0");
         let preset = "name = \"mine\"\ntitle = \"Mine\"\n\
             programs = [\"linked\", \"global\", \"script\", \"kept\"]\n";
-        std::fs::write(place.at("mine.toml"), preset).unwrap();
-        place.give_away_if_root();
-        let directories = ["ws/.bin", "bin", of_agent].map(|name| place.at(name)).join(":");
+        std::fs::write(world.at("mine.toml"), preset).unwrap();
+        world.give_away_if_root();
+        let directories = ["ws/.bin", "bin", of_agent].map(|name| world.at(name)).join(":");
         let run = |command: &[&str]| {
-            let preset = place.at("mine.toml");
+            let preset = world.at("mine.toml");
             let options = ["--preset", &preset, "--"];
             let path = format!("{directories}:{installed}");
-            place.run_in_path(&path, &[&options, command].concat())
+            world.run_in_path(&path, &[&options, command].concat())
         };
         let ended = run(&[
             "/bin/sh",
             "-c",
             r#"cat "$@" 2>&1; exit 0"#,
             "sh",
-            &place.at("other/.env"),
-            &place.at("other/lib/private"),
-            &place.at("tools/node_modules/package/data"),
+            &world.at("other/.env"),
+            &world.at("other/lib/private"),
+            &world.at("tools/node_modules/package/data"),
         ]);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
         assert!(!ended.stderr.contains("agent: private"), "{who:?} {ended:?}");
@@ -152,15 +152,15 @@ fn a_repository_chose_what_a_preset_lets_an_agent_read() {
 #[test]
 fn a_shell_did_not_find_the_agent_of_its_preset() {
     for who in users() {
-        let place = Place::new(who);
-        let programs = place.install("codex-acp", "echo it started");
+        let world = SandboxWorld::new(who);
+        let programs = world.install("codex-acp", "echo it started");
         // By a link from elsewhere, too, as installers put it there.
-        let bin = place.base().join("bin");
+        let bin = world.base().join("bin");
         std::fs::create_dir_all(&bin).unwrap();
         symlink("../tools/node_modules/.bin/codex-acp", bin.join("codex-acp")).unwrap();
         for directory in [programs.as_str(), bin.to_str().unwrap()] {
             let command = ["--preset", "codex", "--", "/bin/sh", "-c", "codex-acp"];
-            let ended = place.run_in_path(directory, &command);
+            let ended = world.run_in_path(directory, &command);
             assert_eq!(ended.code, 0, "{ended:?}");
             assert!(ended.stderr.contains("agent: it started"), "{ended:?}");
         }
@@ -169,22 +169,22 @@ fn a_shell_did_not_find_the_agent_of_its_preset() {
 
 #[test]
 fn options_hold_besides_and_instead_of_a_preset() {
-    let place = Place::new(users()[0]);
-    let programs = place.install("codex-acp", r#"echo "$OPENAI_API_KEY.$OTHER_KEY $*""#);
+    let world = SandboxWorld::new(users()[0]);
+    let programs = world.install("codex-acp", r#"echo "$OPENAI_API_KEY.$OTHER_KEY $*""#);
     let options = ["--preset", "codex", "--agent-network", "none", "--agent-env", "OTHER_KEY"];
     let variable = ["--agent-env", "OPENAI_API_KEY=mine", "--", "codex-acp", "x"];
-    let ended = place.run_in_path(&programs, &[&options[..], &variable].concat());
+    let ended = world.run_in_path(&programs, &[&options[..], &variable].concat());
     assert!(ended.stderr.contains("agent: mine.another x"), "{ended:?}");
-    assert_eq!(place.facts()["agentNetwork"], "none");
-    assert_eq!(place.facts().get("presetHosts"), None);
+    assert_eq!(world.facts()["agentNetwork"], "none");
+    assert_eq!(world.facts().get("presetHosts"), None);
 }
 
 /// A weaker sandbox is asked for by name, never derived from a command.
 #[test]
 fn a_known_command_alone_gets_nothing() {
-    let place = Place::new(users()[0]);
-    let programs = place.install("codex-acp", "exit 7");
-    let ended = place.run_in_path(&programs, &["--", "codex-acp"]);
+    let world = SandboxWorld::new(users()[0]);
+    let programs = world.install("codex-acp", "exit 7");
+    let ended = world.run_in_path(&programs, &["--", "codex-acp"]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("--preset codex"), "{ended:?}");
     assert!(ended.stderr.contains("may not read its own program"), "{ended:?}");
@@ -192,7 +192,7 @@ fn a_known_command_alone_gets_nothing() {
 
 #[test]
 fn a_preset_is_a_file_that_no_agent_may_change() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let text = "name = \"mine\"\ntitle = \"Mine\"\nacp = [\"/bin/true\"]\n";
     for (name, text, code) in [
         ("mine.toml", text, 0),
@@ -200,14 +200,14 @@ fn a_preset_is_a_file_that_no_agent_may_change() {
         ("wrong.toml", "name = \"mine\"\nnetwrk = []\n", 2),
         ("hosts.toml", &*format!("{text}hosts = [\"https://example.com\"]\n"), 2),
     ] {
-        std::fs::write(place.base().join(name), text).unwrap();
-        place.give_away_if_root();
-        let ended = end(place.command(&["run", "--preset", &place.at(name)]).spawn().unwrap());
+        std::fs::write(world.base().join(name), text).unwrap();
+        world.give_away_if_root();
+        let ended = end(world.command(&["run", "--preset", &world.at(name)]).spawn().unwrap());
         assert_eq!(ended.code, code, "{name}: {ended:?}");
     }
-    assert_eq!(place.facts()["preset"], "mine");
+    assert_eq!(world.facts()["preset"], "mine");
     for reference in ["none-such", "./none-such"] {
-        let ended = end(place.command(&["run", "--preset", reference]).spawn().unwrap());
+        let ended = end(world.command(&["run", "--preset", reference]).spawn().unwrap());
         assert_eq!(ended.code, 2, "{ended:?}");
     }
 }
@@ -215,7 +215,7 @@ fn a_preset_is_a_file_that_no_agent_may_change() {
 /// It hid what it gives, and set the clipboard.
 #[test]
 fn a_preset_wrote_to_the_operators_terminal() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let text = r#"name = "mine"
         title = "Mine\u001b]52;c;YQ==\u0007"
         env = ["NAME\u001b[8m"]
@@ -224,9 +224,9 @@ fn a_preset_wrote_to_the_operators_terminal() {
         source = "\u001b[J"
         terminal = ["sh", "\u009b2A"]
         acp = ["\u001b[8m"]"#;
-    std::fs::write(place.at("mine.toml"), text).unwrap();
-    place.give_away_if_root();
-    let ended = end(place.command(&["agents", &place.at("mine.toml")]).spawn().unwrap());
+    std::fs::write(world.at("mine.toml"), text).unwrap();
+    world.give_away_if_root();
+    let ended = end(world.command(&["agents", &world.at("mine.toml")]).spawn().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
     let is_hidden = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
     assert!(!ended.stdout.contains(is_hidden), "{ended:?}");
@@ -235,9 +235,9 @@ fn a_preset_wrote_to_the_operators_terminal() {
 
 #[test]
 fn presets_are_listed() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let listed = |args: &[&str]| {
-        let ended = end(place.command(&[&["agents", "--json"], args].concat()).spawn().unwrap());
+        let ended = end(world.command(&[&["agents", "--json"], args].concat()).spawn().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
         let value: Value = serde_json::from_str(&ended.stdout).unwrap();
         value["presets"].as_array().unwrap().clone()
@@ -248,8 +248,8 @@ fn presets_are_listed() {
         let name = preset["name"].as_str().unwrap();
         assert_eq!(listed(&[name]), std::slice::from_ref(&preset));
     }
-    let ended = end(place.command(&["agents", "opencode"]).spawn().unwrap());
+    let ended = end(world.command(&["agents", "opencode"]).spawn().unwrap());
     assert!(ended.stdout.contains("api.anthropic.com"), "{ended:?}");
-    let ended = end(place.command(&["agents", "none-such"]).spawn().unwrap());
+    let ended = end(world.command(&["agents", "none-such"]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
 }

@@ -8,9 +8,9 @@ use super::*;
 #[test]
 fn the_exit_code_is_the_agents() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
-            let ended = place.run(&[], &["/bin/sh", "-c", script]);
+            let ended = world.run(&[], &["/bin/sh", "-c", script]);
             assert_eq!(ended.code, code, "{who:?} {script} {ended:?}");
         }
     }
@@ -56,18 +56,18 @@ fn kill(pid: i32, signal: rustix::process::Signal) {
 
 /// An agent whose children leave it, start sessions of their own, and stay.
 /// Returns when all of it runs, with the broker's process.
-fn family(place: &Place, options: &[&str], mark: &str) -> (Child, i32) {
+fn family(world: &SandboxWorld, options: &[&str], mark: &str) -> (Child, i32) {
     let script = format!(
         "trap '' TERM HUP; (setsid sleep {mark} &) ; sleep {mark} & \
          setsid sh -c 'sleep {mark} & sleep {mark}' & wait; sleep {mark}"
     );
-    let child = place.start(options, &["/bin/sh", "-c", &script]);
+    let child = world.start(options, &["/bin/sh", "-c", &script]);
     assert!(within(Duration::from_secs(20), || {
         marked(mark).iter().filter(|pid| command_line(**pid).starts_with("sleep")).count() == 4
     }));
     let broker = marked(mark)
         .into_iter()
-        .find(|pid| children(*pid).iter().any(|c| command_line(*c).contains("gate-process")))
+        .find(|pid| children(*pid).iter().any(|c| command_line(*c).contains("gateway-process")))
         .unwrap();
     (child, broker)
 }
@@ -79,20 +79,20 @@ fn no_process_survives_the_death_of_any_of_ours() {
     let mut cases: Vec<(As, &[&str])> = users().into_iter().map(|who| (who, &[][..])).collect();
     cases.push((As::UserWithoutNamespaces, &["--allow-partial"]));
     for (who, options) in cases {
-        for victim in ["broker", "gate-process", "launch", "init", "agent"] {
+        for victim in ["broker", "gateway-process", "launch", "init", "agent"] {
             number += 1;
             let mark = number.to_string();
-            let place = Place::new(who);
-            let (mut child, broker) = family(&place, options, &mark);
+            let world = SandboxWorld::new(who);
+            let (mut child, broker) = family(&world, options, &mark);
             let below = |pid: i32, word: &str| {
                 children(pid).into_iter().find(|c| command_line(*c).contains(word)).unwrap()
             };
-            let launch = below(broker, "cell-stage launch");
-            let init = below(launch, "cell-stage init");
-            let gate = below(broker, "gate-process");
+            let launch = below(broker, "sandbox-stage launch");
+            let init = below(launch, "sandbox-stage init");
+            let gateway = below(broker, "gateway-process");
             let pid = match victim {
                 "broker" => broker,
-                "gate-process" => gate,
+                "gateway-process" => gateway,
                 "launch" => launch,
                 "init" => init,
                 _ => children(init)[0],
@@ -100,9 +100,9 @@ fn no_process_survives_the_death_of_any_of_ours() {
             kill(pid, Signal::KILL);
             let gone = within(Duration::from_secs(15), || {
                 marked(&mark).is_empty()
-                    && [broker, launch, init, gate].iter().all(|pid| {
+                    && [broker, launch, init, gateway].iter().all(|pid| {
                         let line = command_line(*pid);
-                        !line.contains("portcullis") && !line.contains("cell-stage")
+                        !line.contains("portcullis") && !line.contains("sandbox-stage")
                     })
             });
             assert!(gone, "{who:?} {victim}: {:?}", marked(&mark));
@@ -114,17 +114,17 @@ fn no_process_survives_the_death_of_any_of_ours() {
 /// They forked faster than they were killed one by one, and lived on after `run`.
 #[test]
 fn an_agent_that_forks_without_end_outlived_its_run() {
-    let place = Place::new(As::UserWithoutNamespaces);
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
     let mark = (600_000 + std::process::id() % 100_000).to_string();
-    std::fs::create_dir(place.base().join("flags")).unwrap();
-    place.give_away_if_root();
-    let (flags, stop) = (place.at("flags"), place.at("flags/stop"));
+    std::fs::create_dir(world.base().join("flags")).unwrap();
+    world.give_away_if_root();
+    let (flags, stop) = (world.at("flags"), world.at("flags/stop"));
     let scripts = tools().join("agent");
     let script = scripts.join("hostile.py");
     let options =
         ["--allow-partial", "--agent-read", &flags, "--agent-read", scripts.to_str().unwrap()];
     let agent = ["/usr/bin/python3", script.to_str().unwrap(), "forks", &stop, "200", &mark];
-    let ended = place.run(&options, &agent);
+    let ended = world.run(&options, &agent);
     let left = marked(&mark);
     std::fs::write(&stop, "").unwrap();
     assert_eq!((ended.code, left), (3, Vec::new()), "{ended:?}");
@@ -133,13 +133,13 @@ fn an_agent_that_forks_without_end_outlived_its_run() {
 #[test]
 fn a_signal_to_the_broker_stops_everything_in_order() {
     use rustix::process::Signal;
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     // An agent that ends when its input closes is not killed.
     for (agent, code) in
         [("cat >/dev/null; exit 3", 3), ("trap 'exit 4' TERM; while :; do sleep 0.1; done", 4)]
     {
         for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
-            let mut child = place.start(&[], &["/bin/sh", "-c", &format!("echo up >&2; {agent}")]);
+            let mut child = world.start(&[], &["/bin/sh", "-c", &format!("echo up >&2; {agent}")]);
             let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
             let mut line = String::new();
             while !line.contains("agent: up") {
@@ -157,9 +157,9 @@ fn a_signal_to_the_broker_stops_everything_in_order() {
 #[test]
 fn an_agent_that_will_not_stop_is_killed() {
     use rustix::process::Signal;
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let mark = (700_000 + std::process::id() % 100_000).to_string();
-    let (mut child, broker) = family(&place, &[], &mark);
+    let (mut child, broker) = family(&world, &[], &mark);
     let start = Instant::now();
     kill(broker, Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(137));
@@ -170,9 +170,9 @@ fn an_agent_that_will_not_stop_is_killed() {
 #[test]
 fn messages_pass_between_editor_and_agent() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}"#;
-        let mut child = place.start(&[], &["/bin/sh", "-c", "read line; echo \"$0\"; cat", answer]);
+        let mut child = world.start(&[], &["/bin/sh", "-c", "read line; echo \"$0\"; cat", answer]);
         let mut stdin = child.stdin.take().unwrap();
         let question = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
         std::io::Write::write_all(&mut stdin, format!("{question}\n").as_bytes()).unwrap();
@@ -183,16 +183,16 @@ fn messages_pass_between_editor_and_agent() {
 }
 
 #[test]
-fn the_gate_is_confined_too() {
+fn the_gateway_is_confined_too() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let mark = (900_000 + std::process::id() % 100_000).to_string();
-        let (mut child, broker) = family(&place, &[], &mark);
-        let gate = children(broker)
+        let (mut child, broker) = family(&world, &[], &mark);
+        let gateway = children(broker)
             .into_iter()
-            .find(|c| command_line(*c).contains("gate-process"))
+            .find(|c| command_line(*c).contains("gateway-process"))
             .unwrap();
-        let status = std::fs::read_to_string(format!("/proc/{gate}/status")).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
         let field = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
             line.split_whitespace().nth(1).unwrap().to_owned()
@@ -206,12 +206,12 @@ fn the_gate_is_confined_too() {
             for name in ["mem", "environ", "root", "fd"] {
                 let looked = Command::new("setpriv")
                     .args(["--reuid", USER, "--regid", USER, "--clear-groups", "ls", "-L"])
-                    .arg(format!("/proc/{gate}/{name}/"))
+                    .arg(format!("/proc/{gateway}/{name}/"))
                     .output()
                     .unwrap();
                 let read = Command::new("setpriv")
                     .args(["--reuid", USER, "--regid", USER, "--clear-groups", "cat"])
-                    .arg(format!("/proc/{gate}/{name}"))
+                    .arg(format!("/proc/{gateway}/{name}"))
                     .output()
                     .unwrap();
                 assert!(!looked.status.success() && !read.status.success(), "{name}");
@@ -224,10 +224,10 @@ fn the_gate_is_confined_too() {
 
 #[test]
 fn two_agents_do_not_see_each_other() {
-    let place = Place::new(users()[0]);
-    let other = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
+    let other = SandboxWorld::new(users()[0]);
     let mark = (800_000 + std::process::id() % 100_000).to_string();
-    let (mut child, broker) = family(&place, &[], &mark);
+    let (mut child, broker) = family(&world, &[], &mark);
     let ended = other.run(&[], &["/bin/sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' >&2"]);
     assert!(!ended.stderr.contains(&mark), "{ended:?}");
     kill(broker, rustix::process::Signal::KILL);

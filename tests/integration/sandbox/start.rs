@@ -9,21 +9,21 @@ use super::*;
 
 #[test]
 fn where_namespaces_are_forbidden_weaker_confinement_must_be_asked_for() {
-    let place = Place::new(As::UserWithoutNamespaces);
-    let refused = place.run(&[], &["/bin/true"]);
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    let refused = world.run(&[], &["/bin/true"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("user.max_user_namespaces"), "{refused:?}");
     assert!(refused.stderr.contains("--allow-partial"), "{refused:?}");
 
-    let allowed = place.run(&["--allow-partial"], &["/bin/sh", "-c", "exit 5"]);
+    let allowed = world.run(&["--allow-partial"], &["/bin/sh", "-c", "exit 5"]);
     assert_eq!(allowed.code, 5, "{allowed:?}");
     assert!(allowed.stderr.contains("only partly confined"), "{allowed:?}");
 }
 
 #[test]
 fn partial_confinement_still_keeps_the_agent_from_content() {
-    let place = Place::new(As::UserWithoutNamespaces);
-    let attempts = place.hostile_files(&["--allow-partial"]);
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    let attempts = world.hostile_files(&["--allow-partial"]);
     for name in [
         "read",
         "write",
@@ -58,17 +58,17 @@ fn partial_confinement_still_keeps_the_agent_from_content() {
     }
     // Partial confinement cannot hide that, and reports it.
     assert_eq!(attempts["stat"], "ok");
-    place.untouched();
+    world.untouched();
 
     let (one, other) = (listener(), listener());
     let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
     let options = ["--allow-partial", "--agent-network", &port(&one)];
-    let attempts = place.hostile(&options, &["network", &port(&one), &port(&other)]);
+    let attempts = world.hostile(&options, &["network", &port(&one), &port(&other)]);
     assert_eq!(attempts["the allowed port"], "ok");
     let mut rest = attempts;
     rest.remove("the allowed port");
     none_worked(&rest);
-    none_worked(&place.hostile(&["--allow-partial"], &["network", &port(&one), &port(&other)]));
+    none_worked(&world.hostile(&["--allow-partial"], &["network", &port(&one), &port(&other)]));
 }
 
 /// A descriptor for reading was enough to set them, and to keep others from writing.
@@ -77,17 +77,17 @@ fn an_agent_changed_flags_of_what_it_may_only_read() {
     let mut cases: Vec<(As, &[&str])> = users().into_iter().map(|who| (who, &[][..])).collect();
     cases.push((As::UserWithoutNamespaces, &["--allow-partial"]));
     for (who, options) in cases {
-        let place = Place::new(who);
-        std::fs::create_dir(place.base().join("given")).unwrap();
-        std::fs::write(place.base().join("given/f"), "f").unwrap();
-        place.give_away_if_root();
-        let (given, file) = (place.at("given"), place.at("given/f"));
+        let world = SandboxWorld::new(who);
+        std::fs::create_dir(world.base().join("given")).unwrap();
+        std::fs::write(world.base().join("given/f"), "f").unwrap();
+        world.give_away_if_root();
+        let (given, file) = (world.at("given"), world.at("given/f"));
         let options = [options, &["--agent-read", &given]].concat();
-        let attempts = place.hostile(&options, &["flags", &file]);
+        let attempts = world.hostile(&options, &["flags", &file]);
         assert_eq!(attempts.len(), 3, "{attempts:?}");
         none_worked(&attempts);
         if who != As::Root {
-            let attempts = place.hostile(&["--unconfined"], &["flags", &file]);
+            let attempts = world.hostile(&["--unconfined"], &["flags", &file]);
             assert_eq!(attempts["lease"], "ok", "{attempts:?}");
         }
     }
@@ -95,25 +95,25 @@ fn an_agent_changed_flags_of_what_it_may_only_read() {
 
 #[test]
 fn partial_confinement_keeps_the_agent_from_the_users_other_processes() {
-    let place = Place::new(As::UserWithoutNamespaces);
-    let attempts = place.hostile(&["--allow-partial"], &["strangers"]);
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    let attempts = world.hostile(&["--allow-partial"], &["strangers"]);
     for (name, got) in &attempts {
         let meant = if name.starts_with("own ") { "ok" } else { "EPERM" };
         assert_eq!(got, meant, "{name}");
     }
-    let attempts = place.hostile(&["--unconfined"], &["strangers"]);
+    let attempts = world.hostile(&["--unconfined"], &["strangers"]);
     assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
 }
 
 /// Programs made with Bun ended with SIGABRT.
 #[test]
 fn partial_confinement_left_programs_without_proc_self() {
-    let place = Place::new(As::UserWithoutNamespaces);
-    let attempts = beside_a_stranger(&place, "--allow-partial");
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    let attempts = beside_a_stranger(&world, "--allow-partial");
     for (name, got) in &attempts {
         assert_eq!(got == "ok", name.starts_with("own "), "{name}: {got}");
     }
-    let attempts = beside_a_stranger(&place, "--unconfined");
+    let attempts = beside_a_stranger(&world, "--unconfined");
     for name in ["environ", "maps", "map_files"] {
         assert_eq!(attempts[name], "ok", "{name}");
     }
@@ -121,13 +121,13 @@ fn partial_confinement_left_programs_without_proc_self() {
 
 /// The hostile agent looks at another process of its user, which runs in the same
 /// user namespace and outside the sandbox.
-fn beside_a_stranger(place: &Place, option: &str) -> BTreeMap<String, String> {
+fn beside_a_stranger(world: &SandboxWorld, option: &str) -> BTreeMap<String, String> {
     let scripts = tools().join("agent");
     let script = scripts.join("hostile.py");
     let [scripts, script] = [&scripts, &script].map(|path| path.to_str().unwrap());
     let given = [option, "--agent-env", "STRANGER", "--agent-read", scripts];
     let agent = ["--", "/usr/bin/python3", script, "proc"];
-    let inner = place.command(&[&["run"], &given[..], &agent].concat());
+    let inner = world.command(&[&["run"], &given[..], &agent].concat());
     let mut words: Vec<_> = std::iter::once(inner.get_program()).chain(inner.get_args()).collect();
     let start = "sleep 20 </dev/null >/dev/null 2>&1 & export STRANGER=$!; exec \"$@\"";
     let binary = tools().join("portcullis");
@@ -148,16 +148,16 @@ fn beside_a_stranger(place: &Place, option: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn full_confinement_is_not_weakened_by_allowing_partial() {
-    let place = Place::new(users()[0]);
-    let ended = place.run(&["--allow-partial"], &["/bin/true"]);
+    let world = SandboxWorld::new(users()[0]);
+    let ended = world.run(&["--allow-partial"], &["/bin/true"]);
     assert_eq!(ended.code, 0);
     assert!(!ended.stderr.contains("warning"), "{ended:?}");
 }
 
 #[test]
 fn unconfined_is_warned_about() {
-    let place = Place::new(users()[0]);
-    let ended = place.run(&["--unconfined"], &["/bin/cat", "file.txt"]);
+    let world = SandboxWorld::new(users()[0]);
+    let ended = world.run(&["--unconfined"], &["/bin/cat", "file.txt"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("warning: the agent is not confined"), "{ended:?}");
 }
@@ -168,61 +168,61 @@ fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
     if !is_root() {
         return;
     }
-    let place = Place::new(As::Root);
-    let ended = place.run(&["--unconfined"], &["/bin/true"]);
-    let note = "the gate gave up its powers; the agent keeps them";
+    let world = SandboxWorld::new(As::Root);
+    let ended = world.run(&["--unconfined"], &["/bin/true"]);
+    let note = "the gateway gave up its powers; the agent keeps them";
     assert!(ended.stderr.contains(note), "{ended:?}");
-    assert!(place.run(&[], &["/bin/true"]).stderr.contains("agent and gate gave up its powers"));
+    assert!(world.run(&[], &["/bin/true"]).stderr.contains("agent and gateway gave up its powers"));
 }
 
 /// Actions of the editor for the agent were reported as confined.
 #[test]
 fn a_forwarded_method_by_which_the_editor_acts_counts_as_no_confinement() {
-    let facts = Place::facts;
+    let facts = SandboxWorld::facts;
     for method in ["terminal/create", "terminal-auth", "nes/suggest", "mcp/connect", "_editor/run"]
     {
-        let place = Place::new(users()[0]);
-        let ended = place.run(&["--forward", method], &["/bin/true"]);
+        let world = SandboxWorld::new(users()[0]);
+        let ended = world.run(&["--forward", method], &["/bin/true"]);
         let warning = format!("warning: with `--forward {method}` the editor acts for the agent");
         assert!(ended.code == 0 && ended.stderr.contains(&warning), "{ended:?}");
-        let facts = facts(&place);
+        let facts = facts(&world);
         assert_eq!(facts["enforcement"], "none", "{facts}");
         assert_eq!(facts["forward"], serde_json::json!([method]));
         assert!(facts["mcp"].as_str().unwrap().starts_with("not offered: "), "{facts}");
         assert_eq!(facts["terminal"] == true, method.starts_with("terminal"), "{facts}");
     }
     // A question to the user does nothing.
-    let place = Place::new(users()[0]);
-    let ended = place.run(&["--forward", "elicitation/create"], &["/bin/true"]);
+    let world = SandboxWorld::new(users()[0]);
+    let ended = world.run(&["--forward", "elicitation/create"], &["/bin/true"]);
     assert!(ended.code == 0 && !ended.stderr.contains("warning"), "{ended:?}");
-    let facts = facts(&place);
+    let facts = facts(&world);
     assert_eq!((&facts["enforcement"], &facts["mcp"]), (&"full".into(), &"offered".into()));
     assert_eq!(facts["forward"], serde_json::json!(["elicitation/create"]));
 }
 
 #[test]
-fn a_workspace_has_in_the_cell_the_name_under_which_it_was_given() {
+fn a_workspace_has_in_the_sandbox_the_name_under_which_it_was_given() {
     for who in users() {
-        let place = Place::new(who);
-        std::fs::create_dir(place.base().join("ws/p")).unwrap();
-        std::os::unix::fs::symlink("ws", place.base().join("alias")).unwrap();
-        std::os::unix::fs::symlink(place.at("alias"), place.base().join("again")).unwrap();
-        std::os::unix::fs::symlink("..", place.base().join("ws/p/up")).unwrap();
+        let world = SandboxWorld::new(who);
+        std::fs::create_dir(world.base().join("ws/p")).unwrap();
+        std::os::unix::fs::symlink("ws", world.base().join("alias")).unwrap();
+        std::os::unix::fs::symlink(world.at("alias"), world.base().join("again")).unwrap();
+        std::os::unix::fs::symlink("..", world.base().join("ws/p/up")).unwrap();
         if who == As::User {
-            place.give_away();
+            world.give_away();
         }
         for (name, real) in [("alias/p", "ws/p"), ("again", "ws"), ("ws/p/up/p", "ws/p")] {
-            let alias = place.at(name);
+            let alias = world.at(name);
             let script = "cd \"$0\" && pwd -P >&2 && ls -A >&2 && ! touch x";
             let agent = ["/bin/sh", "-c", script, &alias];
             // A state directory for each workspace.
-            let state = place.at(&format!("state-{}", real.replace('/', "-")));
+            let state = world.at(&format!("state-{}", real.replace('/', "-")));
             let ended =
-                place.run(&["--no-mount", "--workspace", &alias, "--state", &state], &agent);
+                world.run(&["--no-mount", "--workspace", &alias, "--state", &state], &agent);
             // A link in the workspace is not shown: nothing in it is.
             let is_shown = name != "ws/p/up/p";
             assert_eq!(ended.code == 0, is_shown, "{ended:?}");
-            let here = format!("agent: {}\n", place.at(real));
+            let here = format!("agent: {}\n", world.at(real));
             assert_eq!(ended.stderr.contains(&here), is_shown, "{ended:?}");
             assert!(!ended.stderr.contains("agent: p\n"), "{ended:?}");
         }
@@ -231,14 +231,14 @@ fn a_workspace_has_in_the_cell_the_name_under_which_it_was_given() {
 
 #[test]
 fn overlapping_places_are_refused_before_anything_starts() {
-    let place = Place::new(users()[0]);
-    let inside = place.at("ws/.state");
-    let ended = place.run(&["--state", &inside], &["/bin/true"]);
+    let world = SandboxWorld::new(users()[0]);
+    let inside = world.at("ws/.state");
+    let ended = world.run(&["--state", &inside], &["/bin/true"]);
     assert_eq!(ended.code, 1);
     assert!(ended.stderr.contains("workspace") && ended.stderr.contains("overlap"), "{ended:?}");
-    for given in [place.at("ws"), place.at("."), "/".to_owned(), place.at("state")] {
+    for given in [world.at("ws"), world.at("."), "/".to_owned(), world.at("state")] {
         for option in ["--agent-read", "--agent-write"] {
-            let ended = place.run(&[option, &given], &["/bin/true"]);
+            let ended = world.run(&[option, &given], &["/bin/true"]);
             assert_eq!(ended.code, 1, "{option} {given}");
             assert!(ended.stderr.contains("overlap"), "{option} {given}: {ended:?}");
         }
@@ -247,54 +247,54 @@ fn overlapping_places_are_refused_before_anything_starts() {
 
 #[test]
 fn a_grant_beneath_what_the_agent_may_change_is_refused() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for name in ["cache/x/tools", "private"] {
-        std::fs::create_dir_all(place.base().join(name)).unwrap();
-        std::fs::write(place.base().join(name).join("f"), format!("of {name}\n")).unwrap();
+        std::fs::create_dir_all(world.base().join(name)).unwrap();
+        std::fs::write(world.base().join(name).join("f"), format!("of {name}\n")).unwrap();
     }
-    let (cache, tools) = (place.at("cache"), place.at("cache/x/tools"));
+    let (cache, tools) = (world.at("cache"), world.at("cache/x/tools"));
     let options = ["--agent-write", &cache, "--agent-read", &tools];
-    let ended = place.run(&options, &["/bin/cat", &format!("{tools}/f")]);
+    let ended = world.run(&options, &["/bin/cat", &format!("{tools}/f")]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains(&format!("`{tools}`")), "{ended:?}");
     // Changes that it would have made to that directory.
-    std::fs::rename(place.base().join("cache/x"), place.base().join("cache/y")).unwrap();
-    std::fs::create_dir(place.base().join("cache/x")).unwrap();
-    std::os::unix::fs::symlink(place.at("private"), &tools).unwrap();
-    let ended = place.run(&options, &["/bin/cat", &format!("{tools}/f")]);
+    std::fs::rename(world.base().join("cache/x"), world.base().join("cache/y")).unwrap();
+    std::fs::create_dir(world.base().join("cache/x")).unwrap();
+    std::os::unix::fs::symlink(world.at("private"), &tools).unwrap();
+    let ended = world.run(&options, &["/bin/cat", &format!("{tools}/f")]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(!ended.stdout.contains("of private"), "{ended:?}");
 }
 
 #[test]
 fn a_bind_mount_of_the_workspace_is_seen_through() {
-    let place = Place::new(users()[0]);
-    std::fs::create_dir(place.base().join("other")).unwrap();
-    let inner = place.command(&["run", "--agent-read", &place.at("other"), "--", "/bin/true"]);
+    let world = SandboxWorld::new(users()[0]);
+    std::fs::create_dir(world.base().join("other")).unwrap();
+    let inner = world.command(&["run", "--agent-read", &world.at("other"), "--", "/bin/true"]);
     let script = "mount --bind \"$0/ws\" \"$0/other\" && exec \"$@\"";
     let ended =
-        wrapped("unshare", &["--mount", "--map-root-user", "sh", "-c", script], &place, &inner);
+        wrapped("unshare", &["--mount", "--map-root-user", "sh", "-c", script], &world, &inner);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("overlap"), "{ended:?}");
 }
 
 #[test]
 fn an_agent_that_may_not_read_its_own_installation_is_explained() {
-    let place = Place::new(users()[0]);
-    let venv = place.base().join("venv");
+    let world = SandboxWorld::new(users()[0]);
+    let venv = world.base().join("venv");
     std::fs::create_dir_all(venv.join("bin")).unwrap();
     std::fs::write(venv.join("pyvenv.cfg"), "home = /usr/bin\n").unwrap();
     std::os::unix::fs::symlink("/usr/bin/python3", venv.join("bin/python")).unwrap();
     let agent = venv.join("bin/agent");
     std::fs::write(&agent, format!("#!{}/bin/python\nprint('hello')\n", venv.display())).unwrap();
     set_mode(&agent, 0o755);
-    std::os::unix::fs::symlink("venv/bin/agent", place.base().join("agent")).unwrap();
-    for name in [agent.to_str().unwrap(), &place.at("agent")] {
-        let ended = place.run(&[], &[name]);
+    std::os::unix::fs::symlink("venv/bin/agent", world.base().join("agent")).unwrap();
+    for name in [agent.to_str().unwrap(), &world.at("agent")] {
+        let ended = world.run(&[], &[name]);
         assert_eq!(ended.code, 1, "{ended:?}");
         let advice = format!("`--agent-read {}`", venv.display());
         assert!(ended.stderr.contains(&advice), "{ended:?}");
-        let ended = place.run(&["--agent-read", venv.to_str().unwrap()], &[name]);
+        let ended = world.run(&["--agent-read", venv.to_str().unwrap()], &[name]);
         assert_eq!(ended.code, 0, "{ended:?}");
     }
 }
@@ -302,8 +302,8 @@ fn an_agent_that_may_not_read_its_own_installation_is_explained() {
 /// The suggestion would have given it the workspace, and was refused.
 #[test]
 fn what_is_suggested_for_an_agent_beside_the_workspace_is_taken() {
-    let place = Place::new(users()[0]);
-    let (agent, workspace) = (place.at("work/agent"), place.at("work/repo"));
+    let world = SandboxWorld::new(users()[0]);
+    let (agent, workspace) = (world.at("work/agent"), world.at("work/repo"));
     std::fs::create_dir_all(&workspace).unwrap();
     std::fs::write(&agent, "#!/bin/sh\nexit 7\n").unwrap();
     set_mode(Path::new(&agent), 0o755);
@@ -311,50 +311,50 @@ fn what_is_suggested_for_an_agent_beside_the_workspace_is_taken() {
     let given = [&there[..], &["--agent-read", &agent]].concat();
     // Its program, and what its command line names.
     for command in [&[&agent[..]][..], &["/bin/sh", &agent]] {
-        let ended = place.run(&there, command);
+        let ended = world.run(&there, command);
         assert!(ended.stderr.contains(&format!("`--agent-read {agent}`")), "{ended:?}");
-        assert_eq!(place.run(&given, command).code, 7);
+        assert_eq!(world.run(&given, command).code, 7);
     }
 }
 
 #[test]
 fn an_agent_that_dies_at_once_is_explained_by_its_command_line() {
-    let place = Place::new(users()[0]);
-    std::fs::create_dir(place.base().join("app")).unwrap();
-    std::fs::write(place.base().join("app/main.py"), "print('hello')\n").unwrap();
-    let script = place.at("app/main.py");
-    let ended = place.run(&[], &["/usr/bin/python3", &script]);
+    let world = SandboxWorld::new(users()[0]);
+    std::fs::create_dir(world.base().join("app")).unwrap();
+    std::fs::write(world.base().join("app/main.py"), "print('hello')\n").unwrap();
+    let script = world.at("app/main.py");
+    let ended = world.run(&[], &["/usr/bin/python3", &script]);
     assert_ne!(ended.code, 0);
     assert!(ended.stderr.contains("ended at once"), "{ended:?}");
-    assert!(ended.stderr.contains(&format!("`--agent-read {}`", place.at("app"))), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("`--agent-read {}`", world.at("app"))), "{ended:?}");
 }
 
 #[test]
 fn a_program_in_the_workspace_or_nowhere_is_refused() {
-    let place = Place::new(users()[0]);
-    let program = place.base().join("ws/agent");
+    let world = SandboxWorld::new(users()[0]);
+    let program = world.base().join("ws/agent");
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
     set_mode(&program, 0o755);
-    let ended = place.run(&["--no-mount"], &[program.to_str().unwrap()]);
+    let ended = world.run(&["--no-mount"], &[program.to_str().unwrap()]);
     assert!(ended.code == 1 && ended.stderr.contains("lies in the workspace"), "{ended:?}");
-    let ended = place.run(&[], &["no-such-agent"]);
+    let ended = world.run(&[], &["no-such-agent"]);
     assert!(ended.code == 1 && ended.stderr.contains("`no-such-agent`"), "{ended:?}");
 }
 
 #[test]
 fn the_start_record_says_what_is_enforced() {
-    let facts = Place::facts;
+    let facts = SandboxWorld::facts;
     for who in users() {
-        let place = Place::new(who);
-        assert_eq!(place.run(&[], &["/bin/true"]).code, 0);
-        let facts = facts(&place);
+        let world = SandboxWorld::new(who);
+        assert_eq!(world.run(&[], &["/bin/true"]).code, 0);
+        let facts = facts(&world);
         assert_eq!(facts["enforcement"], "full");
         assert!(facts["landlockAbi"].as_u64().unwrap() >= 3, "{facts}");
         let tested = facts["selfTest"].as_str().unwrap();
         let (passed, all) = tested.split_once('/').unwrap();
         assert!(passed == all && all.parse::<u32>().unwrap() > 30, "{tested}");
         let kinds: Vec<_> =
-            place.records().iter().map(|r| r["kind"].as_str().unwrap().to_owned()).collect();
+            world.records().iter().map(|r| r["kind"].as_str().unwrap().to_owned()).collect();
         let expected: &[&str] = match facts["mount"] == true {
             // The self-test of the sandbox, and the contents of scratch
             // directories.
@@ -363,55 +363,55 @@ fn the_start_record_says_what_is_enforced() {
         };
         assert_eq!(kinds, expected);
     }
-    let place = Place::new(users()[0]);
-    place.run(&["--unconfined"], &["/bin/true"]);
-    assert_eq!(facts(&place)["enforcement"], "none");
-    let place = Place::new(As::UserWithoutNamespaces);
-    place.run(&["--allow-partial"], &["/bin/true"]);
-    assert_eq!(facts(&place)["enforcement"], "partial");
+    let world = SandboxWorld::new(users()[0]);
+    world.run(&["--unconfined"], &["/bin/true"]);
+    assert_eq!(facts(&world)["enforcement"], "none");
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    world.run(&["--allow-partial"], &["/bin/true"]);
+    assert_eq!(facts(&world)["enforcement"], "partial");
 }
 
 #[test]
 fn an_agent_whose_start_cannot_be_recorded_is_never_executed() {
-    let place = Place::new(users()[0]);
-    assert_eq!(place.run(&[], &["/bin/sh", "-c", "touch $HOME/first"]).code, 0);
+    let world = SandboxWorld::new(users()[0]);
+    assert_eq!(world.run(&[], &["/bin/sh", "-c", "touch $HOME/first"]).code, 0);
     // The log's only file is not a log any more.
-    let segment = std::fs::read_dir(place.base().join("state/audit"))
+    let segment = std::fs::read_dir(world.base().join("state/audit"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .find(|path| path.extension().is_some_and(|e| e == "jsonl"))
         .unwrap();
     std::fs::write(segment, "nonsense\n").unwrap();
-    let ended = place.run(&[], &["/bin/sh", "-c", "touch $HOME/second"]);
+    let ended = world.run(&[], &["/bin/sh", "-c", "touch $HOME/second"]);
     assert_ne!(ended.code, 0, "{ended:?}");
-    let homes = walk(&place.base().join("home"));
+    let homes = walk(&world.base().join("home"));
     assert!(homes.iter().any(|p| p.ends_with("first")), "{homes:?}");
     assert!(!homes.iter().any(|p| p.ends_with("second")), "{homes:?}");
 }
 
 #[test]
-fn a_cell_that_fails_its_own_test_is_not_used() {
-    let place = Place::new(users()[0]);
-    assert_eq!(place.run(&[], &["/bin/sh", "-c", "touch $HOME/first"]).code, 0);
+fn a_sandbox_that_fails_its_own_test_is_not_used() {
+    let world = SandboxWorld::new(users()[0]);
+    assert_eq!(world.run(&[], &["/bin/sh", "-c", "touch $HOME/first"]).code, 0);
     // A home that cannot be written to is not what the agent was promised.
-    let inner = place.command(&["run", "--", "/bin/sh", "-c", "echo executed >&2"]);
+    let inner = world.command(&["run", "--", "/bin/sh", "-c", "echo executed >&2"]);
     let script = "homes=\"$0/home/.local/share/portcullis/homes\"; \
         mount --bind \"$homes\" \"$homes\" && mount -o remount,bind,ro \"$homes\" && exec \"$@\"";
     let own: &[&str] = if is_root() { &[] } else { &["--map-root-user"] };
     let ended =
-        wrapped("unshare", &[&["--mount"], own, &["sh", "-c", script]].concat(), &place, &inner);
+        wrapped("unshare", &[&["--mount"], own, &["sh", "-c", script]].concat(), &world, &inner);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("the self-test inside its cell was surprised"), "{ended:?}");
+    assert!(ended.stderr.contains("the self-test inside its sandbox was surprised"), "{ended:?}");
     assert!(ended.stderr.contains("write to the home directory"), "{ended:?}");
     assert!(!ended.stderr.contains("executed"), "{ended:?}");
 }
 
 #[test]
 fn a_policy_named_through_the_workspace_is_refused() {
-    let place = Place::new(users()[0]);
-    let policy = place.base().join("ws/policy.toml");
-    std::os::unix::fs::symlink(place.at("policies/policy.toml"), &policy).unwrap();
-    let ended = place.run(&["--policy", policy.to_str().unwrap()], &["/bin/true"]);
+    let world = SandboxWorld::new(users()[0]);
+    let policy = world.base().join("ws/policy.toml");
+    std::os::unix::fs::symlink(world.at("policies/policy.toml"), &policy).unwrap();
+    let ended = world.run(&["--policy", policy.to_str().unwrap()], &["/bin/true"]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains(&format!("`{}`", policy.display())), "{ended:?}");
 }
@@ -421,21 +421,21 @@ fn a_policy_named_through_the_workspace_is_refused() {
 #[test]
 fn a_further_directory_of_a_session_that_was_granted_is_served() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         for name in ["lib/inner", "other"] {
-            std::fs::create_dir_all(place.base().join(name)).unwrap();
+            std::fs::create_dir_all(world.base().join(name)).unwrap();
         }
-        std::fs::write(place.base().join("lib/inner/found"), "").unwrap();
+        std::fs::write(world.base().join("lib/inner/found"), "").unwrap();
         let opened = |directory: &str| {
             // It opens the session only if it finds the file.
             let reply = json!({"jsonrpc": "2.0", "id": 1, "result": {"sessionId": "s"}});
             let script = format!("read l; [ -e $0/found ] && echo '{reply}'; cat >/dev/null");
-            let lib = place.at("lib");
+            let lib = world.at("lib");
             let options = ["--no-mcp", "--agent-read", &lib];
-            let mut child = place.start(&options, &["/bin/sh", "-c", &script, directory]);
+            let mut child = world.start(&options, &["/bin/sh", "-c", &script, directory]);
             let mut editor = child.stdin.take().unwrap();
             let open = json!({"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": {
-                "cwd": place.at("ws"), "mcpServers": [], "additionalDirectories": [directory]}});
+                "cwd": world.at("ws"), "mcpServers": [], "additionalDirectories": [directory]}});
             writeln!(editor, "{open}").unwrap();
             let mut reply = String::new();
             BufReader::new(child.stdout.take().unwrap()).read_line(&mut reply).unwrap();
@@ -443,8 +443,8 @@ fn a_further_directory_of_a_session_that_was_granted_is_served() {
             assert_eq!(end(child).code, 0);
             serde_json::from_str::<Value>(&reply).unwrap()
         };
-        assert_eq!(opened(&place.at("lib/inner"))["result"]["sessionId"], "s");
-        for refused in [place.at("other"), place.at("lib/../other"), place.at("lib-other")] {
+        assert_eq!(opened(&world.at("lib/inner"))["result"]["sessionId"], "s");
+        for refused in [world.at("other"), world.at("lib/../other"), world.at("lib-other")] {
             assert_eq!(opened(&refused)["error"]["code"], -32602, "{refused}");
         }
     }
@@ -453,24 +453,24 @@ fn a_further_directory_of_a_session_that_was_granted_is_served() {
 /// The agent's only message was "Permission denied".
 #[test]
 fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
-    let denied = |place: &Place, options: &[&str]| {
-        let ended = place.run(options, &["/bin/true"]);
+    let denied = |world: &SandboxWorld, options: &[&str]| {
+        let ended = world.run(options, &["/bin/true"]);
         assert_eq!(ended.code, 0, "{ended:?}");
-        let facts = place.facts();
+        let facts = world.facts();
         (facts["deniedGrants"].clone(), facts["agentUid"].clone(), ended.stderr)
     };
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         for (name, mode) in [("mine", 0o755), ("private", 0o700)] {
-            std::fs::create_dir(place.base().join(name)).unwrap();
-            set_mode(&place.base().join(name), mode);
+            std::fs::create_dir(world.base().join(name)).unwrap();
+            set_mode(&world.base().join(name), mode);
         }
         if who == As::User {
-            place.give_away();
+            world.give_away();
         }
-        let (mine, private) = (place.at("mine"), place.at("private"));
+        let (mine, private) = (world.at("mine"), world.at("private"));
         let options = ["--agent-write", &mine, "--agent-read", &private];
-        let (facts, agent, stderr) = denied(&place, &options);
+        let (facts, agent, stderr) = denied(&world, &options);
         if who == As::User {
             assert_eq!(facts, Value::Null, "{stderr}");
             continue;
@@ -482,16 +482,16 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
         assert!(!stderr.contains("as user 0"), "{stderr}");
         // An agent that failed at that was reported to miss a file of its own.
         let script = "touch \"$0/new\" || exit 1";
-        let ended = place.run(&options, &["/bin/sh", "-c", script, &mine]);
+        let ended = world.run(&options, &["/bin/sh", "-c", script, &mine]);
         assert_eq!(ended.code, 1, "{ended:?}");
         assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");
 
         // The advice helps, and so does a mode that lets every user in.
         set_mode(Path::new(&private), 0o755);
-        assert_eq!(denied(&place, &options).0, serde_json::json!([mine]));
+        assert_eq!(denied(&world, &options).0, serde_json::json!([mine]));
         let helped = Command::new("chown").args(["-R", &agent, &mine]).status().unwrap();
         assert!(helped.success());
-        assert_eq!(denied(&place, &options).0, Value::Null);
+        assert_eq!(denied(&world, &options).0, Value::Null);
     }
 }
 
@@ -499,8 +499,8 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
 /// there.
 #[test]
 fn an_entry_with_the_name_of_an_embedded_policy_stops_no_start() {
-    let place = Place::new(users()[0]);
-    let entry = place.base().join("default");
+    let world = SandboxWorld::new(users()[0]);
+    let entry = world.base().join("default");
     for is_file in [false, true] {
         if is_file {
             std::fs::remove_dir(&entry).unwrap();
@@ -510,7 +510,7 @@ fn an_entry_with_the_name_of_an_embedded_policy_stops_no_start() {
         }
         for options in [&[][..], &["--policy", "default"]] {
             let command = [&["run"], options, &["--", "/bin/sh", "-c", "exit 7"]].concat();
-            let ended = end(place.command(&command).current_dir(place.base()).spawn().unwrap());
+            let ended = end(world.command(&command).current_dir(world.base()).spawn().unwrap());
             assert_eq!(ended.code, 7, "{ended:?}");
         }
     }
@@ -520,21 +520,21 @@ fn an_entry_with_the_name_of_an_embedded_policy_stops_no_start() {
 /// advised the operator to grant it.
 #[test]
 fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
-    let place = Place::new(users()[0]);
-    let (mine, private) = (place.at("mine"), place.at("private"));
+    let world = SandboxWorld::new(users()[0]);
+    let (mine, private) = (world.at("mine"), world.at("private"));
     for directory in [&mine, &private] {
         std::fs::create_dir(directory).unwrap();
     }
     let options = ["--agent-write", &mine];
-    let agent = place.at("mine/agent");
+    let agent = world.at("mine/agent");
     let write = |interpreter: &str| {
         std::fs::write(&agent, format!("#!{interpreter}\nexit 7\n")).unwrap();
         set_mode(Path::new(&agent), 0o755);
     };
-    let tool = place.at("private/tool");
+    let tool = world.at("private/tool");
     std::fs::write(&tool, "#!/bin/sh\n").unwrap();
     set_mode(Path::new(&tool), 0o755);
-    let pipe = place.at("private/pipe");
+    let pipe = world.at("private/pipe");
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     let end_of = pipe.clone();
@@ -542,7 +542,7 @@ fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
     let writer = std::thread::spawn(move || std::fs::File::options().write(true).open(end_of));
     for interpreter in [&tool, &pipe] {
         write(interpreter);
-        let ended = place.run(&options, &[&agent]);
+        let ended = world.run(&options, &[&agent]);
         assert_eq!(ended.code, 1, "{ended:?}");
         // Nothing is looked up in what the agent cannot see.
         assert!(ended.stderr.contains(&format!("`{private}`")), "{ended:?}");
@@ -552,7 +552,7 @@ fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
     drop(std::fs::File::open(&pipe).unwrap());
     writer.join().unwrap().unwrap();
     write("/bin/sh");
-    assert_eq!(place.run(&options, &[&agent]).code, 7);
+    assert_eq!(world.run(&options, &[&agent]).code, 7);
 }
 
 /// Its later starts failed.
@@ -561,15 +561,15 @@ fn an_agent_that_closes_its_home_does_not_stop_its_next_start() {
     let mut cases: Vec<(_, &[&str])> = users().into_iter().map(|who| (who, &[][..])).collect();
     cases.push((As::UserWithoutNamespaces, &["--allow-partial"]));
     for (who, options) in cases {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         for script in [
             "chmod 000 $HOME",
             "rm -rf $HOME/tmp; ln -s / $HOME/tmp",
             "rm -rf $HOME/tmp; echo > $HOME/tmp",
         ] {
             // Not every agent may change modes.
-            place.run(options, &["/bin/sh", "-c", script]);
-            let ended = place.run(options, &["/bin/sh", "-c", "exit 7"]);
+            world.run(options, &["/bin/sh", "-c", script]);
+            let ended = world.run(options, &["/bin/sh", "-c", "exit 7"]);
             assert_eq!(ended.code, 7, "{who:?} {script}: {ended:?}");
         }
     }

@@ -130,7 +130,7 @@ fn a_secret_that_changed_meanwhile_is_not_put_back_for_the_new_one() {
 }
 
 #[test]
-fn an_old_version_from_the_vault() {
+fn an_old_version_from_the_backup_store() {
     let world = world("redact");
     let text = seen(&world, "app.conf");
     let line = text.lines().nth(1).unwrap();
@@ -163,7 +163,7 @@ fn an_old_version_from_the_vault() {
 }
 
 #[test]
-fn a_tree_from_the_vault_is_compared_by_what_is_there() {
+fn a_tree_from_the_backup_store_is_compared_by_what_is_there() {
     let world = world("redact");
     world.file("dir/app.conf", FILE);
     world.file("dir/other", "x\n");

@@ -353,7 +353,7 @@ fn numbers_tell_rules_and_times_and_no_path() {
     });
     for word in [
         "portcullis_worker_up{workspace=\"shop\"} 1",
-        "portcullis_sessions_total{door=\"files\"} 1",
+        "portcullis_sessions_total{transport=\"files\"} 1",
         "portcullis_request_duration_seconds_bucket{workspace=\"shop\",operation=\"read\",le=\"+Inf\"}",
         "portcullis_audit_uncovered_records{workspace=\"shop\"}",
         "portcullis_requests_waiting{workspace=\"shop\"} 0",

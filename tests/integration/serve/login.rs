@@ -23,7 +23,7 @@ fn without_a_configuration_it_serves_this_directory_for_a_token_shown_once() {
         .unwrap();
     assert_eq!((all.status.code(), all.stdout.len()), (Some(1), 0));
     let read = world.requests().into_iter().rfind(|record| record["op"] == "read").unwrap();
-    assert_eq!((&read["agent"], &read["door"]), (&"client".into(), &"files".into()));
+    assert_eq!((&read["agent"], &read["transport"]), (&"client".into(), &"files".into()));
     world.run(&["audit", "verify"]).ok();
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::common::{ALL, World};
 
 /// So long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory with workspaces, and the configuration of a service of them.
 pub(super) struct Site {
@@ -132,7 +132,7 @@ pub(super) fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "nothing came");
+        assert!(begun.elapsed() < TIMEOUT, "nothing came");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -196,7 +196,7 @@ impl Service {
     /// A connection.
     pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }

@@ -190,7 +190,7 @@ fn site(address: &str, more: &str) -> Site {
 #[test]
 fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
     let collector = Collector::start();
-    let site = site(&collector.address, "service = \"gate\"");
+    let site = site(&collector.address, "service = \"gateway\"");
     let rule = "[[rules]]\nid = \"hush\"\neffect = \"deny\"\npaths = [\"secret-name/**\"]\n";
     std::fs::write(site.base().join("policy.toml"), format!("{}{rule}", crate::common::ALL))
         .unwrap();
@@ -221,8 +221,8 @@ fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
     let get = |span: &Span, name: &str| span.attributes.get(&format!("portcullis.{name}")).cloned();
     let read =
         of("read").into_iter().find(|span| get(span, "workspace").unwrap() == "shop").unwrap();
-    let said =
-        ["door", "operation", "decision", "rule", "agent", "result"].map(|name| get(read, name));
+    let said = ["transport", "operation", "decision", "rule", "agent", "result"]
+        .map(|name| get(read, name));
     let expected = ["files", "read", "allow", "allowedPaths.read", "all", "ok"];
     assert_eq!(said.map(Option::unwrap), expected.map(str::to_owned));
     let records = site.records("shop");
@@ -237,7 +237,7 @@ fn requests_are_exported_with_their_records_and_nothing_that_they_are_about() {
     );
     for span in &spans {
         assert!(span.nanos.0 < span.nanos.1 && span.trace.len() == 16, "{span:?}");
-        assert_eq!(span.resource["service.name"], "gate");
+        assert_eq!(span.resource["service.name"], "gateway");
     }
     let posts = collector.posts.lock().unwrap();
     for post in posts.iter() {

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{Done, World, done},
-    courier::{Courier, PATIENCE, receipt},
     fast_agent::peers,
     review::{decision, write_log},
+    scripted_agent::{ScriptedAgent, TIMEOUT, receipt},
 };
 
 /// Python with the packages of `tests/peers/requirements.txt`.
@@ -110,7 +110,7 @@ impl Sink {
     /// Waits for so many events of a kind in a mode.
     #[track_caller]
     fn wait(&self, what: &str, mode: &str, count: usize) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let is = |event: &&Value| !event[what].is_null() && event["mode"] == mode;
         while self.log().iter().filter(is).count() < count {
             assert!(Instant::now() < end, "{what} {mode}: {:#?}", self.log());
@@ -135,11 +135,11 @@ fn over_http_everything_arrives_in_order_whatever_goes_wrong_there() {
 
     // A target that does not answer delays no client.
     sink.mode("hold");
-    let mut courier = Courier::with(&world, &options);
+    let mut scripted_agent = ScriptedAgent::with(&world, &options);
     sink.wait("began", "hold", 1);
     for round in 0..50 {
-        receipt(&courier.ask(courier.read("a")));
-        receipt(&courier.ask(courier.write("b", &round.to_string())));
+        receipt(&scripted_agent.ask(scripted_agent.read("a")));
+        receipt(&scripted_agent.ask(scripted_agent.write("b", &round.to_string())));
     }
     let log = sink.log();
     assert!(log.iter().all(|event| event["stored"].is_null()), "all that time it waited: {log:?}");
@@ -166,16 +166,16 @@ fn over_http_everything_arrives_in_order_whatever_goes_wrong_there() {
     sink.wait("stored", "slow", 3);
 
     // The broker dies in the middle of it; the next one goes on.
-    courier.broker.kill().unwrap();
-    courier.wait();
-    drop(courier);
+    scripted_agent.broker.kill().unwrap();
+    scripted_agent.wait();
+    drop(scripted_agent);
     sink.mode("short");
-    let mut courier = Courier::with(&world, &options);
+    let mut scripted_agent = ScriptedAgent::with(&world, &options);
     sink.wait("failed", "short", 1);
     sink.mode("ok");
-    receipt(&courier.ask(courier.write("b", "last")));
+    receipt(&scripted_agent.ask(scripted_agent.write("b", "last")));
     sink.wait("stored", "ok", 2);
-    assert!(courier.hang_up().success());
+    assert!(scripted_agent.hang_up().success());
     run(&world, &["audit", "ship"]).ok();
 
     let log = sink.log();
@@ -266,11 +266,11 @@ fn an_s3_server_gets_a_log_that_verifies() {
 
     // A session over the end of a segment.
     let file = world.base().join("portcullis.toml");
-    let mut courier = Courier::with(&world, &["--config", file.to_str().unwrap()]);
+    let mut scripted_agent = ScriptedAgent::with(&world, &["--config", file.to_str().unwrap()]);
     for _ in 0..20 {
-        receipt(&courier.ask(courier.read("a")));
+        receipt(&scripted_agent.ask(scripted_agent.read("a")));
     }
-    assert!(courier.hang_up().success());
+    assert!(scripted_agent.hang_up().success());
     // The records of the last checkpoint are there when `run` ends; had that
     // taken too long, now.
     run(&world, &["audit", "ship"]).ok();

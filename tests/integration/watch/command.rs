@@ -40,7 +40,7 @@ impl Watch {
 }
 
 #[test]
-fn a_confined_gate_watches_what_is_made_after_it_was_confined() {
+fn a_confined_gateway_watches_what_is_made_after_it_was_confined() {
     let world = world();
     let mut watch = Watch::start(world.command(&["fs", "watch", "--json", "--count", "4"]));
     let begun = watch.next();

@@ -9,8 +9,8 @@ use portcullis::{
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::{House, PATIENCE, path, walk};
-use crate::random::Random;
+use super::{House, TIMEOUT, path, walk};
+use crate::seeded_random::Random;
 
 /// The paths that a subscriber believes to exist, those of directories with a slash at their end.
 struct Mirror<'h> {
@@ -96,7 +96,7 @@ impl Mirror<'_> {
             if self.known == there {
                 return;
             }
-            let Some(event) = subscription.next(PATIENCE).unwrap() else {
+            let Some(event) = subscription.next(TIMEOUT).unwrap() else {
                 let missing: Vec<_> = there.difference(&self.known).collect();
                 let wrong: Vec<_> = self.known.difference(&there).collect();
                 panic!(
@@ -112,7 +112,7 @@ impl Mirror<'_> {
     fn catch_up(&mut self, subscription: &Subscription, mark: &str) {
         self.house.write(mark, "");
         loop {
-            let event = subscription.next(PATIENCE).unwrap().expect("nothing came");
+            let event = subscription.next(TIMEOUT).unwrap().expect("nothing came");
             self.take(&event);
             if event.path.as_str() == mark || self.known.contains(mark) {
                 return;

@@ -29,7 +29,8 @@ impl<S: Source> Run<'_, S> {
     /// Reports that no signature is valid although one is expected: a key was given, or a gateway
     /// that signs stopped in order.
     fn unsigned(&mut self) {
-        let (given, checked) = (self.marks.signed.given, self.marks.signed.checkpoints);
+        let (given, checked) =
+            (self.expectations.signed.given, self.expectations.signed.checkpoints);
         self.report.unsigned = checked == 0 && self.stopped;
         if checked > 0 || !(given || self.names_key) {
             return;
@@ -38,10 +39,10 @@ impl<S: Source> Run<'_, S> {
             "no checkpoint of the log is signed with a key that was given: nothing shows that its \
              owner wrote the log"
         } else if self.stopped {
-            "records name a key for checkpoints, and a gate that stops in order leaves one, but no \
+            "records name a key for checkpoints, and a gateway that stops in order leaves one, but no \
              right checkpoint is there: they were removed, or none could ever be signed"
         } else {
-            "records name a key for checkpoints, but no right checkpoint is there: a gate died \
+            "records name a key for checkpoints, but no right checkpoint is there: a gateway died \
              before its first one, or they were removed"
         };
         let is_damage = self.stopped || (given && self.expected > 0);
@@ -69,7 +70,7 @@ impl<S: Source> Run<'_, S> {
         }
         if !self.report.stopped {
             self.left_heads();
-            for size in self.marks.finish(self.expected, self.report.pruned) {
+            for size in self.expectations.finish(self.expected, self.report.pruned) {
                 self.warn(WarningKind::PrunedHead, size.checked_sub(1), || {
                     format!(
                         "records before record {size} were pruned, so the checkpoint of them \
@@ -78,13 +79,13 @@ impl<S: Source> Run<'_, S> {
                 });
             }
             self.take_faults();
-            if !self.thorough && self.report.damages.len() > Report::MOST_DAMAGES {
-                self.report.damages.truncate(Report::MOST_DAMAGES);
+            if !self.thorough && self.report.damages.len() > Report::MAX_DAMAGES {
+                self.report.damages.truncate(Report::MAX_DAMAGES);
                 self.report.stopped = true;
             }
         }
         self.unsigned();
-        for (name, size) in std::mem::take(&mut self.marks.wrong_witnesses) {
+        for (name, size) in std::mem::take(&mut self.expectations.wrong_witnesses) {
             self.warn(WarningKind::MissingWitness, size.checked_sub(1), || {
                 format!("the signature of {name} on the checkpoint of {size} records is wrong")
             });
@@ -102,8 +103,8 @@ impl<S: Source> Run<'_, S> {
         } else {
             self.report.head = None;
         }
-        self.report.roots = std::mem::take(&mut self.marks.wrong_roots);
-        self.report.signed = self.marks.signed.clone();
+        self.report.roots = std::mem::take(&mut self.expectations.wrong_roots);
+        self.report.signed = self.expectations.signed.clone();
         self.report.warnings = self.warnings.into_values().collect();
         self.report
     }

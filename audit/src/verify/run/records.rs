@@ -57,7 +57,7 @@ impl<S: Source> Run<'_, S> {
             digests.odd_policy.take().filter(|_| !std::mem::replace(&mut self.odd_policy, true));
         let hashes = std::mem::take(&mut digests.policies).into_iter();
         for (policy, seq) in hashes.map(|(hash, seq)| (hash.to_string(), seq)).chain(odd) {
-            let many = self.report.policies.len() >= Report::MOST_POLICIES;
+            let many = self.report.policies.len() >= Report::MAX_POLICIES;
             if many && !self.report.policies.contains_key(&policy) {
                 self.report.more_policies = true;
             } else {
@@ -69,8 +69,8 @@ impl<S: Source> Run<'_, S> {
     /// Tracks the stops of gateways that leave checkpoints.
     fn ended(&mut self, notice: &Notice) {
         match notice {
-            Notice::Key(_, gate) if !self.stopped => drop(self.signing.insert(*gate)),
-            Notice::Stop(gate) if self.signing.contains(gate) => {
+            Notice::Key(_, gateway) if !self.stopped => drop(self.signing.insert(*gateway)),
+            Notice::Stop(gateway) if self.signing.contains(gateway) => {
                 self.stopped = true;
                 self.signing.clear();
             }
@@ -85,9 +85,9 @@ impl<S: Source> Run<'_, S> {
     fn notice(&mut self, digest: &Digest, notice: &Notice) {
         match notice {
             Notice::Stop(_) | Notice::Unsigned => {}
-            Notice::Key(key, _gate) => {
+            Notice::Key(key, _gateway) => {
                 self.names_key = true;
-                self.marks.key(digest.seq, key);
+                self.expectations.key(digest.seq, key);
             }
             Notice::Pruned { segments, head } => {
                 // If a prune was interrupted, fewer segments are gone than its record says.
@@ -134,7 +134,7 @@ impl<S: Source> Run<'_, S> {
             };
             let first = self.report.complete;
             self.broken(DamageKind::BrokenLink, detail);
-            if first && !self.marks.bears_out(seq) {
+            if first && !self.expectations.bears_out(seq) {
                 self.report.sure = self.before;
             }
         }
@@ -147,7 +147,7 @@ impl<S: Source> Run<'_, S> {
         self.prev = Some(leaf);
         self.count(digest);
         if self.report.complete {
-            self.marks.push(self.source, leaf)?;
+            self.expectations.push(self.source, leaf)?;
             self.take_faults();
             let (segment, offset) = (self.at.segment.0, self.at.offset);
             self.before = self.report.intact;

@@ -49,7 +49,7 @@ impl<S: Source> Run<'_, S> {
                 }),
             }
         }
-        for name in std::mem::take(&mut self.marks.strangers) {
+        for name in std::mem::take(&mut self.expectations.strangers) {
             self.warn(WarningKind::UnknownFile, None, || {
                 format!("{name:?} does not belong to the log")
             });
@@ -66,7 +66,7 @@ impl<S: Source> Run<'_, S> {
         let before = self.report.damages.len();
         let place = Place { segment, last, line: 0, offset: 0, before, over: false };
         if missing < segment {
-            if missing.0 == 0 && self.marks.pruned(self.source, segment)? {
+            if missing.0 == 0 && self.expectations.pruned(self.source, segment)? {
                 self.pruned = Some(Pruned { until: segment, head: None });
                 self.report.pruned = segment.first();
                 self.take_faults();

@@ -16,10 +16,13 @@ pub(super) fn open_directory(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd,
 }
 
 /// Returns an opened directory of the backup store; fails if the entry is of another kind.
-pub(super) fn there(found: Result<OwnedFd, Errno>, shown: &'static str) -> Result<OwnedFd, Error> {
+pub(super) fn open_existing(
+    found: Result<OwnedFd, Errno>,
+    shown: &'static str,
+) -> Result<OwnedFd, Error> {
     found.map_err(|errno| match errno {
         Errno::NOTDIR | Errno::LOOP => Error::Foreign(shown),
-        errno => Error::os("open the vault")(errno),
+        errno => Error::os("open the backup store")(errno),
     })
 }
 
@@ -29,7 +32,7 @@ pub(super) fn own_directory(
     name: &str,
     shown: &'static str,
 ) -> Result<OwnedFd, Error> {
-    const ACTION: &str = "open the vault";
+    const ACTION: &str = "open the backup store";
     match mkdirat(dir, name, Mode::RWXU) {
         // `dir` may be opened with `O_PATH`, and cannot be synced then.
         Ok(()) => {
@@ -38,7 +41,7 @@ pub(super) fn own_directory(
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(Error::os(ACTION)(errno)),
     }
-    let fd = there(open_directory(dir, name), shown)?;
+    let fd = open_existing(open_directory(dir, name), shown)?;
     let stat = fstat(&fd).map_err(Error::os(ACTION))?;
     if stat.st_uid != geteuid().as_raw() {
         return Err(Error::Foreign(shown));

@@ -5,14 +5,14 @@ use std::io;
 use rustix::io::Errno;
 
 use super::BackupId;
-use crate::ledger;
+use crate::audit_log;
 
 /// Why the backup store failed. Messages have no host path and no content.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The backups that must stay leave no space within the policy's `backups.keep.size`.
     #[error(
-        "the vault is full: backups that may not go yet leave no room within `backups.keep.size` \
+        "the backup store is full: backups that may not go yet leave no room within `backups.keep.size` \
          ({limit} bytes) of the policy; raise that, or undo what filled it"
     )]
     Full {
@@ -24,7 +24,7 @@ pub enum Error {
     NoSpace,
     /// Another kind of entry, or another user's, has one of the store's names in the state
     /// directory.
-    #[error("`{0}` in the state directory is not the vault's own")]
+    #[error("`{0}` in the state directory is not the backup store's own")]
     Foreign(&'static str),
     /// The object to back up as a file is no regular file.
     #[error("not a regular file")]
@@ -72,11 +72,11 @@ pub enum Error {
     Exists,
     /// Another process has the store's lock.
     #[error(transparent)]
-    Locked(#[from] ledger::Error),
+    Locked(#[from] audit_log::Error),
     /// The operating system refused.
     #[error("cannot {action}: {}", plain(.source))]
     Io {
-        /// The action that failed, as an infinitive: `open the vault`.
+        /// The action that failed, as an infinitive: `open the backup store`.
         action: &'static str,
         /// The system's error.
         source: io::Error,

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_spellings() {
+    fn refuses_other_forms() {
         assert!("20261103T120102123456Z-9f04c1aa".parse::<BackupId>().is_ok());
         for bad in [
             "",

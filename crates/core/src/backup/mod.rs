@@ -36,7 +36,7 @@ pub(crate) use format::{ACL_ACCESS, ACL_DEFAULT};
 pub use format::{Attributes, BackupKind};
 pub use id::{BackupId, BackupIdError};
 pub use maintenance::BackupMaintenance;
-pub(crate) use owners::Owners;
+pub(crate) use owners::AssignableOwners;
 pub use pack::Packed;
 pub(crate) use read::Trail;
 pub use read::{Backup, BackupList, Tree};

@@ -13,7 +13,7 @@ use std::{fmt, str::FromStr};
 use portcullis_audit::Hash;
 
 use super::{BackupId, id::is_hex};
-use crate::model::{Door, Session, WorkspacePath};
+use crate::model::{Session, Transport, WorkspacePath};
 
 /// The key of a path in file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,9 +57,14 @@ impl VersionRun {
     /// one here, or every version that a script makes would be the first of some run and could
     /// never be deleted.
     pub(super) fn of(session: &Session, first: BackupId) -> Self {
-        let text = match session.door {
-            Door::Cli => format!("agent {} {first}", session.agent),
-            Door::Acp | Door::Mcp | Door::Files | Door::Mount | Door::Proxy | Door::Serve => {
+        let text = match session.transport {
+            Transport::Cli => format!("agent {} {first}", session.agent),
+            Transport::Acp
+            | Transport::Mcp
+            | Transport::Files
+            | Transport::Mount
+            | Transport::Proxy
+            | Transport::Serve => {
                 format!("session {} {first}", session.id)
             }
         };

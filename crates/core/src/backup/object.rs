@@ -148,7 +148,7 @@ impl Objects {
 
     /// Opens a descriptor of the directory for the lock of a packing.
     pub(super) fn lockable(&self) -> Result<OwnedFd, Error> {
-        open_directory(self.dir.as_fd(), ".").map_err(Error::os("lock the vault"))
+        open_directory(self.dir.as_fd(), ".").map_err(Error::os("lock the backup store"))
     }
 
     /// Returns the names of all objects.
@@ -226,7 +226,7 @@ impl Objects {
             other => other,
         }
         .map_err(Error::os("store an object"))?;
-        fsync(&shard).map_err(Error::os("sync the vault"))?;
+        fsync(&shard).map_err(Error::os("sync the backup store"))?;
         let file = temp.file.try_clone().map_err(Error::io(ACTION))?;
         Ok(Used { name, _file: file, _base: self.locked_base(form)? })
     }
@@ -350,7 +350,7 @@ impl Objects {
         match open_directory(self.dir.as_fd(), name) {
             Ok(shard) => Ok(Some(shard)),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Error::os("open the vault")(errno)),
+            Err(errno) => Err(Error::os("open the backup store")(errno)),
         }
     }
 }
@@ -390,8 +390,8 @@ fn is_closed_to_us(error: &io::Error) -> bool {
 }
 
 fn read_names(shard: OwnedFd, prefix: &str, names: &mut Vec<ObjectName>) -> Result<(), Error> {
-    for entry in Dir::new(shard).map_err(Error::os("read the vault"))? {
-        let entry = entry.map_err(Error::os("read the vault"))?;
+    for entry in Dir::new(shard).map_err(Error::os("read the backup store"))? {
+        let entry = entry.map_err(Error::os("read the backup store"))?;
         if entry.file_name().to_bytes().starts_with(prefix.as_bytes())
             && let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
         {

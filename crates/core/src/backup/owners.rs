@@ -10,13 +10,13 @@ use super::Attributes;
 /// Users and groups to which the gateway may give its new files. Without a capability, which
 /// confined gateways lack, a process cannot give files to another user.
 #[derive(Debug)]
-pub(crate) struct Owners {
+pub(crate) struct AssignableOwners {
     user: u32,
     groups: Vec<u32>,
     all: bool,
 }
 
-impl Owners {
+impl AssignableOwners {
     /// Returns those of this process.
     pub(crate) fn of_this_process() -> Self {
         let groups = getgroups().unwrap_or_default();
@@ -49,10 +49,10 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_gates_own_is_opened_to_nobody_else() {
-        let owners = Owners { user: 7, groups: vec![8, 9], all: false };
+    fn what_stays_the_gateways_own_is_opened_to_nobody_else() {
+        let owners = AssignableOwners { user: 7, groups: vec![8, 9], all: false };
         let mode = |uid, gid| owners.mode(&of(uid, gid));
         assert_eq!([mode(7, 8), mode(7, 9), mode(7, 7), mode(0, 8)], [0o754, 0o754, 0o700, 0o700]);
-        assert_eq!(Owners { all: true, ..owners }.mode(&of(0, 0)), 0o754);
+        assert_eq!(AssignableOwners { all: true, ..owners }.mode(&of(0, 0)), 0o754);
     }
 }

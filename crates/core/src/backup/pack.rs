@@ -113,7 +113,7 @@ impl BackupStore {
         if whole {
             // The end is reported, and can no longer be stopped.
             let _ = observe(progress);
-            self.looked()?;
+            self.set_packed()?;
         }
         done.collected = self.collect()?;
         Ok(done)

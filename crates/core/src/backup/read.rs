@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::{
-    Attributes, BackupId, BackupKind, BackupStore, Error, Node, NodeKind, Owners, Saved,
+    AssignableOwners, Attributes, BackupId, BackupKind, BackupStore, Error, Node, NodeKind, Saved,
     content::{BackupContent, StoredContent, read_error},
     format::Trailer,
     name::{Name, PathKey},
@@ -60,7 +60,7 @@ impl Backup {
     /// Returns the permission bits that a restored object gets from this process; `None` for links
     /// and buffers, which have none.
     pub fn restored_mode(&self) -> Option<u32> {
-        Some(Owners::of_this_process().mode(self.attributes.as_ref()?))
+        Some(AssignableOwners::of_this_process().mode(self.attributes.as_ref()?))
     }
 }
 
@@ -380,12 +380,12 @@ impl Tree {
     }
 
     /// Returns the [`fingerprint`](super::fingerprint) of the tree after a restore, with the modes
-    /// as far as they can be restored: see [`Owners::mode`].
+    /// as far as they can be restored: see [`AssignableOwners::mode`].
     ///
     /// # Errors
     /// As [`Tree::next_node`].
     pub fn restored_fingerprint(mut self) -> Result<Hash, Error> {
-        let (mut print, owners) = (TreeHasher::default(), Owners::of_this_process());
+        let (mut print, owners) = (TreeHasher::default(), AssignableOwners::of_this_process());
         while let Some(mut node) = self.next_node()? {
             if let Some(attributes) = &mut node.attributes {
                 attributes.mode = owners.mode(attributes);

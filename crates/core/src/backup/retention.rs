@@ -60,7 +60,7 @@ pub(super) fn plan(
     }
     let mut seen = HashSet::new();
     let mut evictable = Vec::new();
-    let mut stay = Stay::new(objects);
+    let mut stay = Retained::new(objects);
     for twins in young.chunk_by(Name::is_twin) {
         let Some(name) = twins.first() else { continue };
         let protected = seen.insert((name.key, name.group));
@@ -88,7 +88,7 @@ pub(super) fn plan(
 /// cost backups.
 fn make_room(
     plan: &mut RetentionPlan,
-    stay: &mut Stay,
+    stay: &mut Retained,
     evictable: Vec<Name>,
     limit: u64,
     need: u64,
@@ -119,7 +119,7 @@ fn make_room(
 /// The backups that stay, and their bytes: an object counts once, however many backups share it,
 /// and its base with it.
 #[derive(Clone)]
-struct Stay {
+struct Retained {
     objects: HashMap<Hash, (u64, Form)>,
     /// Number of backups with this content.
     users: HashMap<Hash, u64>,
@@ -129,7 +129,7 @@ struct Stay {
     raw: u64,
 }
 
-impl Stay {
+impl Retained {
     fn new(objects: &[ObjectName]) -> Self {
         let objects = objects.iter().map(|object| (object.hash, (object.size, object.form)));
         let (users, needs) = (HashMap::new(), HashMap::new());
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::backup::{BackupId, name::PathKey};
-    use crate::model::{Door, Session, WorkspacePath};
+    use crate::model::{Session, Transport, WorkspacePath};
 
     const DAY: i64 = DAY_MICROS as i64;
     const NOW: i64 = 1000 * DAY;
@@ -196,7 +196,7 @@ mod tests {
             id: session.to_owned(),
             agent: "a".parse().unwrap(),
             user: "u".to_owned(),
-            door: Door::Acp,
+            transport: Transport::Acp,
         };
         Name {
             key: PathKey::of(&WorkspacePath::parse(path).unwrap()),

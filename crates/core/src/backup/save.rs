@@ -164,7 +164,7 @@ impl BackupStore {
         let Some(temp) = &mut saved.loose else { return Ok(()) };
         fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
         // After a power failure it may still be in `tmp`; the next opening moves it to its place.
-        fsync(&self.tmp).map_err(Error::os("sync the vault"))?;
+        fsync(&self.tmp).map_err(Error::os("sync the backup store"))?;
         let shard = self.make_shard(&saved.name.key.shard())?;
         temp.publish(shard.as_fd(), &saved.name.to_string())
             .map_err(Error::os("store the backup"))?;
@@ -211,7 +211,7 @@ struct Body {
 
 impl Body {
     fn store(
-        vault: &BackupStore,
+        backup_store: &BackupStore,
         file: &File,
         origin: Origin<'_>,
         most: u64,
@@ -225,7 +225,7 @@ impl Body {
             Origin::Tree(fd) => {
                 let stat = fstat(fd).map_err(Error::os("look at the directory"))?;
                 let attributes = Attributes::read(fd, &stat)?;
-                let spill = Temp::new(&vault.tmp)?;
+                let spill = Temp::new(&backup_store.tmp)?;
                 let (sha256, size, tree) = tree::pack(fd, &mut sink, &spill.file)?;
                 (BackupKind::Tree, Some(attributes), (sha256, size), Some(tree))
             }

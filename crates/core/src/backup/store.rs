@@ -33,7 +33,7 @@ use account::Usage;
 
 use super::{
     Error,
-    directory::{open_directory, own_directory, there},
+    directory::{open_directory, open_existing, own_directory},
     name::{Name, PathKey, shard_name},
     object::Objects,
     retention::{RetentionPlan, plan},
@@ -41,10 +41,10 @@ use super::{
 use crate::policy::Retention;
 
 /// Bytes saved after which the store is packed again: few enough that packing never takes long.
-const PACK_EVERY: u64 = 32 * 1024 * 1024;
+const PACK_AFTER_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Time for which an account of bytes is valid, and the interval at which old backups are deleted.
-const COUNT_EVERY_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
+const COUNT_INTERVAL_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// The backup store: `STATE/backups`.
 #[derive(Debug)]
@@ -90,9 +90,9 @@ impl BackupStore {
         let dir = own_directory(state.as_fd(), "backups", "backups")?;
         let tmp = own_directory(dir.as_fd(), "tmp", "backups/tmp")?;
         let objects = own_directory(dir.as_fd(), "objects", "backups/objects")?;
-        let vault = Self::of(dir, tmp, objects, OFlags::RDWR | OFlags::CREATE, retention)?;
-        vault.clear_unfinished()?;
-        Ok(vault)
+        let backup_store = Self::of(dir, tmp, objects, OFlags::RDWR | OFlags::CREATE, retention)?;
+        backup_store.clear_unfinished()?;
+        Ok(backup_store)
     }
 
     /// Opens the backup store in the state directory read-only: makes, changes and clears up
@@ -104,10 +104,10 @@ impl BackupStore {
     pub fn look(state: &cap_std::fs::Dir) -> Result<Option<Self>, Error> {
         let dir = match open_directory(state.as_fd(), "backups") {
             Err(Errno::NOENT) => return Ok(None),
-            found => there(found, "backups")?,
+            found => open_existing(found, "backups")?,
         };
-        let tmp = there(open_directory(dir.as_fd(), "tmp"), "backups/tmp")?;
-        let objects = there(open_directory(dir.as_fd(), "objects"), "backups/objects")?;
+        let tmp = open_existing(open_directory(dir.as_fd(), "tmp"), "backups/tmp")?;
+        let objects = open_existing(open_directory(dir.as_fd(), "objects"), "backups/objects")?;
         let keep_all = Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX };
         Self::of(dir, tmp, objects, OFlags::RDONLY, keep_all).map(Some)
     }
@@ -125,9 +125,9 @@ impl BackupStore {
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
                 return Err(Error::Foreign("backups/usage"));
             }
-            Err(errno) => return Err(Error::os("open the vault")(errno)),
+            Err(errno) => return Err(Error::os("open the backup store")(errno)),
         };
-        let stat = fstat(&usage).map_err(Error::os("open the vault"))?;
+        let stat = fstat(&usage).map_err(Error::os("open the backup store"))?;
         if !FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(Error::Foreign("backups/usage"));
         }
@@ -161,7 +161,7 @@ impl BackupStore {
     /// Returns the store for the gateway of the lifetime `boot`, which its backups name, so that
     /// those of a dead gateway are distinguished from those that a live one is about to use.
     #[must_use]
-    pub(crate) fn of_gate(self, boot: &str) -> Self {
+    pub(crate) fn of_gateway(self, boot: &str) -> Self {
         Self { boot: Some(boot.to_owned()), ..self }
     }
 
@@ -180,7 +180,7 @@ impl BackupStore {
         self.locked(|usage| {
             let before = self.names()?.len() as u64;
             let bytes_before = self.total(&self.names()?)?;
-            let found = self.sweep(usage, &self.retention(), None)?;
+            let found = self.delete_expired(usage, &self.retention(), None)?;
             Ok(Pruned {
                 entries: found.evict.len() as u64,
                 left: before.saturating_sub(found.evict.len() as u64),
@@ -259,7 +259,7 @@ impl BackupStore {
         match open_directory(self.dir.as_fd(), name) {
             Ok(shard) => Ok(Some(shard)),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Error::os("open the vault")(errno)),
+            Err(errno) => Err(Error::os("open the backup store")(errno)),
         }
     }
 
@@ -359,7 +359,7 @@ impl BackupStore {
 
     /// Reads all names, deletes the backups past the retention, except `newest`, and writes the
     /// account anew.
-    fn sweep(
+    fn delete_expired(
         &self,
         file: &File,
         retention: &Retention,
@@ -383,8 +383,8 @@ impl BackupStore {
 /// Reads the backups' names in a directory that start with `prefix`. Names of another form are
 /// ignored.
 fn read_names(shard: OwnedFd, prefix: &str, mut each: impl FnMut(Name)) -> Result<(), Error> {
-    for entry in Dir::new(shard).map_err(Error::os("read the vault"))? {
-        let entry = entry.map_err(Error::os("read the vault"))?;
+    for entry in Dir::new(shard).map_err(Error::os("read the backup store"))? {
+        let entry = entry.map_err(Error::os("read the backup store"))?;
         // Most names in a full directory are of other paths: the prefix is compared before they are
         // parsed.
         if entry.file_name().to_bytes().starts_with(prefix.as_bytes())

@@ -33,7 +33,7 @@ use crate::policy::{Object, ObjectKind};
 /// Number of attempts to open an existing object, and the pause between them: a tenth of a second
 /// in all.
 const ATTEMPTS: u32 = 200;
-const PAUSE: Duration = Duration::from_micros(500);
+const RETRY_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Maximum number of entries of a tree that can be backed up.
 pub(crate) const MAX_ENTRIES: u64 = 1_000_000;
@@ -358,7 +358,7 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error
             // and some time to give it up.
             Err(Errno::AGAIN) if busy < ATTEMPTS => {
                 busy += 1;
-                thread::sleep(PAUSE);
+                thread::sleep(RETRY_INTERVAL);
                 continue;
             }
             Err(Errno::AGAIN) => Err(Error::Busy),

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::model::WorkspacePath;
 
-const ACTION: &str = "clear the vault";
+const ACTION: &str = "clear the backup store";
 
 impl BackupStore {
     /// Moves complete backups to their place, since their changes may have been made, and removes

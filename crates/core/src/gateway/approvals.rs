@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// Maximum number of requests that wait at once.
-const MOST_WAITING: usize = 16;
+const MAX_WAITING: usize = 16;
 /// Maximum number of these for one agent, of a shared gateway.
-const MOST_OF_ONE: usize = 12;
+const MAX_WAITING_OF_AGENT: usize = 12;
 /// Maximum number of approvals of one session in its lifetime.
-const MOST_GRANTS: usize = 1024;
+const MAX_GRANTS: usize = 1024;
 /// Number of ended questions that are remembered, to report the end to a later answer.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
 /// The exact request that is approved: the same request with any field changed is another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct Question {
     /// ([`Question::for_sender`]).
     pub change: String,
     /// The part that the sender of the request may see.
-    pub(super) told: Told,
+    pub(super) told: DisclosedQuestion,
     /// Bytes that would be stored.
     pub bytes: Option<u64>,
     /// Timeout of the answer, if there is one.
@@ -88,7 +88,7 @@ pub struct Question {
 /// The part of a question for the program that sent the request, which may be the agent: nothing
 /// that the agent could not find out without a person.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct DisclosedQuestion {
     pub(super) path: String,
     pub(super) to: Option<String>,
     pub(super) rules: Vec<Decision>,
@@ -100,7 +100,7 @@ impl Question {
     /// from the agent, and without the places of rules in policy files.
     #[must_use]
     pub fn for_sender(&self) -> Self {
-        let Told { path, to, rules, change } = self.told.clone();
+        let DisclosedQuestion { path, to, rules, change } = self.told.clone();
         let rules = rules.into_iter().map(Decision::without_place).collect();
         let binding = Binding { path, to, ..self.binding.clone() };
         Self { binding, rules, change, ..self.clone() }
@@ -337,12 +337,12 @@ impl Approvals {
     /// of the same agent.
     pub(super) fn open(&self, question: Question, is_shared: bool) -> Option<Arc<Ticket>> {
         let mut waiting = lock(&self.waiting);
-        if waiting.len() >= MOST_WAITING || waiting.contains_key(&question.id) {
+        if waiting.len() >= MAX_WAITING || waiting.contains_key(&question.id) {
             return None;
         }
         let agent = &question.session.agent;
         let own = waiting.values().filter(|ticket| ticket.question.session.agent == *agent);
-        if is_shared && own.count() >= MOST_OF_ONE {
+        if is_shared && own.count() >= MAX_WAITING_OF_AGENT {
             return None;
         }
         let ticket = Arc::new(Ticket::new(question));
@@ -355,7 +355,7 @@ impl Approvals {
         let id = &ticket.question.id;
         let mut over = lock(&self.over);
         over.push_front((id.clone(), end.sentence(ticket.question.timeout)));
-        over.truncate(REMEMBERED);
+        over.truncate(MAX_REMEMBERED);
         drop(over);
         lock(&self.waiting).remove(id);
         self.report();
@@ -370,7 +370,7 @@ impl Approvals {
             grant.operation != binding.operation || grant.policy_sha256 == binding.policy_sha256
         });
         // A further request is asked about again.
-        if grants.len() < MOST_GRANTS {
+        if grants.len() < MAX_GRANTS {
             grants.push(SessionApproval {
                 operation: binding.operation,
                 path: binding.path.clone(),

@@ -2,12 +2,12 @@
 
 use super::{
     error::{Failure, HIDDEN, UNSEEN},
-    reservations::Reservations,
+    obligations::Obligations,
 };
 use crate::{
     backup::{self, BackupKind, BackupStore, NodeKind, Saved, Trail},
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Object, ObjectKind, Policy, Query, Sight},
+    policy::{Decision, Object, ObjectKind, Policy, Query, Visibility},
     workspace::{self, Resolved, TempName, Walked, Workspace},
 };
 
@@ -17,7 +17,7 @@ pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
 }
 
 fn reserved() -> Decision {
-    Decision::built_in_denial("names.reserved", "the name is reserved for the gate")
+    Decision::built_in_denial("names.reserved", "the name is reserved for the gateway")
 }
 
 /// Evaluates the policy for one operation of one agent.
@@ -29,7 +29,7 @@ pub(super) struct Authorizer<'a> {
     /// True if the request is the operator's, to whom nothing is hidden.
     pub(super) is_operators: bool,
     /// Collects decisions that are neither denials nor plain allows.
-    pub(super) reservations: &'a Reservations,
+    pub(super) obligations: &'a Obligations,
 }
 
 impl Authorizer<'_> {
@@ -128,7 +128,7 @@ impl Authorizer<'_> {
                 return Err(decision.into());
             }
             if decision.is_ask() {
-                self.reservations.hear(&decision);
+                self.obligations.add(&decision);
             }
         }
         match in_the_way {
@@ -147,12 +147,12 @@ impl Authorizer<'_> {
     }
 
     /// Decides whether everything in the tree that was saved may be removed.
-    pub(super) fn kept(&self, vault: &BackupStore, saved: &Saved) -> Result<(), Failure> {
-        let entry = vault.entry(saved)?;
+    pub(super) fn kept(&self, backup_store: &BackupStore, saved: &Saved) -> Result<(), Failure> {
+        let entry = backup_store.entry(saved)?;
         if entry.kind != BackupKind::Tree {
             return Ok(());
         }
-        let mut tree = vault.tree(&entry)?;
+        let mut tree = backup_store.tree(&entry)?;
         while let Some(node) = tree.next_node()? {
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             let path = tree.path(&node).map_err(too_long)?;
@@ -169,14 +169,14 @@ impl Authorizer<'_> {
     /// Prevents a restore from making unreadable content readable.
     pub(super) fn restoring(
         &self,
-        vault: &BackupStore,
+        backup_store: &BackupStore,
         entry: &backup::Backup,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
         let mut nodes = vec![(entry.path.clone(), entry.kind.object())];
         let mut places = vec![to.clone()];
         if entry.kind == BackupKind::Tree {
-            let mut tree = vault.tree(entry)?;
+            let mut tree = backup_store.tree(entry)?;
             let mut new = Trail::new(to.clone());
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             nodes.clear();
@@ -200,7 +200,7 @@ impl Authorizer<'_> {
                 let reason = "what cannot be read cannot be restored to another place";
                 return Err(hidden.denying().with_reason(reason).into());
             }
-            self.reservations.hear(&hidden);
+            self.obligations.add(&hidden);
             // A readable entry may be hidden from lists at its old path and shown at its new one.
             self.one(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
         }
@@ -224,7 +224,7 @@ impl Authorizer<'_> {
             self.beneath(from, (old, &object), self.entry(Access::Remove, old, &object))?;
         }
         let is_too_long = |old: &WorkspacePath| old.rebase(from, to).is_none();
-        if entries().any(|(old, object)| is_too_long(old) && self.sees(from, old, &object)) {
+        if entries().any(|(old, object)| is_too_long(old) && self.may_list(from, old, &object)) {
             return Err(Failure::Operation(crate::workspace::Error::TooLong.into()));
         }
         for (old, object) in entries() {
@@ -247,7 +247,7 @@ impl Authorizer<'_> {
         (path, object): (&WorkspacePath, &Object),
         decision: Decision,
     ) -> Result<(), Failure> {
-        if decision.is_deny() && !self.sees(root, path, object) {
+        if decision.is_deny() && !self.may_list(root, path, object) {
             return Err(Failure::hidden(decision));
         }
         self.one(decision)
@@ -255,7 +255,7 @@ impl Authorizer<'_> {
 
     /// True if the agent may know of `object` at `path`, given that it knows of `root`: it may list
     /// the object and all directories in between.
-    fn sees(&self, root: &WorkspacePath, path: &WorkspacePath, object: &Object) -> bool {
+    fn may_list(&self, root: &WorkspacePath, path: &WorkspacePath, object: &Object) -> bool {
         let directory = NodeKind::Directory.object();
         let above = path.ancestors();
         let mut between = above.iter().filter(|above| above.is_within(root) && *above != root);
@@ -273,7 +273,7 @@ impl Authorizer<'_> {
         let mut reached = root.clone();
         workspace.walk_noting(root, &mut reached).map_err(|error| {
             let may_know = error == workspace::Error::Moved
-                || self.sees(root, &reached, &NodeKind::Directory.object());
+                || self.may_list(root, &reached, &NodeKind::Directory.object());
             if may_know {
                 return error.into();
             }
@@ -286,7 +286,7 @@ impl Authorizer<'_> {
         let (operation, access) = (OperationKind::List, Access::List);
         let query = Query { agent: self.agent, operation, access, path };
         !TempName::is_reserved(path)
-            && matches!(self.policy.sight(&query, object), Sight::Shown { .. })
+            && matches!(self.policy.visibility(&query, object), Visibility::Shown { .. })
     }
 
     /// True if the agent may read `path` without an approval.
@@ -311,7 +311,7 @@ impl Authorizer<'_> {
             if decision.is_deny() {
                 return Err(decision.into());
             }
-            self.reservations.hear(&decision);
+            self.obligations.add(&decision);
             last = decision;
         }
         if last.is_deny() { Err(last.into()) } else { Ok(last) }

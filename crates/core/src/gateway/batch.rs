@@ -5,7 +5,7 @@
 //! other. When one fails, those before it are rolled back from the backup store, at once or, if the
 //! gateway dies meanwhile, by the next start. Other programs can see the files in between.
 
-mod back;
+mod rollback;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,14 +24,14 @@ use super::{
     error::{Error, ErrorKind, Failure},
     handle::ATTEMPTS,
     limits::{Meter, Spent},
+    prepared_change::{PreparedChange, discard},
     record,
     reply::{Changed, Reply},
-    saved::{Ready, discard},
     span,
     transaction::Transaction,
 };
 use crate::{
-    ledger::Grant,
+    audit_log::Grant,
     model::{Session, WorkspacePath},
     ops::Findings,
     policy::Decision,
@@ -61,7 +61,7 @@ pub struct BatchError {
 
 /// A prepared change, with its record and its share of the session's limits.
 struct Prepared<'a> {
-    ready: Ready<'a>,
+    ready: PreparedChange<'a>,
     draft: Draft,
     spent: Option<Spent>,
 }
@@ -122,7 +122,7 @@ impl Gateway {
             BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
         })?;
         // A single slot of the scheduler: the changes are carried out one after the other.
-        let turn = self.turns.as_ref().map(|turns| turns.enter_with(session, changes.len()));
+        let turn = self.slots.as_ref().map(|slots| slots.enter_with(session, changes.len()));
         let pass = turn
             .transpose()
             .map_err(|decision| self.deny_one(session, changes, 0, decision, meter.as_deref()))?;
@@ -230,7 +230,7 @@ impl Gateway {
                 Err(why) => {
                     prepared.into_iter().for_each(|one| self.give_up(one.ready));
                     let why = match drafts.get_mut(index) {
-                        Some(draft) => transaction.heed_failing(draft, why),
+                        Some(draft) => transaction.mask_failure(draft, why),
                         None => why,
                     };
                     let why = match why {
@@ -249,8 +249,8 @@ impl Gateway {
     }
 
     /// Discards the backups of a change that is not made.
-    fn give_up(&self, ready: Ready<'_>) {
-        discard(&self.vault, ready.saved);
+    fn give_up(&self, ready: PreparedChange<'_>) {
+        discard(&self.backup_store, ready.saved);
     }
 
     /// Records why a batch was not begun: the change that failed, and that the others were not
@@ -273,7 +273,7 @@ impl Gateway {
                 continue;
             }
             draft.result = Some(NOT_DONE.to_owned());
-            if let Err(error) = self.ledger.record(draft) {
+            if let Err(error) = self.audit_log.record(draft) {
                 return BatchError { index, error: error.into() };
             }
         }
@@ -291,7 +291,7 @@ impl Gateway {
         let mut admitted: Vec<(Prepared<'a>, Grant)> = Vec::new();
         let mut prepared = prepared.into_iter();
         while let Some(one) = prepared.next() {
-            match self.ledger.admit(one.draft.clone(), one.ready.sealed.seal()) {
+            match self.audit_log.admit(one.draft.clone(), one.ready.sealed.seal()) {
                 Ok(grant) => admitted.push((one, grant)),
                 Err(error) => {
                     let index = admitted.len();
@@ -313,7 +313,7 @@ impl Gateway {
                 continue;
             }
             let path = ready.path().clone();
-            let applied = ready.commit(grant, &self.vault);
+            let applied = ready.commit(grant, &self.backup_store);
             if applied.committed.is_err() {
                 stopped = Some((index, transaction, draft, applied));
                 continue;
@@ -364,9 +364,9 @@ impl Gateway {
     }
 
     /// Records the outcome of a change that was not begun.
-    fn drop_intent(&self, ready: Ready<'_>, draft: &Draft, grant: Grant) {
+    fn drop_intent(&self, ready: PreparedChange<'_>, draft: &Draft, grant: Grant) {
         let outcome = Draft { result: Some(NOT_DONE.to_owned()), ..record::outcome(draft) };
-        if let Err(error) = self.ledger.complete(&grant.into_receipt(), outcome) {
+        if let Err(error) = self.audit_log.complete(&grant.into_receipt(), outcome) {
             tracing::error!(%error, "the outcome of a change that was not made is missing");
         }
         self.give_up(ready);
@@ -378,7 +378,7 @@ fn ready<'a>(
     transaction: &Transaction<'a>,
     change: &'a dyn ContentChange,
     draft: &mut Draft,
-) -> Result<(Ready<'a>, Option<Spent>), Failure> {
+) -> Result<(PreparedChange<'a>, Option<Spent>), Failure> {
     let permit = transaction.permit(draft)?;
     let sealed = change.prepare(&transaction.context, permit)?;
     let spent = transaction.spend(&sealed, 0)?;

@@ -4,11 +4,11 @@ use portcullis_audit::Draft;
 use rustix::fs::OFlags;
 
 use super::{
+    approval_preview::MAX_SHOWN,
     error::{Failure, HIDDEN},
-    following::Following,
+    link_decisions::LinkDecisions,
     reply::{Attempt, Changed},
     request::Request,
-    showing::MAX_SHOWN,
     transaction::Transaction,
 };
 use crate::{
@@ -134,8 +134,8 @@ fn leads_inside(
     }
     let context = &transaction.context;
     // Resolved as the agent would resolve it, which may list the target or not.
-    Following::listing(context.policy, context.agent)
-        .target(transaction.gate.workspace(), link, target)
+    LinkDecisions::listing(context.policy, context.agent)
+        .target(transaction.gateway.workspace(), link, target)
         .map(drop)
 }
 
@@ -179,7 +179,7 @@ fn check_links(
     }
     for walked in tree.iter().filter(|walked| walked.stat.kind == ObjectKind::Symlink) {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let link = transaction.gate.workspace.open_at(&walked.path, flags)?;
+        let link = transaction.gateway.workspace.open_at(&walked.path, flags)?;
         let target = workspace::read_link(&link)?;
         let is_led_out = |new| is_led_out(&target, &walked.path, &new);
         if !walked.path.rebase(from, to).is_some_and(is_led_out) {
@@ -225,7 +225,7 @@ impl Request for Remove {
         let permit = transaction.permit(draft)?;
         let files = match permit.object().kind {
             ObjectKind::Directory if self.recursive => {
-                let tree = authorizer.walk(&transaction.gate.workspace, permit.path())?;
+                let tree = authorizer.walk(&transaction.gateway.workspace, permit.path())?;
                 authorizer.removal(permit.path(), &tree)?;
                 tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
             }
@@ -245,14 +245,16 @@ impl Request for Rename {
         let permit = transaction.permit(draft)?;
         let target = transaction.rename_target(draft, &self.to, &permit.object())?;
         let tree = match permit.object().kind {
-            ObjectKind::Directory => authorizer.walk(&transaction.gate.workspace, permit.path())?,
+            ObjectKind::Directory => {
+                authorizer.walk(&transaction.gateway.workspace, permit.path())?
+            }
             _ => Vec::new(),
         };
         authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
         check_links(transaction, &permit, target.path(), &tree)?;
         transaction.carry_moved(draft, permit.path(), target.path(), &tree)?;
         // An approval covers the moved object as it was.
-        let shown = (!transaction.reservations.asks().is_empty()).then_some(MAX_SHOWN);
+        let shown = (!transaction.obligations.asks().is_empty()).then_some(MAX_SHOWN);
         let sees_all = sees_all(transaction, permit.path(), &tree);
         let context = &transaction.context;
         let change = prepare::rename(context, permit, target, tree, self.replace, shown);
@@ -293,7 +295,7 @@ impl Request for Exchange {
         let side = |permit: Permit| -> Result<Side, Failure> {
             let tree = match permit.object().kind {
                 ObjectKind::Directory => {
-                    authorizer.walk(&transaction.gate.workspace, permit.path())?
+                    authorizer.walk(&transaction.gateway.workspace, permit.path())?
                 }
                 _ => Vec::new(),
             };
@@ -306,7 +308,7 @@ impl Request for Exchange {
             transaction.carry_moved(draft, side.permit.path(), new, &side.tree)?;
         }
         // A question describes one of the two only.
-        if transaction.reservations.withdraw_asks() {
+        if transaction.obligations.withdraw_asks() {
             let reason = "nobody can be asked about an exchange: rename one after the other";
             return Err(Decision::built_in_denial("exchange", reason).into());
         }
@@ -314,7 +316,7 @@ impl Request for Exchange {
             [&one, &other].iter().all(|side| sees_all(transaction, side.permit.path(), &side.tree));
         let change = prepare::exchange(&transaction.context, one, other);
         let change = change.map_err(|error| of_content(error, sees_all))?;
-        transaction.gate.vault.end_runs();
+        transaction.gateway.backup_store.end_runs();
         transaction.limited_change(draft, change, 0)
     }
 }

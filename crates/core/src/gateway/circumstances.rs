@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::{labels::Reads, reservations::Reservations};
+use super::{labels::Reads, obligations::Obligations};
 use crate::{
     model::{AgentName, Connect},
     policy::{Decision, NetworkLimits, NetworkRule, Policy},
@@ -56,32 +56,32 @@ impl Circumstances {
         self.has_policies_of(other) && Arc::ptr_eq(&self.reads, &other.reads)
     }
 
-    /// Decides on the name; `reservations` collects the obligations.
+    /// Decides on the name; `obligations` collects the obligations.
     pub(super) fn evaluate_connect(
         &self,
         agent: &AgentName,
         connect: &Connect,
-        reservations: &Reservations,
+        obligations: &Obligations,
     ) -> Decision {
         let read = self.reads.ids();
         let restrict = |policy: &Policy| policy.restrict_connect(agent, connect, read);
         let own = self.policy.evaluate_connect(agent, connect, read);
-        self.restricted(own, restrict, reservations)
+        self.restricted(own, restrict, obligations)
     }
 
-    /// Decides on an address of the host; `reservations` collects the obligations.
+    /// Decides on an address of the host; `obligations` collects the obligations.
     pub(super) fn evaluate_address(
         &self,
         agent: &AgentName,
         connect: &Connect,
         (address, is_own): (IpAddr, bool),
-        reservations: &Reservations,
+        obligations: &Obligations,
     ) -> Decision {
         let read = self.reads.ids();
         let restrict =
             |policy: &Policy| policy.restrict_address(agent, connect, address, is_own, read);
         let own = self.policy.evaluate_address(agent, connect, address, is_own, read);
-        self.restricted(own, restrict, reservations)
+        self.restricted(own, restrict, obligations)
     }
 
     /// Returns the strictest of the decisions of all policies.
@@ -89,13 +89,13 @@ impl Circumstances {
         &self,
         own: Decision,
         restrict: impl Fn(&Policy) -> Option<Decision>,
-        reservations: &Reservations,
+        obligations: &Obligations,
     ) -> Decision {
-        reservations.hear(&own);
+        obligations.add(&own);
         self.further.iter().fold(own, |strictest, policy| {
             let Some(decision) = restrict(policy) else { return strictest };
             let decision = of_further(decision, policy);
-            reservations.hear(&decision);
+            obligations.add(&decision);
             strictest.and(decision)
         })
     }
@@ -104,7 +104,7 @@ impl Circumstances {
     pub(super) fn network_rule(&self, decision: &Decision) -> Option<&NetworkRule> {
         self.policies().find_map(|policy| {
             // Rules of two policies may have the same id.
-            let is_here = |rule: &&NetworkRule| policy.place_of(rule).as_ref() == decision.place();
+            let is_here = |rule: &&NetworkRule| policy.place_of(rule).as_ref() == decision.location();
             policy.network_rule(decision).filter(is_here)
         })
     }

@@ -47,6 +47,6 @@ impl Gateway {
             result: Some("ok".to_owned()),
             ..draft
         };
-        Ok(self.ledger.note(Kind::Decision, draft, true)?)
+        Ok(self.audit_log.note(Kind::Decision, draft, true)?)
     }
 }

@@ -19,22 +19,21 @@ use serde_json::{Value, json};
 
 use super::{
     Gateway,
-    approvals::{Binding, Told},
+    approvals::{Binding, DisclosedQuestion},
     circumstances::Circumstances,
     client::Client,
     connection_end::{ConnectionEnd, EndReason},
     connections::Slot,
     error::{Error, Failure, Stopped},
     limits::Meter,
+    obligations::Obligations,
     open_tunnel::OpenTunnel,
-    pending_approval::{Approved, Asking},
-    record,
-    reservations::Reservations,
-    span,
+    pending_approval::{ApprovalNeeded, Approved},
+    record, span,
     tunnels::Registration,
 };
 use crate::{
-    ledger::{Grant, Seal},
+    audit_log::{Grant, Seal},
     model::{Connect, Host, OperationKind, Session},
     policy::{Decision, LabelIds, Policy},
 };
@@ -155,7 +154,7 @@ impl ConnectionRequest {
         let mut draft = settled.draft;
         draft.result = Some("ok".to_owned());
         // A look-up discloses the name, so the record comes first.
-        let receipt = self.gateway.ledger.record(draft)?;
+        let receipt = self.gateway.audit_log.record(draft)?;
         Ok(ConnectionAttempt { request: Arc::new(self), approved, receipt })
     }
 
@@ -218,15 +217,15 @@ impl ConnectionRequest {
     ) -> Result<Settled, Box<Stopped>> {
         let now = Arc::new(self.circumstances());
         let mut draft = self.draft(&now.policy, address);
-        let reservations = Reservations::default();
-        let decision = self.evaluate(&now, address, &reservations);
+        let obligations = Obligations::default();
+        let decision = self.evaluate(&now, address, &obligations);
         if decision.is_deny() {
             self.note_reads(&mut draft, &now, std::slice::from_ref(&decision));
             return Err(Stopped::because(draft, decision.into()));
         }
         record::decide(&mut draft, &decision);
-        reservations.observe(&mut draft);
-        let rules = reservations.asks();
+        obligations.observe(&mut draft);
+        let rules = obligations.asks();
         if rules.is_empty() {
             return Ok(Settled { circumstances: now, rules, draft });
         }
@@ -238,8 +237,9 @@ impl ConnectionRequest {
         };
         let Some(seq) = seq else {
             let (path, change) = (binding.path.clone(), format!("connect to {}", binding.path));
-            let told = Told { path, to: None, rules: rules.clone(), change: change.clone() };
-            let asking = Asking { binding, rules, change, told };
+            let told =
+                DisclosedQuestion { path, to: None, rules: rules.clone(), change: change.clone() };
+            let asking = ApprovalNeeded { binding, rules, change, told };
             return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
         };
         draft.decision = Some("allow".to_owned());
@@ -260,35 +260,35 @@ impl ConnectionRequest {
         &self,
         now: &Circumstances,
         address: Option<IpAddr>,
-        reservations: &Reservations,
+        obligations: &Obligations,
     ) -> Decision {
         let (host, credential) = (&self.connect.host, self.credential.as_deref());
         if let Some(denial) = self.gateway.credential_hosts.denial(&now.policy, host, credential) {
             return denial;
         }
-        let name = now.evaluate_connect(&self.session.agent, &self.connect, reservations);
+        let name = now.evaluate_connect(&self.session.agent, &self.connect, obligations);
         let Some(address) = address else { return name };
-        name.and(self.evaluate_address(now, address, reservations))
+        name.and(self.evaluate_address(now, address, obligations))
     }
 
     fn evaluate_address(
         &self,
         now: &Circumstances,
         address: IpAddr,
-        reservations: &Reservations,
+        obligations: &Obligations,
     ) -> Decision {
         let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
         let is_own = own.contains(&address);
         drop(own);
         let address = (address, is_own);
-        now.evaluate_address(&self.session.agent, &self.connect, address, reservations)
+        now.evaluate_address(&self.session.agent, &self.connect, address, obligations)
     }
 
     /// Returns the address if a rule asks about it by itself, under whatever name. An approval of a
     /// name does not cover it, because the owner of the name decides where it leads.
     fn asked_about(&self, now: &Circumstances, address: Option<IpAddr>) -> Option<IpAddr> {
         let address = address.filter(|address| self.connect.host != Host::Address(*address))?;
-        let decision = self.evaluate_address(now, address, &Reservations::default());
+        let decision = self.evaluate_address(now, address, &Obligations::default());
         decision.is_ask().then_some(address)
     }
 
@@ -353,7 +353,7 @@ impl ConnectionAttempt {
             request.note_reads(&mut draft, &now, std::slice::from_ref(&denial));
             return Err(gateway.fail(draft, denial.denying().into(), meter));
         }
-        let grant = gateway.ledger.admit(settled.draft, &Seal::new())?;
+        let grant = gateway.audit_log.admit(settled.draft, &Seal::new())?;
         Ok(OpenConnection::granted((request, address), slot, grant, (tunnel, registration)))
     }
 }
@@ -396,7 +396,7 @@ impl OpenConnection {
     /// When they may not be sent, because of a limit or of another policy, or because the log takes
     /// no more records: the connection has to be closed. The record of its end has the reason.
     pub fn account(&self, bytes: u64) -> Result<(), Error> {
-        self.request.gateway.ledger.check()?;
+        self.request.gateway.audit_log.check()?;
         if let Some(denial) = self.tunnel.denial() {
             return Err(Error::denied(&denial));
         }
@@ -455,7 +455,7 @@ impl OpenConnection {
             draft.rule = Some(HOST.to_owned());
             request.gateway.count_denial(&request.session, &mut draft);
         }
-        Ok(request.gateway.ledger.complete(&self.receipt, draft)?)
+        Ok(request.gateway.audit_log.complete(&self.receipt, draft)?)
     }
 }
 

@@ -16,7 +16,7 @@ use similar::{
 use crate::model::Escaped;
 
 /// Timeout of the search for the shortest diff; the result is correct after it, too, but longer.
-const EFFORT: Duration = Duration::from_millis(300);
+const DIFF_TIMEOUT: Duration = Duration::from_millis(300);
 /// Default number of lines of context around a change.
 pub const CONTEXT: usize = 3;
 
@@ -72,7 +72,7 @@ fn differences(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     let (old, new) = (numbers(&mut known, old), numbers(&mut known, new));
     let (old, new) = (old.as_slice(), new.as_slice());
     let mut hook = Compact::new(Replace::new(Capture::new()), old, new);
-    let deadline = Some(Instant::now() + EFFORT);
+    let deadline = Some(Instant::now() + DIFF_TIMEOUT);
     let Ok(()) = myers::diff_deadline(&mut hook, old, 0..old.len(), new, 0..new.len(), deadline);
     hook.into_inner().into_inner().into_ops()
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use portcullis_audit::{Draft, Receipt};
 
-use super::pending_approval::Asking;
+use super::pending_approval::ApprovalNeeded;
 use crate::{
-    backup, ledger,
+    audit_log, backup,
     model::PathError,
     ops::{self, BufferError},
     policy::Decision,
@@ -138,8 +138,8 @@ impl Error {
 }
 
 /// Nothing is served without a log.
-impl From<ledger::Error> for Error {
-    fn from(error: ledger::Error) -> Self {
+impl From<audit_log::Error> for Error {
+    fn from(error: audit_log::Error) -> Self {
         Self::new(ErrorKind::Unavailable, error.to_string())
     }
 }
@@ -169,13 +169,13 @@ pub(super) enum Failure {
     /// the agent.
     Hidden(Box<Decision>, String),
     /// A person must approve it first.
-    Ask(Box<Asking>),
+    Ask(Box<ApprovalNeeded>),
     /// Nothing was done, for this reason.
     Rendered(Error),
     /// An operation failed.
     Operation(ops::Error),
     /// The log cannot be written.
-    Log(ledger::Error),
+    Log(audit_log::Error),
     /// The change failed after its intent; its outcome is recorded.
     Answered(Error),
 }
@@ -236,8 +236,8 @@ impl From<backup::Error> for Failure {
     }
 }
 
-impl From<ledger::Error> for Failure {
-    fn from(error: ledger::Error) -> Self {
+impl From<audit_log::Error> for Failure {
+    fn from(error: audit_log::Error) -> Self {
         Self::Log(error)
     }
 }

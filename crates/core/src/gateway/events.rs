@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use portcullis_audit::{Draft, Kind, Receipt};
 
 use super::{Error, ErrorKind, Gateway, Refusal, record};
-use crate::{ledger, model::Session};
+use crate::{audit_log, model::Session};
 
 /// The text in a record in place of one that the secret rules did not search.
 const NOT_LOOKED_AT: &str = "(not recorded: it could not be searched for secrets)";
@@ -99,7 +99,7 @@ impl Gateway {
         let mut draft = record::request(session, &self.policy(), event, None);
         draft.facts = Some(facts);
         draft.result = Some("ok".to_owned());
-        Ok(self.ledger.note(Kind::Decision, draft, true)?)
+        Ok(self.audit_log.note(Kind::Decision, draft, true)?)
     }
 
     fn event(
@@ -113,7 +113,7 @@ impl Gateway {
         let mut draft = record::request(session, &self.policy(), event, None);
         (draft.decision, draft.facts) = (decision, Some(self.redact_facts(facts)));
         draft.result = Some(result.to_owned());
-        Ok(self.ledger.record(draft)?)
+        Ok(self.audit_log.record(draft)?)
     }
 
     /// Records durably that the gateway starts to serve.
@@ -128,17 +128,17 @@ impl Gateway {
         let mut draft = record::request(session, &self.policy(), "start", None);
         draft.op = None;
         draft.facts = Some(facts);
-        Ok(self.ledger.note(Kind::Start, draft, true)?)
+        Ok(self.audit_log.note(Kind::Start, draft, true)?)
     }
 
     /// Records an orderly stop durably and drops the gateway. Returns why no checkpoint of the log
-    /// could be signed, as [`ledger::AuditLog::close`].
+    /// could be signed, as [`audit_log::AuditLog::close`].
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub fn stop(self, session: &Session) -> Result<Option<ledger::Error>, Error> {
+    pub fn stop(self, session: &Session) -> Result<Option<audit_log::Error>, Error> {
         let draft = self.stopping(session);
-        Ok(self.ledger.close(draft)?)
+        Ok(self.audit_log.close(draft)?)
     }
 
     /// Stops a gateway that other threads share: their requests are refused from then on, and the
@@ -146,8 +146,8 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Self::stop`].
-    pub fn stop_shared(&self, session: &Session) -> Result<Option<ledger::Error>, Error> {
-        Ok(self.ledger.close_shared(self.stopping(session))?)
+    pub fn stop_shared(&self, session: &Session) -> Result<Option<audit_log::Error>, Error> {
+        Ok(self.audit_log.close_shared(self.stopping(session))?)
     }
 
     fn stopping(&self, session: &Session) -> Draft {

@@ -21,7 +21,7 @@ use super::{
     transaction::Transaction,
 };
 use crate::{
-    model::{Door, Operation, Session},
+    model::{Operation, Session, Transport},
     ops::Findings,
     policy::{Decision, Policy},
 };
@@ -31,7 +31,7 @@ pub(super) const ATTEMPTS: usize = 16;
 
 /// Options with which a request is carried out.
 #[derive(Clone, Copy)]
-struct Terms<'a> {
+struct ExecutionOptions<'a> {
     session: &'a Session,
     client: Client<'a>,
     meter: Option<&'a Arc<Meter>>,
@@ -40,7 +40,7 @@ struct Terms<'a> {
     is_undo: bool,
 }
 
-impl Terms<'_> {
+impl ExecutionOptions<'_> {
     /// Returns the draft of a request before any decision.
     fn draft(&self, policy: &Policy, operation: Operation<'_>) -> Draft {
         let mut draft = record::operation(self.session, policy, operation);
@@ -70,7 +70,10 @@ impl Gateway {
         let begun = Instant::now();
         let answer = self.meter(session, operation, client.facts).and_then(|meter| {
             let (meter, facts) = (meter.as_ref(), client.facts);
-            self.carry_out(request, Terms { session, client, meter, facts, is_undo: false })
+            self.carry_out(
+                request,
+                ExecutionOptions { session, client, meter, facts, is_undo: false },
+            )
         });
         let receipt = answer.as_ref().map(|reply| &reply.receipt);
         self.answered(&span, operation.kind().as_str(), begun, receipt.map(Some));
@@ -91,7 +94,10 @@ impl Gateway {
         approver: &dyn Approver,
     ) -> Result<Reply<R::Output>, Error> {
         let client = Client::asking(approver);
-        self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: true })
+        self.carry_out(
+            request,
+            ExecutionOptions { session, client, meter: None, facts, is_undo: true },
+        )
     }
 
     /// Handles a change of a commit that the operator imports as [`Gateway::handle`] does, but does
@@ -111,7 +117,10 @@ impl Gateway {
         Import<R>: Request,
     {
         let client = Client::asking(approver);
-        self.carry_out(request, Terms { session, client, meter: None, facts, is_undo: false })
+        self.carry_out(
+            request,
+            ExecutionOptions { session, client, meter: None, facts, is_undo: false },
+        )
     }
 
     /// Counts a request against the session's limits.
@@ -152,11 +161,15 @@ impl Gateway {
         session: &Session,
         policy: &Policy,
     ) -> Result<Option<Arc<Meter>>, Decision> {
-        let meters = match session.door {
-            Door::Mount | Door::Proxy => &self.mount_meters,
-            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Serve => &self.meters,
+        let meters = match session.transport {
+            Transport::Mount | Transport::Proxy => &self.mount_meters,
+            Transport::Cli
+            | Transport::Acp
+            | Transport::Mcp
+            | Transport::Files
+            | Transport::Serve => &self.meters,
         };
-        meters.of(&session.id, policy.limits(session.door))
+        meters.of(&session.id, policy.limits(session.transport))
     }
 
     /// Counts the reply to an operation, and adds it to its span.
@@ -184,7 +197,7 @@ impl Gateway {
     fn carry_out<R: Request + ?Sized>(
         &self,
         request: &R,
-        terms: Terms<'_>,
+        terms: ExecutionOptions<'_>,
     ) -> Result<Reply<R::Output>, Error> {
         let meter = terms.meter.map(|meter| &**meter);
         let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter);
@@ -197,12 +210,15 @@ impl Gateway {
         };
         // No lock is held during a wait for an approval.
         let (session, approver) = (terms.session, terms.client.approver);
-        let approved = match session.door {
+        let approved = match session.transport {
             // A program that opens a file cannot wait for a person.
-            Door::Mount => self.ask_without_waiting(session, draft, asking, approver),
-            Door::Cli | Door::Acp | Door::Mcp | Door::Files | Door::Proxy | Door::Serve => {
-                self.ask(session, draft, asking, approver)
-            }
+            Transport::Mount => self.ask_without_waiting(session, draft, asking, approver),
+            Transport::Cli
+            | Transport::Acp
+            | Transport::Mcp
+            | Transport::Files
+            | Transport::Proxy
+            | Transport::Serve => self.ask(session, draft, asking, approver),
         };
         approved.and_then(|yes| self.attempt(request, terms, Some(&yes))).map_err(fail)
     }
@@ -211,10 +227,10 @@ impl Gateway {
     fn attempt<R: Request + ?Sized>(
         &self,
         request: &R,
-        terms: Terms<'_>,
+        terms: ExecutionOptions<'_>,
         approved: Option<&Approved>,
     ) -> Result<Reply<R::Output>, Box<Stopped>> {
-        let Terms { session, client, meter, is_undo, .. } = terms;
+        let ExecutionOptions { session, client, meter, is_undo, .. } = terms;
         let operation = request.as_operation();
         let denied = |decision: Decision| {
             let draft = terms.draft(&self.policy(), operation);
@@ -223,7 +239,7 @@ impl Gateway {
         // The session may have been closed during the wait.
         let meter_of_yes = meter.filter(|_| approved.is_some());
         meter_of_yes.map_or(Ok(()), |meter| meter.open()).map_err(denied)?;
-        let turn = self.turns.as_ref().map(|turns| turns.enter(session)).transpose();
+        let turn = self.slots.as_ref().map(|slots| slots.enter(session)).transpose();
         let pass = turn.map_err(denied)?;
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
@@ -241,12 +257,12 @@ impl Gateway {
                 Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
                 Err(why) => {
-                    let why = transaction.heed_failing(&mut draft, why);
+                    let why = transaction.mask_failure(&mut draft, why);
                     record::findings(&mut draft, findings.take());
                     // A denial has its own rule in the record, whatever observe mode allowed before
                     // it.
                     if !matches!(why, Failure::Denied(_) | Failure::Hidden(..)) {
-                        transaction.reservations.observe(&mut draft);
+                        transaction.obligations.observe(&mut draft);
                     }
                     return Err(Box::new(Stopped { draft, why }));
                 }
@@ -303,7 +319,7 @@ impl Gateway {
             draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());
         }
         let session = draft.session.clone().filter(|_| closed);
-        let error = match self.ledger.record(draft) {
+        let error = match self.audit_log.record(draft) {
             Ok(receipt) => error.with_receipt(receipt),
             Err(error) => error.into(),
         };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{
-        Access, AsOperation, Door, Operation, WorkspacePath,
+        Access, AsOperation, Operation, Transport, WorkspacePath,
         request::{Remove, Symlink, Write},
     },
     ops::{Context, SomeAttributes, prepare},
@@ -54,7 +54,7 @@ impl<R> Import<R> {
         authorizer.facts(path, &object, access)?;
         let contents = (self.before.as_deref(), self.original.as_deref());
         // The limits of programs apply, not those of a model.
-        let context = Context { door: Door::Mount, ..transaction.context };
+        let context = Context { transport: Transport::Mount, ..transaction.context };
         let sealed = prepare::import(&context, path, contents, content)?;
         transaction.disclose_shown(draft, sealed, |description| {
             description.imports(self.before.as_deref(), content)

@@ -92,7 +92,7 @@ impl Meters {
         if meters.len() >= self.most {
             return Err(Decision::built_in_denial(
                 "limits.sessions",
-                "the gate serves no more sessions",
+                "the gateway serves no more sessions",
             ));
         }
         let meter = Arc::new(Meter::new(limits.clone(), Instant::now()));
@@ -215,7 +215,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::{
-        model::Door,
+        model::Transport,
         policy::{PolicySource, compile},
     };
 
@@ -223,7 +223,7 @@ mod tests {
         let text = format!("schema = 1\n[limits]\n{limits}\n");
         let policy = compile(&PolicySource::from_text("test", &text)).unwrap();
         let now = Instant::now();
-        (Arc::new(Meter::new(policy.limits(Door::Cli).clone(), now)), now)
+        (Arc::new(Meter::new(policy.limits(Transport::Cli).clone(), now)), now)
     }
 
     fn begun(meter: &Meter, now: Instant, tries: usize) -> usize {
@@ -270,13 +270,15 @@ mod tests {
         let policy = compile(&PolicySource::from_text("t", "schema = 1\n[limits]\ndenials = 1\n"));
         let (policy, meters) = (policy.unwrap(), Meters::default());
         for session in 0..MAX_SESSIONS {
-            assert!(meters.of(&session.to_string(), policy.limits(Door::Cli)).unwrap().is_some());
+            assert!(
+                meters.of(&session.to_string(), policy.limits(Transport::Cli)).unwrap().is_some()
+            );
         }
-        let refused = meters.of("one more", policy.limits(Door::Cli)).unwrap_err();
+        let refused = meters.of("one more", policy.limits(Transport::Cli)).unwrap_err();
         assert_eq!(refused.rule(), "limits.sessions");
-        meters.of("0", policy.limits(Door::Cli)).unwrap();
+        meters.of("0", policy.limits(Transport::Cli)).unwrap();
         meters.forget("0");
-        meters.of("one more", policy.limits(Door::Cli)).unwrap();
+        meters.of("one more", policy.limits(Transport::Cli)).unwrap();
         assert!(Meters::default().of("x", &Limits::default()).unwrap().is_none());
     }
 }

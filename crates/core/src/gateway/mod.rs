@@ -8,11 +8,12 @@
     reason = "`Request::run` takes what only this crate has, so nobody else implements it"
 )]
 
+mod approval_preview;
+mod approval_requests;
 mod approvals;
-mod asking;
 mod authorizer;
 mod batch;
-mod carrying;
+mod carried_labels;
 mod changes;
 mod circumstances;
 mod client;
@@ -25,18 +26,20 @@ mod diff;
 mod disclosures;
 mod error;
 mod events;
-mod following;
 mod handle;
-mod heralds;
 mod import;
 mod labels;
 mod limits;
+mod link_decisions;
 mod locks;
+mod metrics;
 mod mount;
-mod numbers;
+mod obligations;
 mod open_questions;
 mod open_tunnel;
 mod pending_approval;
+mod policy_listeners;
+mod prepared_change;
 mod record;
 mod recovery;
 mod redaction;
@@ -44,15 +47,12 @@ mod refusals;
 mod reload;
 mod reply;
 mod request;
-mod reservations;
 mod restoration;
-mod saved;
+mod scheduler;
 mod search;
-mod showing;
 mod span;
 mod transaction;
 mod tunnels;
-mod turns;
 mod waiting_observer;
 mod watch;
 
@@ -72,21 +72,21 @@ pub use connect::{ConnectionAttempt, OpenConnection};
 pub use connection_end::{ConnectionEnd, EndReason};
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
-pub use following::Following;
-pub use heralds::Herald;
 pub use import::Import;
+pub use link_decisions::LinkDecisions;
+pub use metrics::{GatewayMetrics, RuleCount, Times};
 pub use mount::{MountView, Seen};
-pub use numbers::{Decided, Numbers, Times};
+pub use policy_listeners::PolicyListener;
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;
 pub use reply::{Changed, Recalled, Reply};
 pub use request::Request;
-pub use turns::Shares;
+pub use scheduler::SharedLimits;
 
 use crate::{
+    audit_log::AuditLog,
     backup::{BackupMaintenance, BackupStore},
-    ledger::AuditLog,
-    ops::{Known, NameLocks, Watcher},
+    ops::{ContentCache, NameLocks, Watcher},
     policy::{Policy, SecretKey},
     view::WorkspaceView,
     workspace::Workspace,
@@ -94,14 +94,14 @@ use crate::{
 use circumstances::FurtherPolicies;
 use connections::Connections;
 use credential_hosts::CredentialHosts;
-use heralds::Heralds;
 use labels::Carriers;
 use limits::Meters;
 use locks::Locks;
-use numbers::Counter;
+use metrics::Counter;
 use pending_approval::OpenQuestions;
+use policy_listeners::PolicyListeners;
 use refusals::Refusals;
-use turns::Turns;
+use scheduler::Scheduler;
 
 /// A gateway in front of one workspace. Many threads can use it at once.
 #[derive(Debug)]
@@ -112,22 +112,22 @@ pub struct Gateway {
     further: FurtherPolicies,
     approvals: Arc<Approvals>,
     open_questions: OpenQuestions,
-    ledger: AuditLog,
-    vault: Arc<BackupStore>,
+    audit_log: AuditLog,
+    backup_store: Arc<BackupStore>,
     locks: Locks,
     meters: Meters,
     /// The meters of mounts, by session.
     mount_meters: Meters,
     refusals: Refusals,
     key: SecretKey,
-    known: Known,
+    known: ContentCache,
     name_locks: NameLocks,
     watcher: Watcher,
-    heralds: Heralds,
+    policy_listeners: PolicyListeners,
     /// True if each file of which a search discloses lines has a record.
     search_files: bool,
     /// The scheduler of a shared gateway.
-    turns: Option<Turns>,
+    slots: Option<Scheduler>,
     counter: Option<Arc<Counter>>,
     connections: Arc<Connections>,
     carriers: Arc<Carriers>,
@@ -149,34 +149,35 @@ impl Gateway {
     pub fn open(
         workspace: Workspace,
         policy: Arc<Policy>,
-        ledger: AuditLog,
+        audit_log: AuditLog,
         state: &Dir,
         key: SecretKey,
     ) -> Result<Self, RecoveryError> {
-        let vault = BackupStore::open(state, *policy.backups()).map_err(RecoveryError::Backups)?;
-        let vault = Arc::new(vault.of_gate(ledger.boot()));
+        let backup_store =
+            BackupStore::open(state, *policy.backups()).map_err(RecoveryError::Backups)?;
+        let backup_store = Arc::new(backup_store.of_gateway(audit_log.boot()));
         let (locks, meters, approvals) = (Locks::default(), Meters::default(), Arc::default());
         let policy = Arc::new(RwLock::new(policy));
-        let name_locks = NameLocks::new(ledger.lock_file("names")?);
+        let name_locks = NameLocks::new(audit_log.lock_file("names")?);
         let gateway = Self {
             workspace,
             policy,
             further: FurtherPolicies::default(),
             approvals,
             open_questions: OpenQuestions::default(),
-            ledger,
-            vault,
+            audit_log,
+            backup_store,
             locks,
             meters,
             mount_meters: Meters::default(),
             refusals: Refusals::default(),
             key,
-            known: Known::default(),
+            known: ContentCache::default(),
             name_locks,
             watcher: Watcher::default(),
-            heralds: Heralds::default(),
+            policy_listeners: PolicyListeners::default(),
             search_files: true,
-            turns: None,
+            slots: None,
             counter: None,
             connections: Arc::default(),
             carriers: Arc::default(),
@@ -185,7 +186,7 @@ impl Gateway {
         };
         let settled = recovery::run(&gateway)?;
         if settled > 0 {
-            tracing::warn!(settled, "settled changes that a gate left unfinished");
+            tracing::warn!(settled, "settled changes that a gateway left unfinished");
         }
         Ok(gateway)
     }
@@ -197,27 +198,27 @@ impl Gateway {
 
     /// Shares the gateway from now on: requests wait for slots, and an agent has bounded quotas.
     /// The caller bounds the number of sessions.
-    pub fn share(&mut self, shares: Shares) {
+    pub fn share(&mut self, shares: SharedLimits) {
         self.meters.count_all();
         self.mount_meters.count_all();
-        self.turns = Some(Turns::new(shares));
+        self.slots = Some(Scheduler::new(shares));
     }
 
     /// Counts decisions, bytes and times from now on.
     pub fn count(&mut self) {
         let counter = Arc::<Counter>::default();
         self.counter = Some(Arc::clone(&counter));
-        self.ledger.observe(move |kind, draft| {
+        self.audit_log.observe(move |kind, draft| {
             counter.record(kind, draft);
             span::decided(kind, draft);
         });
     }
 
     /// Returns the counts since [`Gateway::count`].
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(&self) -> GatewayMetrics {
         let counted = self.counter.as_ref().map(|counter| counter.numbers()).unwrap_or_default();
-        let (waiting, running) = self.turns.as_ref().map(Turns::count).unwrap_or_default();
-        Numbers { waiting, running, uncovered: self.ledger.uncovered(), ..counted }
+        let (waiting, running) = self.slots.as_ref().map(Scheduler::count).unwrap_or_default();
+        GatewayMetrics { waiting, running, uncovered: self.audit_log.uncovered(), ..counted }
     }
 
     /// The policy in force now; one request is decided by one policy.
@@ -233,17 +234,17 @@ impl Gateway {
 
     /// The random identifier of this process's lifetime in every record.
     pub fn boot(&self) -> &str {
-        self.ledger.boot()
+        self.audit_log.boot()
     }
 
     /// The backups, to be read.
     pub fn backups(&self) -> &BackupStore {
-        &self.vault
+        &self.backup_store
     }
 
     /// The maintenance of the backups.
     pub fn maintenance(&self) -> BackupMaintenance {
-        BackupMaintenance::of(&self.vault)
+        BackupMaintenance::of(&self.backup_store)
     }
 
     /// A read-only view of the workspace.

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::{
-    Following, Gateway,
+    Gateway, LinkDecisions,
     authorizer::named,
     client::Client,
     error::{Error as GatewayError, HIDDEN, UNSEEN},
@@ -25,7 +25,7 @@ use crate::{
         request::Read,
     },
     ops::{self, Findings, Follower, prepare},
-    policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Secrets, Sight},
+    policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Secrets, Visibility},
     workspace::{Error, Kinds, Stat, TempName, read_link},
 };
 
@@ -80,9 +80,9 @@ impl MountView<'_> {
         if stat.kind == ObjectKind::Directory {
             return Ok(Some(Seen { stat, traverse }));
         }
-        let sight =
-            policy.sight(&self.query(OperationKind::List, Access::List, path), &stat.object(false));
-        let is_shown = matches!(sight, Sight::Shown { .. });
+        let visibility = policy
+            .visibility(&self.query(OperationKind::List, Access::List, path), &stat.object(false));
+        let is_shown = matches!(visibility, Visibility::Shown { .. });
         Ok(is_shown.then_some(Seen { stat, traverse: false }))
     }
 
@@ -112,7 +112,7 @@ impl MountView<'_> {
             Err(error) => return Err(error),
         };
         let query = self.query(OperationKind::List, Access::List, path);
-        let (sights, mut entries) = (policy.sights(&query), Vec::new());
+        let (directory_visibility, mut entries) = (policy.directory_visibility(&query), Vec::new());
         if !self.is_served(&policy) {
             return Ok(Some(entries));
         }
@@ -122,12 +122,12 @@ impl MountView<'_> {
             let entry = OnceCell::new();
             let entry = || entry.get_or_init(|| path.join(name).ok()).as_ref();
             let object = Object { kind, links: 1, through_symlink: false };
-            let is_shown = match sights.of(name, entry, &object) {
-                Some(Sight::Shown { .. }) => true,
-                Some(Sight::Closed) if kind == ObjectKind::Directory => {
+            let is_shown = match directory_visibility.of(name, entry, &object) {
+                Some(Visibility::Shown { .. }) => true,
+                Some(Visibility::Closed) if kind == ObjectKind::Directory => {
                     entry().is_some_and(|path| policy.may_allow_beneath(&Query { path, ..query }))
                 }
-                Some(Sight::Asked | Sight::Closed | Sight::Denied) | None => false,
+                Some(Visibility::Asked | Visibility::Closed | Visibility::Denied) | None => false,
             };
             if is_shown {
                 entries.push((name.to_owned(), kind));
@@ -157,7 +157,7 @@ impl MountView<'_> {
         };
         let target = read_link(&handle)?;
         let policy = self.gateway.policy();
-        let following = Following::listing(&policy, &self.session.agent);
+        let following = LinkDecisions::listing(&policy, &self.session.agent);
         // The target's object is not revealed: the kernel looks it up by its own name.
         let led = following.target(workspace.view(), path, &target);
         if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) = led {
@@ -187,7 +187,7 @@ impl MountView<'_> {
     ) -> Result<u64, Error> {
         let policy = self.gateway.policy();
         let redacts = policy.secrets().is_some_and(Secrets::redacts);
-        let most = policy.max_size(Access::Read, self.session.door);
+        let most = policy.max_size(Access::Read, self.session.transport);
         if stat.kind != ObjectKind::File || !redacts || stat.size > most {
             return Ok(stat.size);
         }
@@ -198,7 +198,7 @@ impl MountView<'_> {
         let transaction =
             Transaction::new(self.gateway, &policy, self.session, operation, client, &findings);
         let Ok(permit) = transaction.permit(&mut Draft::default()) else { return Ok(stat.size) };
-        if !transaction.reservations.asks().is_empty() {
+        if !transaction.obligations.asks().is_empty() {
             return Ok(stat.size);
         }
         if permit.path() != path || permit.stat().map(Stat::version) != Some(stat.version()) {
@@ -221,7 +221,7 @@ impl MountView<'_> {
         let query = self.query(OperationKind::Read, Access::Read, path);
         let may_be_read = !TempName::is_reserved(path)
             && stat.kind == ObjectKind::File
-            && matches!(policy.sight(&query, &stat.object(false)), Sight::Shown { .. });
+            && matches!(policy.visibility(&query, &stat.object(false)), Visibility::Shown { .. });
         let begins = || {
             let meter = self.gateway.meter_of(self.session, &policy);
             meter.and_then(|meter| meter.map_or(Ok(()), |meter| meter.begin(begun))).is_ok()
@@ -247,7 +247,7 @@ impl MountView<'_> {
         let object = policy.evaluate_object(&query, &stat.object(false));
         let denies = |decision: &Decision| decision.is_deny() && decision.rule() == rule;
         self.is_served(&policy)
-            && policy.limits(self.session.door).denials.is_none()
+            && policy.limits(self.session.transport).denials.is_none()
             && [named(&policy, &query), object].iter().any(denies)
     }
 
@@ -292,15 +292,15 @@ impl MountView<'_> {
     /// to be passed.
     fn shows_directory(&self, policy: &Policy, path: &WorkspacePath) -> Option<bool> {
         let query = self.query(OperationKind::List, Access::List, path);
-        let sight = policy.sight(&query, &DIRECTORY);
-        let is_shown = matches!(sight, Sight::Shown { .. });
+        let visibility = policy.visibility(&query, &DIRECTORY);
+        let is_shown = matches!(visibility, Visibility::Shown { .. });
         if path.is_root() {
             return Some(!is_shown);
         }
         if TempName::is_reserved(path) || !self.is_served(policy) {
             return None;
         }
-        let is_passed = sight == Sight::Closed && policy.may_allow_beneath(&query);
+        let is_passed = visibility == Visibility::Closed && policy.may_allow_beneath(&query);
         (is_shown || is_passed).then_some(!is_shown)
     }
 

@@ -7,10 +7,10 @@ use portcullis_audit::Draft;
 
 use super::{
     Gateway,
+    approval_requests::REJECTED,
     approvals::Approver,
-    asking::REJECTED,
     error::Stopped,
-    pending_approval::{ApprovalState, Approved, Asking, OpenQuestion},
+    pending_approval::{ApprovalNeeded, ApprovalState, Approved, OpenQuestion},
 };
 use crate::model::Session;
 
@@ -30,7 +30,7 @@ impl Gateway {
         &self,
         session: &Session,
         draft: Draft,
-        asking: Asking,
+        asking: ApprovalNeeded,
         approver: &dyn Approver,
     ) -> Result<Approved, Box<Stopped>> {
         let mut open = self.open_questions.lock();

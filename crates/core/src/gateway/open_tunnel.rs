@@ -10,7 +10,7 @@ use std::{
 use super::{
     circumstances::Circumstances,
     connect::{ConnectionRequest, Settled},
-    reservations::Reservations,
+    obligations::Obligations,
     tunnels::Tunnel,
 };
 use crate::policy::Decision;
@@ -24,12 +24,12 @@ pub(super) struct OpenTunnel {
     address: IpAddr,
     /// The rules that asked, and were approved.
     agreed: Vec<String>,
-    decided: Mutex<Decided>,
+    decided: Mutex<LastDecision>,
     closing: Mutex<Closing>,
 }
 
 /// The circumstances of the last decision on a connection, and the denial that ends it.
-struct Decided {
+struct LastDecision {
     circumstances: Arc<Circumstances>,
     denial: Option<Decision>,
 }
@@ -51,7 +51,7 @@ impl OpenTunnel {
             request: Arc::clone(request),
             address,
             agreed: settled.rules.iter().map(|rule| rule.rule().to_owned()).collect(),
-            decided: Mutex::new(Decided { circumstances, denial: None }),
+            decided: Mutex::new(LastDecision { circumstances, denial: None }),
             closing: Mutex::default(),
         }
     }
@@ -67,17 +67,17 @@ impl OpenTunnel {
             return None;
         }
         let is_same_policy = circumstances.has_policies_of(&decided.circumstances);
-        let reservations = Reservations::default();
-        let decision = self.request.evaluate(&circumstances, Some(self.address), &reservations);
+        let obligations = Obligations::default();
+        let decision = self.request.evaluate(&circumstances, Some(self.address), &obligations);
         // An approval holds for the policy by which it was asked for.
         let is_open = |rule: &Decision| {
             !is_same_policy || !self.agreed.iter().any(|agreed| agreed == rule.rule())
         };
         let denial = match decision.is_deny() {
             true => Some(decision),
-            false => reservations.asks().into_iter().find(is_open),
+            false => obligations.asks().into_iter().find(is_open),
         };
-        *decided = Decided { circumstances: Arc::new(circumstances), denial: denial.clone() };
+        *decided = LastDecision { circumstances: Arc::new(circumstances), denial: denial.clone() };
         denial
     }
 
@@ -93,7 +93,7 @@ impl OpenTunnel {
 
     /// Returns the denial with the circumstances that it is based on.
     pub(super) fn ended_by(&self) -> Option<(Decision, Arc<Circumstances>)> {
-        let Decided { circumstances, denial } = &*lock(&self.decided);
+        let LastDecision { circumstances, denial } = &*lock(&self.decided);
         Some((denial.clone()?, Arc::clone(circumstances)))
     }
 

@@ -7,27 +7,27 @@ use std::{
 
 use portcullis_audit::Draft;
 
-use super::approvals::{Binding, Ticket, Told};
+use super::approvals::{Binding, DisclosedQuestion, Ticket};
 use crate::{model::Session, policy::Decision};
 
 /// A request that stopped because a person must approve it.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct ApprovalNeeded {
     pub(super) binding: Binding,
     pub(super) rules: Vec<Decision>,
     pub(super) change: String,
-    pub(super) told: Told,
+    pub(super) told: DisclosedQuestion,
 }
 
 /// The effect of a request, described for a person.
-pub(super) struct Shown {
+pub(super) struct ApprovalPreview {
     pub(super) text: String,
     /// True if an agent that may list and read the paths that the request names may
     /// see all of it.
     pub(super) is_open: bool,
 }
 
-impl Shown {
+impl ApprovalPreview {
     pub(super) fn open(text: String) -> Self {
         Self { text, is_open: true }
     }

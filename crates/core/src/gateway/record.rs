@@ -36,7 +36,7 @@ pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option
         session: Some(session.id.clone()),
         agent: Some(session.agent.to_string()),
         user: Some(session.user.clone()),
-        door: Some(session.door.as_str().to_owned()),
+        transport: Some(session.transport.as_str().to_owned()),
         op: Some(bounded(op)),
         path: path.map(bounded),
         policy_sha256: Some(policy.sha256().to_owned()),
@@ -65,8 +65,8 @@ pub(super) fn shown(path: &WorkspacePath) -> String {
 pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
     draft.decision = Some(decision.effect().as_str().to_owned());
     draft.rule = Some(decision.rule().to_owned());
-    draft.policy = decision.place().map(|place| place.file.clone());
-    draft.line = decision.place().map(|place| place.line);
+    draft.policy = decision.location().map(|place| place.file.clone());
+    draft.line = decision.location().map(|place| place.line);
     draft.reason = decision.reason().map(str::to_owned);
 }
 

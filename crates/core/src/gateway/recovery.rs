@@ -7,8 +7,8 @@ use super::{
     record::{ATTRIBUTES, ATTRIBUTES_BEFORE, EXCHANGE, shown},
 };
 use crate::{
+    audit_log,
     backup::{self, BackupId, BackupStore},
-    ledger,
     model::{OperationKind, WorkspacePath},
     ops::{self, Remains, Resolution, SomeAttributes},
     workspace::TempName,
@@ -19,7 +19,7 @@ use crate::{
 pub enum RecoveryError {
     /// The log cannot be read or written.
     #[error(transparent)]
-    Log(#[from] ledger::Error),
+    Log(#[from] audit_log::Error),
     /// The backups cannot be opened.
     #[error(transparent)]
     Backups(backup::Error),
@@ -29,7 +29,7 @@ pub enum RecoveryError {
 }
 
 /// An intent that a dead gateway left, and its resolution; `None` when it could not be settled.
-pub(super) type Settled<'a> = (&'a AuditRecord, Option<Resolution>);
+pub(super) type SettledChange<'a> = (&'a AuditRecord, Option<Resolution>);
 
 /// Settles every intent of a dead gateway that has no outcome, and records how. Records that the
 /// questions of dead gateways were abandoned. Then removes the backups of changes whose intents a
@@ -39,21 +39,23 @@ pub(super) type Settled<'a> = (&'a AuditRecord, Option<Resolution>);
 /// nevertheless: the backup store has what the change replaces, and files under its temporary names
 /// are neither served nor deleted meanwhile.
 pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
-    let (ledger, workspace, vault) = (&gateway.ledger, &gateway.workspace, &gateway.vault);
-    let orphans = ledger.orphans()?;
+    let (audit_log, workspace, backup_store) =
+        (&gateway.audit_log, &gateway.workspace, &gateway.backup_store);
+    let orphans = audit_log.orphans()?;
     let mut settled = Vec::new();
     let (connections, changes): (Vec<_>, Vec<_>) =
         orphans.intents().iter().partition(|intent| is_connection(intent));
     // The newest first: a rollback has the content that the change before it made.
     for intent in changes.into_iter().rev() {
-        let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
+        let remains =
+            remains(&intent.draft, backup_store).ok_or(RecoveryError::Malformed(intent.seq))?;
         let resolution = match ops::settle(workspace, &remains) {
             Ok(resolution) => resolution,
             Err(error) => {
                 tracing::error!(
                     record = intent.seq,
                     %error,
-                    "a change that a gate left unfinished cannot be settled; each start tries again"
+                    "a change that a gateway left unfinished cannot be settled; each start tries again"
                 );
                 settled.push((intent, None));
                 continue;
@@ -61,7 +63,11 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
         };
         let resolution = match &intent.draft.backup {
             Some(backup) if resolution == Resolution::Committed => {
-                if is_kept(vault, &remains, backup) { resolution } else { Resolution::Superseded }
+                if is_kept(backup_store, &remains, backup) {
+                    resolution
+                } else {
+                    Resolution::Superseded
+                }
             }
             _ => resolution,
         };
@@ -75,18 +81,19 @@ pub(super) fn run(gateway: &Gateway) -> Result<usize, RecoveryError> {
     }
     for (intent, resolution) in &settled {
         let Some(resolution) = resolution else { continue };
-        let remains = remains(&intent.draft, vault).ok_or(RecoveryError::Malformed(intent.seq))?;
+        let remains =
+            remains(&intent.draft, backup_store).ok_or(RecoveryError::Malformed(intent.seq))?;
         orphans.resolve(intent, draft(intent, &remains, *resolution))?;
         count += 1;
     }
     for question in orphans.questions() {
-        ledger.note(Kind::Approval, abandoned(question), true)?;
+        audit_log.note(Kind::Approval, abandoned(question), true)?;
     }
     let dead = orphans.traces().iter().filter_map(|(boot, trace)| {
         let since: jiff::Timestamp = trace.since.parse().ok()?;
         Some((boot.as_str(), since.as_microsecond(), &trace.backups))
     });
-    match vault.remove_unnamed(&dead.collect::<Vec<_>>()) {
+    match backup_store.remove_unnamed(&dead.collect::<Vec<_>>()) {
         Ok(0) => {}
         Ok(removed) => tracing::info!(removed, "removed backups of changes that never began"),
         // They only take space until retention deletes them.
@@ -116,11 +123,11 @@ fn interrupted(intent: &AuditRecord) -> Draft {
 /// True if the backup store still has the backup of a change. A gateway discards a backup only of a
 /// change that it did not make, and its record of that may not be durable yet. So without the
 /// backup, another process made what looks like the change.
-fn is_kept(vault: &BackupStore, remains: &Remains, backup: &str) -> bool {
+fn is_kept(backup_store: &BackupStore, remains: &Remains, backup: &str) -> bool {
     let Ok(id) = backup.parse::<BackupId>() else { return true };
     let mut paths = std::iter::once(&remains.path).chain(&remains.to);
     // A backup that cannot be read may exist.
-    paths.any(|path| !matches!(vault.entry_of(path, &id), Ok(None)))
+    paths.any(|path| !matches!(backup_store.entry_of(path, &id), Ok(None)))
 }
 
 /// Returns the end of a question whose gateway died before the answer. Nothing was decided, and
@@ -147,7 +154,7 @@ fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Dra
 }
 
 /// Returns the description of an intent's change for recovery.
-pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
+pub(super) fn remains(draft: &Draft, backup_store: &BackupStore) -> Option<Remains> {
     let parse = |text: &String| WorkspacePath::parse(text).ok();
     Some(Remains {
         operation: draft.op.as_ref()?.parse().ok()?,
@@ -168,7 +175,7 @@ pub(super) fn remains(draft: &Draft, vault: &BackupStore) -> Option<Remains> {
             attributes(ATTRIBUTES_BEFORE).zip(attributes(ATTRIBUTES))
         },
         // A backup fit into the store, and a stored content into memory.
-        most: vault.retention().size.max(draft.bytes.unwrap_or(0)),
+        most: backup_store.retention().size.max(draft.bytes.unwrap_or(0)),
     })
 }
 
@@ -182,10 +189,10 @@ mod tests {
 
     use super::*;
     use crate::{
+        audit_log::AuditLog,
         backup::{Meta, Origin},
         gateway::Client,
-        ledger::AuditLog,
-        model::{Access, Door, OperationKind, Session, request::Write},
+        model::{Access, OperationKind, Session, Transport, request::Write},
         policy::{PolicySource, Query, SecretKey, compile},
         workspace::{Follow, Permit, Workspace},
     };
@@ -195,20 +202,20 @@ mod tests {
 
     fn session() -> Session {
         let (id, user) = ("ab".repeat(16), "user".to_owned());
-        Session { id, agent: "agent".parse().unwrap(), user, door: Door::Acp }
+        Session { id, agent: "agent".parse().unwrap(), user, transport: Transport::Acp }
     }
 
     fn gateway(temp: &TempDir) -> Gateway {
         let policy = compile(&PolicySource::from_text("test", POLICY)).unwrap();
         let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
         let workspace = Workspace::open(&temp.path().join("ws")).unwrap();
-        let ledger = AuditLog::open(&state).unwrap();
+        let audit_log = AuditLog::open(&state).unwrap();
         let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-        Gateway::open(workspace, Arc::new(policy), ledger, &state, key).unwrap()
+        Gateway::open(workspace, Arc::new(policy), audit_log, &state, key).unwrap()
     }
 
     /// Saves a backup as a gateway does before it writes an intent.
-    fn save(gateway: &Gateway, vault: &BackupStore) -> BackupId {
+    fn save(gateway: &Gateway, backup_store: &BackupStore) -> BackupId {
         let path = WorkspacePath::parse("a").unwrap();
         let resolved = gateway.workspace.resolve(&path, Follow::No).unwrap();
         let (session, operation) = (&session(), OperationKind::Write);
@@ -216,13 +223,13 @@ mod tests {
         let permit = Permit::new(resolved, gateway.policy().evaluate(&query)).unwrap();
         let file = fs::File::open(gateway.workspace().root().join("a")).unwrap();
         let meta = Meta { session, operation, after: None, beyond_size: false };
-        let mut saved = vault.save(&permit, &meta, Origin::File(file.as_fd())).unwrap();
-        vault.settle(&mut saved).unwrap();
+        let mut saved = backup_store.save(&permit, &meta, Origin::File(file.as_fd())).unwrap();
+        backup_store.settle(&mut saved).unwrap();
         saved.id
     }
 
     #[test]
-    fn what_a_dead_gate_kept_for_nothing_goes_and_all_else_stays() {
+    fn what_a_dead_gateway_kept_for_nothing_goes_and_all_else_stays() {
         let temp = tempfile::tempdir().unwrap();
         for name in ["ws", "state"] {
             fs::create_dir(temp.path().join(name)).unwrap();
@@ -242,9 +249,10 @@ mod tests {
         let named = ids(&dead);
         assert_eq!(named.len(), 1);
         // Each gateway dies, or lives, between the backup and its record.
-        let (of_dead, of_alive) = (save(&dead, &dead.vault), save(&alive, &alive.vault));
+        let (of_dead, of_alive) =
+            (save(&dead, &dead.backup_store), save(&alive, &alive.backup_store));
         let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
-        let nobodys = BackupStore::open(&state, dead.vault.retention()).unwrap();
+        let nobodys = BackupStore::open(&state, dead.backup_store.retention()).unwrap();
         let of_nobody = save(&dead, &nobodys);
         drop(dead);
 

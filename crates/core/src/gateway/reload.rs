@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use portcullis_audit::{Draft, Kind, Receipt};
 use serde_json::{Value, json};
 
-use super::{Error, Gateway, heralds::Herald, record};
+use super::{Error, Gateway, policy_listeners::PolicyListener, record};
 use crate::{model::Session, policy::Policy};
 
 /// Why the policy in force stays.
@@ -20,7 +20,9 @@ pub enum ReloadError {
         new: u64,
     },
     /// The agent's sandbox exists already.
-    #[error("its `[agent]` section differs, and the agent's cell cannot be changed while it runs")]
+    #[error(
+        "its `[agent]` section differs, and the agent's sandbox cannot be changed while it runs"
+    )]
     Agent,
     /// The reload could not be recorded.
     #[error("{0}")]
@@ -42,10 +44,10 @@ impl Gateway {
         Ok(())
     }
 
-    /// Calls `herald` whenever another policy comes into force, until its last `Arc` is dropped.
+    /// Calls `policy_listener` whenever another policy comes into force, until its last `Arc` is dropped.
     /// The reload waits for it, so it has to return.
-    pub fn on_policy(&self, herald: &Arc<Herald>) {
-        self.heralds.add(herald);
+    pub fn on_policy(&self, policy_listener: &Arc<PolicyListener>) {
+        self.policy_listeners.add(policy_listener);
     }
 
     /// Puts `new` in force for every request that begins afterwards, and for those under way that
@@ -79,10 +81,10 @@ impl Gateway {
         ]));
         let receipt =
             self.note_policy(draft).map_err(|e| ReloadError::Unavailable(e.to_string()))?;
-        self.vault.set_retention(*new.backups());
+        self.backup_store.set_retention(*new.backups());
         *self.policy.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(new);
         self.watcher.set_policy(&self.policy());
-        if !self.heralds.tell() {
+        if !self.policy_listeners.notify() {
             tracing::warn!("programs may have names and pages from before for a while");
         }
         Ok(Some(receipt))
@@ -109,6 +111,6 @@ impl Gateway {
     }
 
     fn note_policy(&self, draft: Draft) -> Result<Receipt, Error> {
-        Ok(self.ledger.note(Kind::Policy, draft, true)?)
+        Ok(self.audit_log.note(Kind::Policy, draft, true)?)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     },
     ops::{Committed, prepare},
     policy::{Decision, ObjectKind},
-    workspace::{Follow, Met, Permit},
+    workspace::{Follow, Permit, VisitedName},
 };
 
 impl Request for Recall {
@@ -25,7 +25,7 @@ impl Request for Recall {
 
     /// Discloses a backup if the policy allows reading its path.
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Recalled> {
-        let (context, vault) = (&transaction.context, &transaction.gate.vault);
+        let (context, backup_store) = (&transaction.context, &transaction.gateway.backup_store);
         record::decide(draft, &transaction.authorizer().names(&self.path)?);
         let entry = entry(transaction, draft, &self.backup)?;
         if entry.path != self.path {
@@ -33,12 +33,12 @@ impl Request for Recall {
         }
         match entry.kind {
             BackupKind::Tree => {
-                let entries = prepare::recall_tree(context, vault, &entry)?;
+                let entries = prepare::recall_tree(context, backup_store, &entry)?;
                 let Reply { receipt, output } = transaction.disclose(draft, entries)?;
                 Ok(Reply { receipt, output: Recalled::Tree(output) })
             }
             _ => {
-                let content = prepare::recall(context, vault, &entry, self.encoding)?;
+                let content = prepare::recall(context, backup_store, &entry, self.encoding)?;
                 let Reply { receipt, output } = transaction.disclose(draft, content)?;
                 Ok(Reply { receipt, output: Recalled::Content(output) })
             }
@@ -51,13 +51,13 @@ impl Request for Restore {
 
     /// Restores a backup at the path, or checks whether that is possible.
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
-        let (path, gate) = (&self.path, transaction.gate);
+        let (path, gateway) = (&self.path, transaction.gateway);
         let authorizer = transaction.authorizer();
         record::decide(draft, &authorizer.names(path)?);
         let entry = entry(transaction, draft, &self.backup)?;
-        authorizer.restoring(&gate.vault, &entry, path)?;
-        let follows = &mut |met: Met<'_>| authorizer.follows(&[Access::Write], met);
-        let resolved = gate.workspace.resolve_heeding(path, Follow::No, follows)?;
+        authorizer.restoring(&gateway.backup_store, &entry, path)?;
+        let follows = &mut |met: VisitedName<'_>| authorizer.follows(&[Access::Write], met);
+        let resolved = gateway.workspace.resolve_with(path, Follow::No, follows)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
             let reason = "a backup is never restored through a link";
@@ -69,17 +69,17 @@ impl Request for Restore {
         if resolved.object().kind == ObjectKind::Directory {
             // A replaced directory is removed with everything in it.
             authorizer.one(authorizer.name(Access::Remove, path))?;
-            authorizer.removal(path, &gate.workspace.walk(path)?)?;
+            authorizer.removal(path, &gateway.workspace.walk(path)?)?;
         }
         let permit = Permit::new(resolved, decision)?;
-        let change = prepare::restore(&transaction.context, permit, &gate.vault, entry)?;
+        let change = prepare::restore(&transaction.context, permit, &gateway.backup_store, entry)?;
         if !self.dry_run {
             return transaction.change(draft, change);
         }
         let bytes = change.facts().bytes;
         draft.bytes = bytes;
         draft.result = Some("dryRun".to_owned());
-        let receipt = gate.ledger.record(draft.clone())?;
+        let receipt = gateway.audit_log.record(draft.clone())?;
         transaction.charge(bytes);
         let output = Changed { committed: Committed::Unchanged, bytes, backup: None };
         Ok(Reply { receipt, output })
@@ -92,7 +92,7 @@ fn entry(
     draft: &mut Draft,
     backup: &str,
 ) -> Result<backup::Backup, Failure> {
-    let entry = transaction.gate.vault.find(backup)?;
+    let entry = transaction.gateway.backup_store.find(backup)?;
     let facts = draft.facts.get_or_insert_default();
     facts.insert("fromBackup".to_owned(), entry.id.to_string().into());
     Ok(entry)

@@ -14,7 +14,7 @@ use crate::{
     },
     ops::{Disclosure, Found, Matches, Start, prepare},
     policy::{Decision, ObjectKind, Policy, Query},
-    workspace::{Follow, Met, Permit, TempName},
+    workspace::{Follow, Permit, TempName, VisitedName},
 };
 
 impl Request for Glob {
@@ -31,13 +31,13 @@ impl Request for Grep {
     type Output = Matches;
 
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Matches> {
-        let (search, gate) = (Search(transaction), transaction.gate);
+        let (search, gateway) = (Search(transaction), transaction.gateway);
         let start = search.start(draft)?;
         let (sealed, disclosures) = prepare::grep(&transaction.context, &start, &self.query)?;
         let unnamed = draft.clone();
         record::facts(draft, sealed.facts());
-        transaction.reservations.observe(draft);
-        if !gate.search_files {
+        transaction.obligations.observe(draft);
+        if !gateway.search_files {
             let findings = disclosures.iter().map(|file| file.findings.len()).sum::<usize>();
             if findings > 0 {
                 let findings = u64::try_from(findings).unwrap_or(u64::MAX);
@@ -46,8 +46,8 @@ impl Request for Grep {
         }
         transaction.open(draft, sealed, |receipt| {
             let file = |file| search.disclosed(&unnamed, file, receipt.seq);
-            match gate.search_files {
-                true => gate.ledger.record_all(disclosures.into_iter().map(file)),
+            match gateway.search_files {
+                true => gateway.audit_log.record_all(disclosures.into_iter().map(file)),
                 false => Ok(()),
             }
         })
@@ -92,7 +92,7 @@ impl Search<'_, '_> {
             return Ok(start);
         }
         record::decide(draft, &asked);
-        let resolved = self.0.gate.workspace.resolve_heeding(path, Follow::Yes, &mut |met| {
+        let resolved = self.0.gateway.workspace.resolve_with(path, Follow::Yes, &mut |met| {
             authorizer.follows(&[Access::List], beginning(met))
         })?;
         let mut decision = asked;
@@ -133,7 +133,7 @@ impl Search<'_, '_> {
         decision: &Decision,
     ) -> Result<Option<Start>, Failure> {
         if decision.is_allow() {
-            self.0.reservations.hear(decision);
+            self.0.obligations.add(decision);
             return Ok(None);
         }
         let (operation, access) = (self.0.operation.kind(), Access::List);
@@ -152,9 +152,9 @@ impl Search<'_, '_> {
 
 /// Changes how a component on the way to the start of a search is decided: a search that starts
 /// elsewhere does so whatever lies there, and nobody is asked.
-pub(super) fn beginning(met: Met<'_>) -> Met<'_> {
+pub(super) fn beginning(met: VisitedName<'_>) -> VisitedName<'_> {
     match met {
-        Met::Name(name) => Met::Left(name),
+        VisitedName::Name(name) => VisitedName::Left(name),
         met => met,
     }
 }

@@ -11,13 +11,13 @@ pub(super) const SPANS: &str = "portcullis::gateway";
 
 /// Returns the span of a request; empty fields are filled in later.
 pub(super) fn of(session: &Session, op: &str) -> tracing::Span {
-    let (agent, door) = (session.agent.as_str(), session.door.as_str());
+    let (agent, transport) = (session.agent.as_str(), session.transport.as_str());
     tracing::debug_span!(
         target: SPANS,
         "request",
         op,
         agent,
-        door,
+        transport,
         session = session.id,
         decision = Empty,
         rule = Empty,

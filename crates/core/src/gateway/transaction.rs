@@ -6,37 +6,37 @@ use portcullis_audit::{Draft, Hash};
 
 use super::{
     Gateway,
+    approval_preview::Description,
     approvals::Binding,
     authorizer::Authorizer,
     client::Client,
     error::{self, Error, Failure},
     limits::{Meter, Spent},
-    pending_approval::{Approved, Asking, Shown},
+    obligations::Obligations,
+    pending_approval::{ApprovalNeeded, ApprovalPreview, Approved},
+    prepared_change::{Applied, PreparedChange, discard, keep, settle},
     record, recovery,
     reply::{Attempt, Changed, Reply},
-    reservations::Reservations,
-    saved::{Applied, Ready, discard, keep, settle},
-    showing::Description,
-    turns::Pass,
+    scheduler::SchedulerSlot,
 };
 use crate::{
     backup::{Meta, Saved},
     model::{Access, Operation, Session, WorkspacePath, request::Append},
     ops::{self, Context, Findings, Sealed, SealedChange},
     policy::{Object, ObjectKind, Policy},
-    workspace::{Follow, Met, Permit, Resolved},
+    workspace::{Follow, Permit, Resolved, VisitedName},
 };
 
 /// An attempt of a request.
 pub(super) struct Transaction<'a> {
-    pub(super) gate: &'a Gateway,
+    pub(super) gateway: &'a Gateway,
     pub(super) session: &'a Session,
     pub(super) operation: Operation<'a>,
     pub(super) context: Context<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
     /// The slot of a shared gateway, to which bytes of content are charged.
-    pub(super) pass: Option<&'a Pass<'a>>,
-    pub(super) reservations: Reservations,
+    pub(super) pass: Option<&'a SchedulerSlot<'a>>,
+    pub(super) obligations: Obligations,
     /// True if it reverses earlier changes.
     pub(super) is_undo: bool,
     /// The approval of the request.
@@ -46,7 +46,7 @@ pub(super) struct Transaction<'a> {
 impl<'a> Transaction<'a> {
     /// Returns an attempt without limits and without an approval.
     pub(super) fn new(
-        gate: &'a Gateway,
+        gateway: &'a Gateway,
         policy: &'a Policy,
         session: &'a Session,
         operation: Operation<'a>,
@@ -54,26 +54,26 @@ impl<'a> Transaction<'a> {
         findings: &'a Findings,
     ) -> Self {
         let context = Context {
-            workspace: &gate.workspace,
+            workspace: &gateway.workspace,
             policy,
             agent: &session.agent,
-            door: session.door,
+            transport: session.transport,
             operation: operation.kind(),
             source: client.source,
-            key: &gate.key,
-            known: &gate.known,
-            name_locks: &gate.name_locks,
+            key: &gateway.key,
+            known: &gateway.known,
+            name_locks: &gateway.name_locks,
             findings,
             follower: client.follower,
         };
         Self {
-            gate,
+            gateway,
             session,
             operation,
             context,
             meter: None,
             pass: None,
-            reservations: Reservations::default(),
+            obligations: Obligations::default(),
             is_undo: false,
             approved: None,
         }
@@ -92,9 +92,9 @@ impl<'a> Transaction<'a> {
             _ => Follow::Yes,
         };
         let accesses = authorizer.operation.accesses();
-        let resolved = self.gate.workspace.resolve_heeding(path, follow, &mut |met| {
+        let resolved = self.gateway.workspace.resolve_with(path, follow, &mut |met| {
             let follows = authorizer.follows(accesses, met);
-            if let (true, Met::Name(name) | Met::Left(name)) = (follows, met) {
+            if let (true, VisitedName::Name(name) | VisitedName::Left(name)) = (follows, met) {
                 // On a failure here, the record has the last name on the way.
                 record::resolve(draft, name);
             }
@@ -132,8 +132,8 @@ impl<'a> Transaction<'a> {
     ) -> Result<Permit, Failure> {
         let authorizer = self.authorizer();
         authorizer.one(authorizer.name(Access::Write, to))?;
-        let follows = &mut |met: Met<'_>| authorizer.follows(&[Access::Write], met);
-        let resolved = self.gate.workspace.resolve_heeding(to, Follow::No, follows)?;
+        let follows = &mut |met: VisitedName<'_>| authorizer.follows(&[Access::Write], met);
+        let resolved = self.gateway.workspace.resolve_with(to, Follow::No, follows)?;
         let decision = authorizer.target(&resolved, moving)?;
         self.count_ancestors(&resolved, draft)?;
         Ok(Permit::new(resolved, decision)?)
@@ -145,7 +145,7 @@ impl<'a> Transaction<'a> {
         resolved: &Resolved,
         draft: &mut Draft,
     ) -> Result<(), Failure> {
-        let directories = self.authorizer().ancestors(&self.gate.workspace, resolved)?;
+        let directories = self.authorizer().ancestors(&self.gateway.workspace, resolved)?;
         if directories > 0 {
             let counts = draft.counts.get_or_insert_with(BTreeMap::new);
             counts.insert("directories".to_owned(), directories);
@@ -163,10 +163,10 @@ impl<'a> Transaction<'a> {
         &self,
         draft: &mut Draft,
         sealed: Sealed<T>,
-        shown: impl FnOnce(&Description<'_>) -> Shown,
+        shown: impl FnOnce(&Description<'_>) -> ApprovalPreview,
     ) -> Attempt<T> {
         record::facts(draft, sealed.facts());
-        self.heed(draft, shown)?;
+        self.require_approval(draft, shown)?;
         record::findings(draft, self.context.findings.take());
         let bytes = draft.bytes;
         let reply = self.open(draft, sealed, |_| Ok(()))?;
@@ -181,7 +181,7 @@ impl<'a> Transaction<'a> {
         if self.is_undo {
             return Ok(());
         }
-        if !std::ptr::eq(Arc::as_ptr(&self.gate.policy()), self.context.policy) {
+        if !std::ptr::eq(Arc::as_ptr(&self.gateway.policy()), self.context.policy) {
             return Err(Failure::Moved);
         }
         self.meter.map_or(Ok(()), |meter| meter.open())?;
@@ -226,7 +226,7 @@ impl<'a> Transaction<'a> {
 
     /// Backs up, records the intent, applies the change, records the outcome.
     pub(super) fn change(&self, draft: &mut Draft, sealed: SealedChange<'a>) -> Attempt<Changed> {
-        let gate = self.gate;
+        let gateway = self.gateway;
         let mut ready = self.ready(draft, sealed)?;
         ready.sealed.stage();
         let confirmed = self.confirm().and_then(|()| match self.context.follower.begins() {
@@ -235,13 +235,13 @@ impl<'a> Transaction<'a> {
         });
         if let Err(failure) = confirmed {
             record::give_up(draft);
-            discard(&gate.vault, ready.saved);
+            discard(&gateway.backup_store, ready.saved);
             return Err(failure);
         }
-        match gate.ledger.admit(draft.clone(), ready.sealed.seal()) {
-            Ok(grant) => self.conclude(draft, ready.commit(grant, &gate.vault)),
+        match gateway.audit_log.admit(draft.clone(), ready.sealed.seal()) {
+            Ok(grant) => self.conclude(draft, ready.commit(grant, &gateway.backup_store)),
             Err(error) => {
-                discard(&gate.vault, ready.saved);
+                discard(&gateway.backup_store, ready.saved);
                 Err(error.into())
             }
         }
@@ -253,21 +253,21 @@ impl<'a> Transaction<'a> {
         &self,
         draft: &mut Draft,
         sealed: SealedChange<'a>,
-    ) -> Result<Ready<'a>, Failure> {
-        let gate = self.gate;
+    ) -> Result<PreparedChange<'a>, Failure> {
+        let gateway = self.gateway;
         let mut saved = self.save(&sealed)?;
         let is_looked_at = sealed.permit().object().kind == ObjectKind::Directory
-            || !self.reservations.asks().is_empty();
+            || !self.obligations.asks().is_empty();
         let settled = match is_looked_at {
-            true => settle(&gate.vault, &mut saved).map_err(Failure::from),
+            true => settle(&gateway.backup_store, &mut saved).map_err(Failure::from),
             false => Ok(()),
         };
         if let Err(failure) = settled.and_then(|()| self.decide_on_kept(&sealed, &saved)) {
-            discard(&gate.vault, saved);
+            discard(&gateway.backup_store, saved);
             return Err(failure);
         }
         if !sealed.is_based_on(&saved) {
-            discard(&gate.vault, saved);
+            discard(&gateway.backup_store, saved);
             return Err(Failure::Moved);
         }
         let counts = draft.counts.take();
@@ -276,13 +276,14 @@ impl<'a> Transaction<'a> {
         record::findings(draft, self.context.findings.take());
         record::backups(draft, &saved);
         self.note_carried(draft);
-        let heeded = self.heed(draft, |description| description.describe(&saved, &sealed));
+        let heeded =
+            self.require_approval(draft, |description| description.describe(&saved, &sealed));
         if let Err(failure) = heeded {
             record::give_up(draft);
-            discard(&gate.vault, saved);
+            discard(&gateway.backup_store, saved);
             return Err(failure);
         }
-        Ok(Ready { sealed, saved })
+        Ok(PreparedChange { sealed, saved })
     }
 
     /// A directory is removed exactly as its backup has it; entries that another process added
@@ -290,7 +291,7 @@ impl<'a> Transaction<'a> {
     fn decide_on_kept(&self, sealed: &SealedChange<'a>, saved: &[Saved]) -> Result<(), Failure> {
         match (self.operation, sealed.permit().object().kind, saved.first()) {
             (Operation::Remove(_) | Operation::Restore(_), ObjectKind::Directory, Some(tree)) => {
-                self.authorizer().kept(&self.gate.vault, tree)
+                self.authorizer().kept(&self.gateway.backup_store, tree)
             }
             _ => Ok(()),
         }
@@ -298,17 +299,17 @@ impl<'a> Transaction<'a> {
 
     /// Backs up everything that the change will replace.
     fn save(&self, sealed: &SealedChange<'a>) -> Result<Vec<Saved>, Failure> {
-        let vault = &self.gate.vault;
+        let backup_store = &self.gateway.backup_store;
         let mut saved = Vec::new();
         for origin in sealed.origins() {
-            let permit = sealed.kept_permit();
+            let permit = sealed.backup_permit();
             let (operation, after) = (self.operation.kind(), self.authored(sealed));
             let beyond_size = self.is_operators();
             let meta = Meta { session: self.session, operation, after, beyond_size };
-            match vault.save(permit, &meta, origin) {
+            match backup_store.save(permit, &meta, origin) {
                 Ok(one) => saved.push(one),
                 Err(error) => {
-                    discard(vault, saved);
+                    discard(backup_store, saved);
                     return Err(error.into());
                 }
             }
@@ -323,7 +324,7 @@ impl<'a> Transaction<'a> {
             self.operation,
             Operation::Write(_) | Operation::Append(_) | Operation::Edit(_)
         );
-        if is_own && self.reservations.asks().is_empty() { sealed.facts().after } else { None }
+        if is_own && self.obligations.asks().is_empty() { sealed.facts().after } else { None }
     }
 
     /// Records the outcome of a change.
@@ -332,12 +333,12 @@ impl<'a> Transaction<'a> {
         draft: &Draft,
         Applied { receipt, committed, saved, bytes }: Applied,
     ) -> Attempt<Changed> {
-        let gate = self.gate;
+        let gateway = self.gateway;
         let mut outcome = record::outcome(draft);
         match committed {
             Ok(committed) => {
                 outcome.result = Some(committed.as_str().to_owned());
-                gate.ledger.complete(&receipt, outcome)?;
+                gateway.audit_log.complete(&receipt, outcome)?;
                 let backup = saved.first().map(|saved| saved.id.to_string());
                 let bytes = match self.operation {
                     // The length of the file is not revealed to the agent.
@@ -348,13 +349,13 @@ impl<'a> Transaction<'a> {
                     }
                     _ => bytes,
                 };
-                keep(&gate.vault, saved);
+                keep(&gateway.backup_store, saved);
                 self.charge(bytes);
                 Ok(Reply { receipt, output: Changed { committed, bytes, backup } })
             }
             Err(error) => {
-                let undone = recovery::remains(draft, &gate.vault)
-                    .is_some_and(|remains| ops::is_undone(&gate.workspace, &remains, &error));
+                let undone = recovery::remains(draft, &gateway.backup_store)
+                    .is_some_and(|remains| ops::is_undone(&gateway.workspace, &remains, &error));
                 let rendered = match Failure::from(error) {
                     Failure::Operation(error) => error::render(&error),
                     Failure::Denied(decision) => Error::denied(&decision),
@@ -371,11 +372,11 @@ impl<'a> Transaction<'a> {
                     return Err(Failure::Answered(rendered.with_receipt(receipt)));
                 }
                 record::fail(&mut outcome, &rendered);
-                gate.ledger.complete(&receipt, outcome)?;
+                gateway.audit_log.complete(&receipt, outcome)?;
                 // Backups of failed changes must not displace good ones. It is unknown what an
                 // editor did with a change that it failed.
                 if draft.source.is_none() {
-                    discard(&gate.vault, saved);
+                    discard(&gateway.backup_store, saved);
                 }
                 Err(Failure::Answered(rendered.with_receipt(receipt)))
             }
@@ -393,7 +394,7 @@ impl<'a> Transaction<'a> {
             agent: &self.session.agent,
             operation: self.operation.kind(),
             is_operators: self.is_operators(),
-            reservations: &self.reservations,
+            obligations: &self.obligations,
         }
     }
 
@@ -403,20 +404,20 @@ impl<'a> Transaction<'a> {
             operation: self.operation,
             authorizer: self.authorizer(),
             context: self.context,
-            carried: self.gate.carrier(self.session).reads().ids().clone(),
-            vault: &self.gate.vault,
+            carried: self.gateway.carrier(self.session).reads().ids().clone(),
+            backup_store: &self.gateway.backup_store,
         }
     }
 
     /// Continues if no rule asks, or if exactly this was approved, and adds the approval to the
     /// record. `change` describes the effect.
-    fn heed(
+    fn require_approval(
         &self,
         draft: &mut Draft,
-        change: impl FnOnce(&Description<'_>) -> Shown,
+        change: impl FnOnce(&Description<'_>) -> ApprovalPreview,
     ) -> Result<(), Failure> {
-        self.reservations.observe(draft);
-        let rules = self.reservations.asks();
+        self.obligations.observe(draft);
+        let rules = self.obligations.asks();
         let Some(first) = rules.first() else {
             return Ok(());
         };
@@ -437,14 +438,15 @@ impl<'a> Transaction<'a> {
             policy_sha256: self.context.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         };
-        let seq = match (self.approved, self.gate.approvals.granted(&self.session.id, &binding)) {
+        let seq = match (self.approved, self.gateway.approvals.granted(&self.session.id, &binding))
+        {
             (Some(approved), _) => approved.covers(&binding, first)?,
             (None, Some(seq)) => seq,
             (None, None) => {
                 let description = self.description();
                 let shown = change(&description);
                 let told = description.told(draft, &binding, &rules, &shown);
-                let asking = Asking { binding, rules, change: shown.text, told };
+                let asking = ApprovalNeeded { binding, rules, change: shown.text, told };
                 return Err(Failure::Ask(Box::new(asking)));
             }
         };
@@ -456,9 +458,9 @@ impl<'a> Transaction<'a> {
 
     /// Returns the question in place of a failure where a rule asks. A failure reveals what is
     /// there, so an agent that may not look learns of it after an approval only.
-    pub(super) fn heed_failing(&self, draft: &mut Draft, failure: Failure) -> Failure {
+    pub(super) fn mask_failure(&self, draft: &mut Draft, failure: Failure) -> Failure {
         let is_told = matches!(failure, Failure::Ask(_) | Failure::Log(_) | Failure::Answered(_));
-        let asks = !self.reservations.asks().is_empty();
+        let asks = !self.obligations.asks().is_empty();
         if is_told
             || self.is_operators()
             || !asks
@@ -467,7 +469,7 @@ impl<'a> Transaction<'a> {
         {
             return failure;
         }
-        self.heed(draft, |description| description.fails()).err().unwrap_or(failure)
+        self.require_approval(draft, |description| description.fails()).err().unwrap_or(failure)
     }
 
     /// True if the requested names are enough to deny the request, whatever is there.

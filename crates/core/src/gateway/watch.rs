@@ -14,9 +14,9 @@ use super::{
     record,
     reply::{Attempt, Reply},
     request::Request,
+    scheduler::lock,
     search::Search,
     transaction::Transaction,
-    turns::lock,
 };
 use crate::{
     model::{Session, WatchQuery},
@@ -37,7 +37,7 @@ impl Gateway {
         query: &WatchQuery,
     ) -> Result<Reply<Subscription>, Error> {
         self.record_ended(self.watcher.ended());
-        let next = self.turns.as_ref().map(|turns| turns.next_to_watch(session.agent.as_str()));
+        let next = self.slots.as_ref().map(|slots| slots.next_to_watch(session.agent.as_str()));
         let _next = next.as_deref().map(lock);
         self.handle(session, query, Client::default())
     }
@@ -60,7 +60,7 @@ impl Gateway {
             let facts = [("watch", json!(ended.seq)), ("why", json!(ended.why.as_str()))];
             draft.facts = Some(facts.map(|(name, fact)| (name.to_owned(), fact)).into());
             draft.result = Some("ok".to_owned());
-            if let Err(error) = self.ledger.record(draft) {
+            if let Err(error) = self.audit_log.record(draft) {
                 tracing::error!(%error, "the end of a subscription cannot be recorded");
             }
         }
@@ -79,21 +79,21 @@ impl Request for WatchQuery {
         let facts = draft.facts.get_or_insert_default();
         facts.insert("recursive".to_owned(), json!(self.recursive));
         facts.insert("ignore".to_owned(), json!(self.ignore));
-        let (gate, session) = (transaction.gate, transaction.session);
-        let policy = gate.policy();
-        let has = || gate.watcher.of_agent(&session.agent);
-        let _alone = gate.turns.as_ref().map(|turns| turns.watch(has)).transpose()?;
+        let (gateway, session) = (transaction.gateway, transaction.session);
+        let policy = gateway.policy();
+        let has = || gateway.watcher.of_agent(&session.agent);
+        let _alone = gateway.slots.as_ref().map(|slots| slots.watch(has)).transpose()?;
         let sealed =
-            prepare::watch(&gate.watcher, &transaction.context, &policy, session, &start, self)?;
+            prepare::watch(&gateway.watcher, &transaction.context, &policy, session, &start, self)?;
         // If this was the first subscription, a policy put in force since did not reach the
         // watcher.
         let mut known = policy;
         loop {
-            let now = gate.policy();
+            let now = gateway.policy();
             if Arc::ptr_eq(&known, &now) {
                 break;
             }
-            gate.watcher.set_policy(&now);
+            gateway.watcher.set_policy(&now);
             known = now;
         }
         let reply = transaction.disclose(draft, sealed)?;
@@ -103,7 +103,7 @@ impl Request for WatchQuery {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests make files behind the gate's back")]
+#[expect(clippy::disallowed_methods, reason = "tests make files behind the gateway's back")]
 mod tests {
     use std::{fs, thread, time::Duration};
 
@@ -112,9 +112,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        gateway::Shares,
-        ledger::AuditLog,
-        model::{Door, WorkspacePath, request::List},
+        audit_log::AuditLog,
+        gateway::SharedLimits,
+        model::{Transport, WorkspacePath, request::List},
         policy::{Policy, PolicySource, SecretKey, compile},
         workspace::Workspace,
     };
@@ -131,11 +131,11 @@ mod tests {
         }
         let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
         let workspace = Workspace::open(&temp.path().join("ws")).unwrap();
-        let (policy, ledger) = (Arc::new(policy(1, "")), AuditLog::open(&state).unwrap());
+        let (policy, audit_log) = (Arc::new(policy(1, "")), AuditLog::open(&state).unwrap());
         let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-        let mut gateway = Gateway::open(workspace, policy, ledger, &state, key).unwrap();
-        gateway.share(Shares {
-            turns: 1,
+        let mut gateway = Gateway::open(workspace, policy, audit_log, &state, key).unwrap();
+        gateway.share(SharedLimits {
+            slots: 1,
             per_session: 1,
             requests_per_second: 1000,
             bytes_per_second: 1000,
@@ -147,7 +147,7 @@ mod tests {
 
     fn session(agent: &str, id: &str) -> Session {
         let agent = agent.parse().unwrap();
-        Session { id: id.into(), agent, user: "u".into(), door: Door::Mcp }
+        Session { id: id.into(), agent, user: "u".into(), transport: Transport::Mcp }
     }
 
     /// Before, they had all slots, while each walked the workspace after the other.
@@ -155,8 +155,8 @@ mod tests {
     fn sessions_of_an_agent_that_wait_to_watch_keep_no_turns() {
         let temp = tempfile::tempdir().unwrap();
         let mut gateway = gateway(&temp);
-        gateway.share(Shares {
-            turns: 2,
+        gateway.share(SharedLimits {
+            slots: 2,
             per_session: 2,
             requests_per_second: 1000,
             bytes_per_second: 1000,
@@ -165,12 +165,12 @@ mod tests {
         });
         thread::scope(|scope| {
             let gateway = &gateway;
-            let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
+            let alone = gateway.slots.as_ref().unwrap().watch(|| 0).unwrap();
             for id in ["1", "2", "3"] {
                 let query = WatchQuery::new(WorkspacePath::root());
                 scope.spawn(move || drop(gateway.watch(&session("a", id), &query).unwrap()));
             }
-            let running = || gateway.turns.as_ref().unwrap().count().1;
+            let running = || gateway.slots.as_ref().unwrap().count().1;
             while running() == 0 {
                 thread::yield_now();
             }
@@ -203,7 +203,7 @@ mod tests {
         thread::scope(|scope| {
             // The subscription waits for this after it has read the policy: the attempt and the
             // subscription then have a reference each.
-            let alone = gateway.turns.as_ref().unwrap().watch(|| 0).unwrap();
+            let alone = gateway.slots.as_ref().unwrap().watch(|| 0).unwrap();
             let watching = scope.spawn(|| gateway.watch(&session, &query).map(drop));
             while Arc::strong_count(&old) < 4 {
                 assert!(!watching.is_finished());

@@ -2,9 +2,9 @@
 
 use portcullis_search::Follower;
 
-use super::{Error, Findings, Known, NameLocks, Source};
+use super::{ContentCache, Error, Findings, NameLocks, Source};
 use crate::{
-    model::{Access, AgentName, Door, OperationKind, WorkspacePath},
+    model::{Access, AgentName, OperationKind, Transport, WorkspacePath},
     policy::{Labelled, ObjectKind, Policy, Query, SecretKey},
     workspace::{Permit, Workspace},
 };
@@ -19,7 +19,7 @@ pub(crate) struct Context<'a> {
     /// The agent that sent the request.
     pub agent: &'a AgentName,
     /// The transport, whose limits apply.
-    pub door: Door,
+    pub transport: Transport,
     /// The operation.
     pub operation: OperationKind,
     /// The source and destination of content.
@@ -27,7 +27,7 @@ pub(crate) struct Context<'a> {
     /// The key of the placeholders of secrets.
     pub key: &'a SecretKey,
     /// Hashes of recently read contents.
-    pub known: &'a Known,
+    pub known: &'a ContentCache,
     /// Locks between calls of an editor and changes of names.
     pub name_locks: &'a NameLocks,
     /// Collects the secrets that are found.
@@ -55,7 +55,7 @@ impl Context<'_> {
 
     /// Returns the maximum size of a content that may be disclosed or stored, in bytes.
     pub(super) fn max_size(&self, access: Access) -> u64 {
-        self.policy.max_size(access, self.door)
+        self.policy.max_size(access, self.transport)
     }
 
     /// Evaluates the policy for the size and kind of a complete content.
@@ -69,7 +69,7 @@ impl Context<'_> {
         content: &[u8],
     ) -> Result<(), Error> {
         let query = Query { agent: self.agent, operation: self.operation, access, path };
-        let decision = self.policy.evaluate_content(&query, self.door, content);
+        let decision = self.policy.evaluate_content(&query, self.transport, content);
         if decision.is_allow() { Ok(()) } else { Err(Error::Refused(decision)) }
     }
 }

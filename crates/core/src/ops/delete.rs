@@ -17,7 +17,7 @@ use rustix::{
 
 use super::{
     Error,
-    swap::{PATIENCE, PAUSE, unlink},
+    atomic_exchange::{MAX_ATTEMPTS, RETRY_INTERVAL, unlink},
 };
 use crate::{
     backup,
@@ -37,13 +37,13 @@ pub(super) fn is_refused(error: &Error) -> bool {
 
 /// Number of entries that a directory may still have. Another process that has a directory open can
 /// add entries as fast as the gateway deletes them.
-pub(super) struct Room(pub(super) u64);
+pub(super) struct EntryAllowance(pub(super) u64);
 
-impl Room {
+impl EntryAllowance {
     /// Returns the limit for a directory with `objects` in it; entries that other gateways put
     /// there for a moment are far fewer.
     pub(super) fn beside(objects: u64) -> Self {
-        Self(objects.saturating_add(LATE))
+        Self(objects.saturating_add(MAX_LATE_ENTRIES))
     }
 
     pub(super) fn take(&mut self) -> bool {
@@ -59,7 +59,7 @@ impl Room {
 }
 
 /// Maximum number of entries that may be added to a directory during its deletion.
-const LATE: u64 = 1000;
+const MAX_LATE_ENTRIES: u64 = 1000;
 
 /// Deletes an entry that is proven to be in the backup store and has a hidden name. Parts that the
 /// system does not let the gateway delete stay there after a few attempts, as they would at every
@@ -74,7 +74,7 @@ pub(super) fn delete_kept(
     name: &str,
     objects: u64,
 ) -> Result<(), Error> {
-    let (mut patience, mut room) = (PATIENCE, Room::beside(objects));
+    let (mut patience, mut room) = (MAX_ATTEMPTS, EntryAllowance::beside(objects));
     loop {
         match delete(parent, name, &mut room) {
             Err(error) if is_refused(&error) && patience == 0 => {
@@ -86,7 +86,7 @@ pub(super) fn delete_kept(
             Err(error) if is_refused(&error) => patience -= 1,
             done => return done,
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) fn delete_kept(
 ///
 /// # Errors
 /// [`Error::Growing`], and errors of the system; the rest keeps its names.
-pub(super) fn delete(parent: &Parent, name: &str, room: &mut Room) -> Result<(), Error> {
+pub(super) fn delete(parent: &Parent, name: &str, room: &mut EntryAllowance) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     match parent.stat(name)?.kind {
         ObjectKind::Directory => {}
@@ -106,8 +106,8 @@ pub(super) fn delete(parent: &Parent, name: &str, room: &mut Room) -> Result<(),
     let top = parent.open(name, flags)?;
     make_writable(&top)?;
     let mut moved = 0_u64;
-    let mut patience = PATIENCE;
-    let take = |room: &mut Room| match room.take() {
+    let mut patience = MAX_ATTEMPTS;
+    let take = |room: &mut EntryAllowance| match room.take() {
         true => Ok(()),
         false => Err(Error::Growing(parent.path_of(name))),
     };
@@ -152,7 +152,7 @@ fn remove_empty(directory: impl AsFd, name: impl Arg, patience: &mut u32) -> Res
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::NOTEMPTY) if *patience > 0 => {
             *patience -= 1;
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_INTERVAL);
             Ok(false)
         }
         Err(errno) => Err(workspace::Error::os("remove the directory")(errno).into()),
@@ -166,7 +166,7 @@ fn move_up(
     child: &CString,
     top: &OwnedFd,
     moved: &mut u64,
-    room: &mut Room,
+    room: &mut EntryAllowance,
 ) -> Result<(), Error> {
     loop {
         *moved += 1;
@@ -229,7 +229,7 @@ fn entries(directory: impl AsFd, most: u64) -> Result<Vec<(CString, bool)>, Erro
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests make directories behind the gate's back")]
+#[expect(clippy::disallowed_methods, reason = "tests make directories behind the gateway's back")]
 mod tests {
     use std::fs;
 
@@ -246,12 +246,12 @@ mod tests {
         fs::write(temp.path().join("a/d/x/f"), "f").unwrap();
         let workspace = Workspace::open(temp.path()).unwrap();
         let parent = workspace.open_parent(&WorkspacePath::parse("a/d").unwrap()).unwrap();
-        let left = delete(&parent, "d", &mut Room(1)).unwrap_err();
+        let left = delete(&parent, "d", &mut EntryAllowance(1)).unwrap_err();
         assert!(matches!(&left, Error::Growing(path) if path == "a/d"), "{left}");
         assert!(parent.stat("d").is_ok());
         for objects in [0, 1] {
             fs::create_dir_all(temp.path().join("a/d/x")).unwrap();
-            delete(&parent, "d", &mut Room::beside(objects)).unwrap();
+            delete(&parent, "d", &mut EntryAllowance::beside(objects)).unwrap();
             assert!(parent.stat("d").is_err());
         }
     }
@@ -266,7 +266,7 @@ mod tests {
             fs::write(tree.join("1/f"), "f").unwrap();
             fs::write(tree.join("f"), "f").unwrap();
             let parent = workspace.open_parent(&WorkspacePath::parse(name).unwrap()).unwrap();
-            assert_eq!(delete(&parent, name, &mut Room(room)).is_ok(), done, "{name}");
+            assert_eq!(delete(&parent, name, &mut EntryAllowance(room)).is_ok(), done, "{name}");
         }
     }
 }

@@ -4,9 +4,8 @@ use portcullis_audit::Hash;
 use rustix::io::Errno;
 
 use super::{
-    Change, Committed, Context, Error, Facts, SealedChange, parents,
+    Change, Committed, Context, Error, Facts, SealedChange, atomic_exchange, parents,
     rename::{check_contents, hash_of, is_as_decided},
-    swap,
 };
 use crate::{
     backup::{Origin, Saved},
@@ -92,9 +91,9 @@ impl Change for PreparedExchange<'_> {
         workspace.confirm(&here)?;
         workspace.confirm(&there)?;
         let (at, to) = ((&here, here.name()), (&there, there.name()));
-        swap::exchange(at, to).map_err(|errno| match errno {
+        atomic_exchange::exchange(at, to).map_err(|errno| match errno {
             Errno::NOENT => Error::Conflict,
-            Errno::XDEV => Error::Invalid(swap::LOWER),
+            Errno::XDEV => Error::Invalid(atomic_exchange::OVERLAY_LOWER),
             errno => workspace::Error::os("exchange the entries")(errno).into(),
         })?;
         if self.moved(one, &there, other.0.permit.path())
@@ -105,7 +104,8 @@ impl Change for PreparedExchange<'_> {
             return Ok(Committed::Stored(None));
         }
         // The entries are not those that were decided on: the exchange is undone.
-        swap::exchange(at, to).map_err(workspace::Error::os("exchange the entries back"))?;
+        atomic_exchange::exchange(at, to)
+            .map_err(workspace::Error::os("exchange the entries back"))?;
         Err(Error::Conflict)
     }
 }

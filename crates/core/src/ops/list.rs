@@ -3,7 +3,7 @@
 use super::{Context, Error, Facts, Sealed};
 use crate::{
     model::{Access, WorkspacePath},
-    policy::{Object, ObjectKind, Query, Sight, Sights},
+    policy::{DirectoryVisibility, Object, ObjectKind, Query, Visibility},
     workspace::{self, Listing, Permit, Stat},
 };
 use rustix::fs::OFlags;
@@ -96,11 +96,11 @@ impl Entry {
 /// When the object is no directory or moved, or a list takes more than [`MAX_LIST`].
 pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Entries>, Error> {
     let (mut entries, mut relaxed, mut taken) = (Vec::new(), 0, 0_usize);
-    let sights = context.policy.sights(&query(context, permit.path()));
+    let directory_visibility = context.policy.directory_visibility(&query(context, permit.path()));
     let not_utf8 = Listing::visit(open(context, permit)?, |name, stat| {
         let Ok(path) = permit.path().join(name) else { return Ok(()) };
         let kind = stat.as_ref().map(|stat| stat.kind);
-        if visible(&sights, name, || Some(&path), kind, &mut relaxed) {
+        if visible(&directory_visibility, name, || Some(&path), kind, &mut relaxed) {
             taken = taken.saturating_add(size_of::<Entry>()).saturating_add(path.as_str().len());
             if taken > MAX_LIST {
                 return Err(workspace::Error::TooLarge);
@@ -110,7 +110,7 @@ pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<E
         Ok(())
     })?;
     entries.sort_unstable_by(|a, b| a.path.as_str().cmp(b.path.as_str()));
-    let not_utf8 = if tells_of_unnamed(&sights, permit.path()) { not_utf8 } else { 0 };
+    let not_utf8 = if counts_unnamed(&directory_visibility, permit.path()) { not_utf8 } else { 0 };
     let facts = facts(entries.len(), not_utf8, relaxed);
     Ok(Sealed::names(Entries { entries, not_utf8 }, facts))
 }
@@ -132,9 +132,12 @@ pub(super) fn query<'a>(context: &Context<'a>, path: &'a WorkspacePath) -> Query
 
 /// True if entries of `directory` whose names are not UTF-8 are counted: where an entry is shown
 /// whose name matches no pattern.
-pub(super) fn tells_of_unnamed(sights: &Sights<'_>, directory: &WorkspacePath) -> bool {
+pub(super) fn counts_unnamed(
+    directory_visibility: &DirectoryVisibility<'_>,
+    directory: &WorkspacePath,
+) -> bool {
     let path = directory.join(UNNAMED).ok();
-    visible(sights, UNNAMED, || path.as_ref(), Some(ObjectKind::File), &mut 0)
+    visible(directory_visibility, UNNAMED, || path.as_ref(), Some(ObjectKind::File), &mut 0)
 }
 
 /// Returns the facts of a list with this many entries.
@@ -149,18 +152,18 @@ pub(super) fn facts(entries: usize, not_utf8: u64, relaxed: u64) -> Facts {
 /// True if an entry is shown; its path is made only where a rule needs it. Counts the entry in
 /// `relaxed` if only observe mode shows it. An entry that needs an approval is not shown.
 pub(super) fn visible<'n>(
-    sights: &Sights<'_>,
+    directory_visibility: &DirectoryVisibility<'_>,
     name: &str,
     path: impl FnOnce() -> Option<&'n WorkspacePath>,
     kind: Option<ObjectKind>,
     relaxed: &mut u64,
 ) -> bool {
     let kind = kind.unwrap_or(ObjectKind::Missing);
-    match sights.of(name, path, &Object { kind, links: 1, through_symlink: false }) {
-        Some(Sight::Shown { relaxed: would_deny }) => {
+    match directory_visibility.of(name, path, &Object { kind, links: 1, through_symlink: false }) {
+        Some(Visibility::Shown { relaxed: would_deny }) => {
             *relaxed += u64::from(would_deny);
             true
         }
-        Some(Sight::Asked | Sight::Closed | Sight::Denied) | None => false,
+        Some(Visibility::Asked | Visibility::Closed | Visibility::Denied) | None => false,
     }
 }

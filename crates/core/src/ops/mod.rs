@@ -5,24 +5,25 @@
 //! module neither decides on names nor writes records: the gateway does, and only it calls in here.
 
 mod append;
+mod atomic_exchange;
 mod attributes;
 mod base;
 mod buffers;
 mod content;
+mod content_cache;
 mod context;
 mod delete;
 mod edit;
 mod error;
 mod exchange;
 mod import;
-mod known;
 mod list;
 mod mkdir;
 mod name_locks;
 mod names;
 mod parents;
 mod read;
-mod recall;
+mod read_backup;
 mod recover;
 mod remove;
 mod rename;
@@ -32,9 +33,8 @@ mod sealed;
 mod search;
 mod secrets;
 mod stat;
-mod swap;
 mod symlink;
-mod unnamed;
+mod tmpfile;
 mod unpack;
 mod watch;
 mod write;
@@ -44,10 +44,10 @@ pub(crate) use portcullis_search::{Follower, Unfollowed, watch::Ended};
 pub use attributes::SomeAttributes;
 pub use base::Base;
 pub use buffers::{BufferError, Buffers, Source};
+pub(crate) use content_cache::ContentCache;
 pub(crate) use context::Context;
 pub(crate) use error::Error;
 pub(crate) use exchange::Side;
-pub(crate) use known::Known;
 pub use list::{Entries, Entry, EntryKind, MAX_LIST};
 pub(crate) use name_locks::NameLocks;
 pub use names::Names;
@@ -68,9 +68,9 @@ pub(crate) mod prepare {
         append::prepare as append, attributes::prepare as set_attributes, edit::prepare as edit,
         exchange::prepare as exchange, import::prepare as import, list::prepare as list,
         mkdir::prepare as mkdir, names::prepare as names, read::prepare as read,
-        recall::content as recall, recall::tree as recall_tree, remove::prepare as remove,
-        rename::prepare as rename, restore::prepare as restore, search::prepare_glob as glob,
-        search::prepare_grep as grep, stat::prepare as stat, symlink::prepare as symlink,
-        watch::prepare as watch, write::prepare as write,
+        read_backup::content as recall, read_backup::tree as recall_tree,
+        remove::prepare as remove, rename::prepare as rename, restore::prepare as restore,
+        search::prepare_glob as glob, search::prepare_grep as grep, stat::prepare as stat,
+        symlink::prepare as symlink, watch::prepare as watch, write::prepare as write,
     };
 }

@@ -26,7 +26,7 @@ use rustix::fs::OFlags;
 
 use super::Error;
 use crate::{
-    ledger::LockFile,
+    audit_log::LockFile,
     workspace::{self, Identity, Parent, Permit, Stat, Workspace},
 };
 

@@ -3,7 +3,7 @@
 
 use super::{
     Context, EntryKind, Error, Sealed,
-    list::{facts, open, query, tells_of_unnamed, visible},
+    list::{counts_unnamed, facts, open, query, visible},
 };
 use crate::{
     model::WorkspacePath,
@@ -34,14 +34,15 @@ impl Names {
 /// When the object is no directory or moved.
 pub(crate) fn prepare(context: &Context<'_>, permit: &Permit) -> Result<Sealed<Names>, Error> {
     let mut kinds = Kinds::read(open(context, permit)?)?;
-    let sights = context.policy.sights(&query(context, permit.path()));
+    let directory_visibility = context.policy.directory_visibility(&query(context, permit.path()));
     let (mut path, mut relaxed) = (WorkspacePath::root(), 0);
     kinds.retain(|name, kind| {
         let path = &mut path;
         let join = move || permit.path().join_into(name, path).ok().map(move |()| &*path);
-        permit.path().has_room_for(name) && visible(&sights, name, join, kind, &mut relaxed)
+        permit.path().has_room_for(name)
+            && visible(&directory_visibility, name, join, kind, &mut relaxed)
     });
-    if !tells_of_unnamed(&sights, permit.path()) {
+    if !counts_unnamed(&directory_visibility, permit.path()) {
         kinds.forget_not_utf8();
     }
     let facts = facts(kinds.iter().len(), kinds.not_utf8(), relaxed);

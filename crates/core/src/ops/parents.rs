@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Error, swap};
+use super::{Error, atomic_exchange};
 use crate::{
     model::WorkspacePath,
     workspace::{self, Workspace},
@@ -53,7 +53,7 @@ pub(super) fn make(workspace: &Workspace, path: &WorkspacePath) -> Result<OwnedF
             // It is empty, and this process made it, whatever its name is.
             unlinkat(&parent, parent.name(), AtFlags::REMOVEDIR)
                 .map_err(workspace::Error::os("remove the directory"))?;
-            Err(Error::Invalid(swap::ALIAS))
+            Err(Error::Invalid(atomic_exchange::ALIAS))
         }
         Ok(()) => {
             let made = workspace.open_directory(path)?;
@@ -61,7 +61,9 @@ pub(super) fn make(workspace: &Workspace, path: &WorkspacePath) -> Result<OwnedF
             parent.sync()?;
             Ok(made)
         }
-        Err(Errno::EXIST) if !parent.lists(parent.name())? => Err(Error::Invalid(swap::ALIAS)),
+        Err(Errno::EXIST) if !parent.lists(parent.name())? => {
+            Err(Error::Invalid(atomic_exchange::ALIAS))
+        }
         Err(Errno::EXIST) => {
             let there = parent.open(parent.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
             Ok(there)

@@ -5,8 +5,8 @@ use portcullis_audit::Hash;
 
 use super::{
     Error, SomeAttributes,
-    delete::{self, Room},
-    swap::{self, hash_at},
+    atomic_exchange::{self, hash_at},
+    delete::{self, EntryAllowance},
 };
 use crate::{
     backup::{self, MAX_ENTRIES},
@@ -161,7 +161,7 @@ fn absent(remains: &Remains) -> Resolution {
 }
 
 /// Returns the kind of the entry with a name; `None` if it is missing.
-fn kind_of((parent, name): swap::EntryAt<'_>) -> Result<Option<ObjectKind>, Error> {
+fn kind_of((parent, name): atomic_exchange::EntryAt<'_>) -> Result<Option<ObjectKind>, Error> {
     match parent.stat(name) {
         Ok(stat) => Ok(Some(stat.kind)),
         // A mount point is no object that a change could have made.
@@ -171,14 +171,14 @@ fn kind_of((parent, name): swap::EntryAt<'_>) -> Result<Option<ObjectKind>, Erro
     }
 }
 
-fn is_there(entry: swap::EntryAt<'_>) -> Result<bool, Error> {
+fn is_there(entry: atomic_exchange::EntryAt<'_>) -> Result<bool, Error> {
     Ok(kind_of(entry)?.is_some())
 }
 
 /// True if the expected object has the name, or no object where none is expected. Only an object
 /// with an expected hash is read.
 fn holds(
-    entry: swap::EntryAt<'_>,
+    entry: atomic_exchange::EntryAt<'_>,
     remains: &Remains,
     expected: Option<Hash>,
 ) -> Result<bool, Error> {
@@ -252,25 +252,25 @@ fn settle_replacement(
     let (spare, name) = ((parent, staged.as_str()), (parent, parent.name()));
     let Some(aside) = hash_of(parent, staged.as_str(), remains)? else { return Ok(resolution) };
     if Some(aside) == remains.before {
-        swap::remove_replaced(workspace, parent, temp, MAX_ENTRIES)?;
+        atomic_exchange::remove_replaced(workspace, parent, temp, MAX_ENTRIES)?;
         parent.sync()?;
         return Ok(resolution);
     }
     if Some(aside) == remains.after {
-        swap::move_to(parent, &staged, temp)?;
+        atomic_exchange::move_to(parent, &staged, temp)?;
         delete_unfinished(parent, temp)?;
         return Ok(resolution);
     }
     // It is another process's, without any backup. The object that the exchange displaced is
     // restored; if the exchange was being undone, either of the two may be the newer one.
     if resolution == Resolution::Committed
-        && swap::exchange(spare, name).is_ok()
+        && atomic_exchange::exchange(spare, name).is_ok()
         && hash_of(parent, staged.as_str(), remains)? == remains.after
     {
-        swap::move_to(parent, &staged, temp)?;
+        atomic_exchange::move_to(parent, &staged, temp)?;
         delete_unfinished(parent, temp)?;
     } else {
-        swap::put_back(spare, name)?;
+        atomic_exchange::put_back(spare, name)?;
     }
     Ok(Resolution::Superseded)
 }
@@ -279,7 +279,7 @@ fn settle_replacement(
 fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     match parent.stat(temp.as_str()) {
         Ok(_) => {
-            delete::delete(parent, temp.as_str(), &mut Room::beside(MAX_ENTRIES))?;
+            delete::delete(parent, temp.as_str(), &mut EntryAllowance::beside(MAX_ENTRIES))?;
             Ok(parent.sync()?)
         }
         Err(workspace::Error::NotFound) => Ok(()),
@@ -314,7 +314,7 @@ fn settle_removal(
         && let Some(aside) = hash_of(parent, temp.as_str(), remains)?
     {
         // The entry was not compared with its backup yet.
-        swap::put_back((parent, temp.as_str()), (parent, parent.name()))?;
+        atomic_exchange::put_back((parent, temp.as_str()), (parent, parent.name()))?;
         return Ok(if Some(aside) == remains.before {
             Resolution::RolledBack
         } else {
@@ -396,7 +396,7 @@ fn settle_replacing(
     let undo = |name: &TempName| -> Result<Resolution, Error> {
         // If the old directory is missing, the new name was granted too.
         let back = from.unwrap_or(to);
-        swap::put_back((to, name.as_str()), (back, back.name()))?;
+        atomic_exchange::put_back((to, name.as_str()), (back, back.name()))?;
         let is_old = holds((to, to.name()), remains, remains.before)?;
         Ok(if is_old { Resolution::RolledBack } else { Resolution::Superseded })
     };
@@ -410,12 +410,12 @@ fn settle_replacing(
         return undo(&staged).map(Some);
     }
     if Some(aside) == remains.before {
-        swap::remove_replaced(workspace, to, temp, MAX_ENTRIES)?;
+        atomic_exchange::remove_replaced(workspace, to, temp, MAX_ENTRIES)?;
         to.sync()?;
         return Ok(None);
     }
     // It is another process's: the old name could reveal it to an agent that may not read the new
     // one.
-    swap::put_back((to, staged.as_str()), (to, to.name()))?;
+    atomic_exchange::put_back((to, staged.as_str()), (to, to.name()))?;
     Ok(Some(Resolution::Superseded))
 }

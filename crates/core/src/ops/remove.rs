@@ -17,9 +17,9 @@ use rustix::{
 
 use super::{
     Change, Committed, Context, Error, Facts, SealedChange,
-    delete::{Room, delete_kept},
+    atomic_exchange::{self, Expected},
+    delete::{EntryAllowance, delete_kept},
     parents,
-    swap::{self, Expected},
 };
 use crate::{
     backup::{MAX_ENTRIES, Origin, Saved},
@@ -131,17 +131,17 @@ impl Change for Removal<'_> {
         if let Err(error) = move_aside(&parent, temp) {
             // If it stays aside, the next start restores its name.
             if parent.stat(aside.1).is_ok() {
-                let _stays = swap::put_back(aside, name);
+                let _stays = atomic_exchange::put_back(aside, name);
             }
             return Err(error);
         }
         if !expected.is_at(&parent, temp.as_str()) {
-            swap::put_back(aside, name)?;
+            atomic_exchange::put_back(aside, name)?;
             return Err(Error::Conflict);
         }
         // The name marks the entry as proven to be in the backup store.
         let condemned = temp.condemned();
-        swap::move_to(&parent, temp, &condemned)?;
+        atomic_exchange::move_to(&parent, temp, &condemned)?;
         parent.sync()?;
         delete_kept(self.context.workspace, &parent, condemned.as_str(), saved.objects)?;
         parent.sync()?;
@@ -154,7 +154,7 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
     match renameat_with(parent, parent.name(), parent, temp.as_str(), RenameFlags::NOREPLACE) {
         Ok(()) => Ok(parent.sync()?),
         Err(Errno::NOENT) => Err(Error::Conflict),
-        Err(Errno::XDEV) => Err(Error::Invalid(swap::LOWER)),
+        Err(Errno::XDEV) => Err(Error::Invalid(atomic_exchange::OVERLAY_LOWER)),
         Err(errno) => Err(workspace::Error::os("move the object aside")(errno).into()),
     }
 }
@@ -163,7 +163,7 @@ fn move_aside(parent: &Parent, temp: &TempName) -> Result<(), Error> {
 /// removed: a directory of another user may forbid it.
 fn check_can_be_emptied(workspace: &Workspace, path: &WorkspacePath) -> Result<(), Error> {
     // A tree that is too large for a backup is not removed.
-    let mut room = Room(MAX_ENTRIES);
+    let mut room = EntryAllowance(MAX_ENTRIES);
     let mut pending = vec![path.clone()];
     while let Some(path) = pending.pop() {
         let directory = match workspace.open_listed(&path, OFlags::RDONLY | OFlags::DIRECTORY) {

@@ -12,13 +12,14 @@ use rustix::{
 };
 
 use super::{
-    Change, Committed, Context, Error, Facts, SealedChange, parents,
+    Change, Committed, Context, Error, Facts, SealedChange,
+    atomic_exchange::{self, Expected},
+    parents,
     remove::Target,
-    swap::{self, Expected},
 };
 use crate::{
     backup::{self, Origin, Saved, content_hash, fingerprint},
-    model::{Access, Door, WorkspacePath},
+    model::{Access, Transport, WorkspacePath},
     policy::ObjectKind,
     workspace::{self, Parent, Permit, Stat, TempName, Walked, Workspace, read_bounded},
 };
@@ -118,7 +119,7 @@ pub(super) fn check_contents(
     let secrets = context.policy.secrets().filter(|secrets| secrets.depends_on_path());
     let Some(secrets) = secrets else { return Ok(()) };
     // A limit of one transport may be higher than that of another.
-    let sizes = Door::ALL.map(|door| context.policy.max_size(Access::Read, door));
+    let sizes = Transport::ALL.map(|transport| context.policy.max_size(Access::Read, transport));
     let most = sizes.into_iter().max().unwrap_or(u64::MAX);
     let check = |file: &File, size: u64, old: &WorkspacePath| {
         let new = old.rebase(from.path(), to).ok_or(workspace::Error::TooLong)?;
@@ -238,7 +239,7 @@ impl Change for Rename<'_> {
         &self.from
     }
 
-    fn kept_permit(&self) -> &Permit {
+    fn backup_permit(&self) -> &Permit {
         &self.to
     }
 
@@ -304,12 +305,18 @@ impl Rename<'_> {
             new.stat(temp.as_str()).is_ok_and(|stat| stat.identity == self.moving.identity)
         };
         let done = if is_aside() && self.tree_is_as_decided(temp.as_str()) {
-            swap::replace(self.context.workspace, new, temp, self.from.handle()?, replaced)
+            atomic_exchange::replace(
+                self.context.workspace,
+                new,
+                temp,
+                self.from.handle()?,
+                replaced,
+            )
         } else {
             Err(Error::Conflict)
         };
         if done.is_err() && new.stat(temp.as_str()).is_ok() {
-            swap::put_back((new, temp.as_str()), (old, old.name()))?;
+            atomic_exchange::put_back((new, temp.as_str()), (old, old.name()))?;
         }
         done
     }
@@ -319,10 +326,10 @@ impl Rename<'_> {
     fn move_to_free_name(&self, old: &Parent, new: &Parent) -> Result<(), Error> {
         match renameat_with(old, old.name(), new, new.name(), RenameFlags::NOREPLACE) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Err(swap::taken(new)),
+            Err(Errno::EXIST) => return Err(atomic_exchange::taken(new)),
             Err(Errno::NOENT) => return Err(Error::Conflict),
             Err(Errno::XDEV) if self.moving.kind == ObjectKind::Directory => {
-                return Err(Error::Invalid(swap::LOWER));
+                return Err(Error::Invalid(atomic_exchange::OVERLAY_LOWER));
             }
             Err(errno) => return Err(workspace::Error::os("rename")(errno).into()),
         }
@@ -334,7 +341,7 @@ impl Rename<'_> {
         }
         renameat_with(new, new.name(), old, old.name(), RenameFlags::NOREPLACE)
             .map_err(workspace::Error::os("rename back"))?;
-        Err(if is_listed { Error::Conflict } else { Error::Invalid(swap::ALIAS) })
+        Err(if is_listed { Error::Conflict } else { Error::Invalid(atomic_exchange::ALIAS) })
     }
 
     /// True if the tree that was decided on is the one that moved, which has `name` in the new

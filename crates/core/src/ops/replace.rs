@@ -19,11 +19,11 @@ use rustix::{
 use super::{
     Base, BufferError, Change, Committed, Context, Error, Facts, SealedChange, SomeAttributes,
     Source,
+    atomic_exchange::{self, Expected},
     attributes::set_modified,
     content::Current,
     parents,
-    swap::{self, Expected},
-    unnamed::Unnamed,
+    tmpfile::UnnamedFile,
 };
 use crate::{
     backup::{Origin, Saved, holds, start_writing},
@@ -47,7 +47,7 @@ pub(super) struct Replacement<'a> {
     /// The expected state of the file.
     base: Base,
     /// The new file, if it could be written before the change.
-    staged: Option<Unnamed>,
+    staged: Option<UnnamedFile>,
 }
 
 impl<'a> Replacement<'a> {
@@ -122,7 +122,7 @@ impl<'a> Replacement<'a> {
         if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
             // The first error says more than that of the cleanup; a remaining file is removed by
             // the next start.
-            if let Err(error) = swap::unlink(&parent, temp.as_str()) {
+            if let Err(error) = atomic_exchange::unlink(&parent, temp.as_str()) {
                 tracing::warn!(%error, "a temporary file could not be removed");
             }
         }
@@ -168,9 +168,9 @@ impl<'a> Replacement<'a> {
         match (self.permit.stat(), saved.first()) {
             (Some(stat), Some(saved)) => {
                 let old = Expected::new(stat.identity, saved);
-                swap::replace(workspace, parent, temp, new.as_fd(), &old)
+                atomic_exchange::replace(workspace, parent, temp, new.as_fd(), &old)
             }
-            (None, _) => swap::place(workspace, parent, temp, new.as_fd()),
+            (None, _) => atomic_exchange::place(workspace, parent, temp, new.as_fd()),
             (Some(_), None) => Err(Error::Conflict),
         }
     }
@@ -233,7 +233,7 @@ impl Change for Replacement<'_> {
     fn stage(&mut self) {
         if !self.through_editor
             && let Ok(parent) = self.context.workspace.open_parent(self.permit.path())
-            && let Some(staged) = Unnamed::new(parent, mode(self.is_private()))
+            && let Some(staged) = UnnamedFile::new(parent, mode(self.is_private()))
             && self.fill(&staged.file).is_ok()
         {
             start_writing(&staged.file);
@@ -261,7 +261,7 @@ pub(super) fn create(parent: &Parent, temp: &TempName, private: bool) -> Result<
         // A confined gateway may create the file and fail to open it, when the directory is moved
         // out of the workspace in between.
         if errno == Errno::ACCESS
-            && let Err(error) = swap::unlink(parent, temp.as_str())
+            && let Err(error) = atomic_exchange::unlink(parent, temp.as_str())
             && !matches!(error, Error::Workspace(workspace::Error::NotFound))
         {
             tracing::warn!(%error, "a temporary file could not be removed");

@@ -21,15 +21,16 @@ use rustix::{
 
 use super::{
     Change, Committed, Context, Error, Facts, SealedChange,
-    delete::{self, Room},
-    parents, recall,
+    atomic_exchange::{self, Expected},
+    delete::{self, EntryAllowance},
+    parents, read_backup,
     remove::Target,
-    replace,
-    swap::{self, Expected},
-    unpack,
+    replace, unpack,
 };
 use crate::{
-    backup::{self, Attributes, BackupKind, BackupStore, NodeKind, Origin, Owners, Saved},
+    backup::{
+        self, AssignableOwners, Attributes, BackupKind, BackupStore, NodeKind, Origin, Saved,
+    },
     model::Access,
     workspace::{self, Parent, Permit, Stat, TempName},
 };
@@ -41,12 +42,12 @@ const MAX_TARGET: u64 = 4096;
 
 struct Restoration<'a> {
     context: Context<'a>,
-    vault: &'a BackupStore,
+    backup_store: &'a BackupStore,
     entry: backup::Backup,
     permit: Permit,
     /// The current object at the path.
     current: Option<(Stat, Target)>,
-    owners: Owners,
+    owners: AssignableOwners,
     /// Number of objects that cannot get their owner back.
     disowned: u64,
 }
@@ -58,25 +59,25 @@ struct Restoration<'a> {
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
     permit: Permit,
-    vault: &'a BackupStore,
+    backup_store: &'a BackupStore,
     entry: backup::Backup,
 ) -> Result<SealedChange<'a>, Error> {
     if permit.path().is_root() {
         return Err(Error::Invalid("the workspace itself is never replaced"));
     }
     parents::check_may_rename(context.workspace, permit.path())?;
-    vault.verify(&entry)?;
-    check(context, &permit, vault, &entry)?;
+    backup_store.verify(&entry)?;
+    check(context, &permit, backup_store, &entry)?;
     let after = match entry.kind {
-        BackupKind::Tree => vault.tree(&entry)?.restored_fingerprint()?,
+        BackupKind::Tree => backup_store.tree(&entry)?.restored_fingerprint()?,
         _ => entry.sha256,
     };
     let current = match permit.stat().copied() {
         Some(stat) => Some((stat, Target::open(context, &permit, stat.kind)?)),
         None => None,
     };
-    let owners = Owners::of_this_process();
-    let disowned = disowned(vault, &entry, &owners)?;
+    let owners = AssignableOwners::of_this_process();
+    let disowned = disowned(backup_store, &entry, &owners)?;
     let mut facts = Facts {
         bytes: Some(entry.bytes),
         after: Some(after),
@@ -84,19 +85,24 @@ pub(crate) fn prepare<'a>(
         ..Facts::default()
     };
     facts.count(DISOWNED, disowned);
-    let change = Restoration { context: *context, vault, entry, permit, current, owners, disowned };
+    let change =
+        Restoration { context: *context, backup_store, entry, permit, current, owners, disowned };
     Ok(SealedChange::new(Box::new(change), facts))
 }
 
 /// Counts the objects of a backup to which the gateway cannot give their owner.
-fn disowned(vault: &BackupStore, entry: &backup::Backup, owners: &Owners) -> Result<u64, Error> {
+fn disowned(
+    backup_store: &BackupStore,
+    entry: &backup::Backup,
+    owners: &AssignableOwners,
+) -> Result<u64, Error> {
     let is_lost = |attributes: &Option<Attributes>| {
         u64::from(attributes.as_ref().is_some_and(|attributes| !owners.may_give(attributes)))
     };
     let mut count = is_lost(&entry.attributes);
     if entry.kind == BackupKind::Tree {
         count = 0;
-        let mut tree = vault.tree(entry)?;
+        let mut tree = backup_store.tree(entry)?;
         while let Some(node) = tree.next_node()? {
             count += is_lost(&node.attributes);
         }
@@ -112,22 +118,22 @@ fn disowned(vault: &BackupStore, entry: &backup::Backup, owners: &Owners) -> Res
 fn check(
     context: &Context<'_>,
     permit: &Permit,
-    vault: &BackupStore,
+    backup_store: &BackupStore,
     entry: &backup::Backup,
 ) -> Result<(), Error> {
     match entry.kind {
         _ if entry.path == *permit.path() => Ok(()),
         BackupKind::Link => Ok(()),
         BackupKind::File | BackupKind::Buffer => {
-            let bytes = recall::bytes(context, Access::Write, vault.content(entry)?)?;
+            let bytes = read_backup::bytes(context, Access::Write, backup_store.content(entry)?)?;
             context.store(permit.path(), None, bytes.into()).map(drop)
         }
         BackupKind::Tree => {
-            let mut tree = vault.tree(entry)?.at(permit.path().clone());
+            let mut tree = backup_store.tree(entry)?.at(permit.path().clone());
             while let Some(node) = tree.next_node()? {
                 let path = tree.path(&node).map_err(|_| workspace::Error::TooLong)?;
                 if node.kind == NodeKind::File {
-                    let bytes = recall::bytes(context, Access::Write, tree.content(&node)?)?;
+                    let bytes = read_backup::bytes(context, Access::Write, tree.content(&node)?)?;
                     context.store(&path, None, bytes.into())?;
                 }
             }
@@ -164,15 +170,18 @@ impl Change for Restoration<'_> {
             && there.identity == ours.identity
         {
             // A remaining object is removed by the next start.
-            let _stays =
-                delete::delete(&parent, temp.as_str(), &mut Room::beside(backup::MAX_ENTRIES));
+            let _stays = delete::delete(
+                &parent,
+                temp.as_str(),
+                &mut EntryAllowance::beside(backup::MAX_ENTRIES),
+            );
         }
         placed?;
         parent.sync()?;
         if self.disowned > 0 {
             tracing::warn!(
                 objects = self.disowned,
-                "what belonged to somebody else came back as the gate's user's own, for nobody else"
+                "what belonged to somebody else came back as the gateway's user's own, for nobody else"
             );
         }
         Ok(Committed::Stored(None))
@@ -194,7 +203,7 @@ impl Restoration<'_> {
                 Ok(parent.open(temp.as_str(), OFlags::RDONLY | OFlags::DIRECTORY)?)
             }
             BackupKind::Link => {
-                let target = recall::all(self.vault.content(&self.entry)?, MAX_TARGET)?;
+                let target = read_backup::all(self.backup_store.content(&self.entry)?, MAX_TARGET)?;
                 symlinkat(target.as_slice(), parent, temp.as_str())
                     .map_err(workspace::Error::os("make the link"))?;
                 Ok(parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?)
@@ -207,7 +216,7 @@ impl Restoration<'_> {
         match self.entry.kind {
             BackupKind::Link => Ok(()),
             BackupKind::Tree => {
-                let mut tree = self.vault.tree(&self.entry)?;
+                let mut tree = self.backup_store.tree(&self.entry)?;
                 unpack::unpack(
                     &mut tree,
                     made,
@@ -218,7 +227,7 @@ impl Restoration<'_> {
                 Ok(syncfs(made).map_err(workspace::Error::os("sync the directory"))?)
             }
             BackupKind::File | BackupKind::Buffer => {
-                write(made, self.vault.content(&self.entry)?)?;
+                write(made, self.backup_store.content(&self.entry)?)?;
                 match (&self.entry.attributes, &self.current) {
                     (Some(attributes), _) => apply(made, attributes, &self.owners)?,
                     (None, Some((stat, Target::File(old)))) => {
@@ -243,9 +252,9 @@ impl Restoration<'_> {
         match (&self.current, saved.first()) {
             (Some((stat, _)), Some(saved)) => {
                 let old = Expected::new(stat.identity, saved);
-                swap::replace(workspace, parent, temp, made.as_fd(), &old)
+                atomic_exchange::replace(workspace, parent, temp, made.as_fd(), &old)
             }
-            (None, _) => swap::place(workspace, parent, temp, made.as_fd()),
+            (None, _) => atomic_exchange::place(workspace, parent, temp, made.as_fd()),
             (Some(_), None) => Err(Error::Conflict),
         }
     }
@@ -270,7 +279,11 @@ pub(super) fn write(file: &OwnedFd, mut content: backup::BackupContent) -> Resul
 ///
 /// An object that cannot get its owner back stays the gateway's own, accessible to nobody else: its
 /// content is better than none.
-pub(super) fn apply(fd: &OwnedFd, attributes: &Attributes, owners: &Owners) -> Result<(), Error> {
+pub(super) fn apply(
+    fd: &OwnedFd,
+    attributes: &Attributes,
+    owners: &AssignableOwners,
+) -> Result<(), Error> {
     let now = Stat::of(fd)?;
     let given = owners.may_give(attributes);
     if given && (now.uid, now.gid) != (attributes.uid, attributes.gid) {

@@ -6,8 +6,8 @@ use portcullis_audit::{Hash, Kind, Receipt};
 
 use super::{Error, SomeAttributes};
 use crate::{
+    audit_log::{Grant, Seal},
     backup::{Origin, Saved},
-    ledger::{Grant, Seal},
     model::WorkspacePath,
     policy::Labelled,
     workspace::{Permit, TempName, Version, Walked},
@@ -129,7 +129,7 @@ pub(crate) trait Change {
 
     /// Returns the permit under whose path the backup is stored: the object's, except for a rename,
     /// which replaces the entry with the new name.
-    fn kept_permit(&self) -> &Permit {
+    fn backup_permit(&self) -> &Permit {
         self.permit()
     }
 
@@ -221,8 +221,8 @@ impl<'a> SealedChange<'a> {
     }
 
     /// Returns the permit under whose path the backup is stored.
-    pub(crate) fn kept_permit(&self) -> &Permit {
-        self.inner.kept_permit()
+    pub(crate) fn backup_permit(&self) -> &Permit {
+        self.inner.backup_permit()
     }
 
     /// Returns what must be backed up before the change.
@@ -265,9 +265,9 @@ mod tests {
     use portcullis_audit::Draft;
 
     use super::*;
-    use crate::ledger::AuditLog;
+    use crate::audit_log::AuditLog;
 
-    fn ledger(directory: &tempfile::TempDir) -> AuditLog {
+    fn audit_log(directory: &tempfile::TempDir) -> AuditLog {
         let state = rustix::fs::openat(
             rustix::fs::CWD,
             directory.path(),
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_grant_of_another_record_opens_nothing() {
         let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (ledger, journal) = (ledger(&here), ledger(&elsewhere));
+        let (audit_log, journal) = (audit_log(&here), audit_log(&elsewhere));
         let draft = || Draft { op: Some("read".to_owned()), ..Draft::default() };
         let sealed = || {
             let sealed = Sealed::content("content", Facts::default(), Labelled::default());
@@ -288,7 +288,7 @@ mod tests {
         };
 
         let (one, other) = (sealed(), sealed());
-        let grant = ledger.record_for(draft(), other.seal()).unwrap();
+        let grant = audit_log.record_for(draft(), other.seal()).unwrap();
         let (receipt, opened) = one.disclose(grant);
         assert!(matches!(opened, Err(Error::Ungranted)) && receipt.seq == 0);
         // The same sequence number in another log is another record.
@@ -297,11 +297,11 @@ mod tests {
         assert!(matches!(one.disclose(grant).1, Err(Error::Ungranted)));
         // The record of an intent discloses nothing.
         let one = sealed();
-        let grant = ledger.admit(draft(), one.seal()).unwrap();
+        let grant = audit_log.admit(draft(), one.seal()).unwrap();
         assert!(matches!(one.disclose(grant).1, Err(Error::Ungranted)));
 
         let one = sealed();
-        let grant = ledger.record_for(draft(), one.seal()).unwrap();
+        let grant = audit_log.record_for(draft(), one.seal()).unwrap();
         assert!(matches!(one.disclose(grant).1, Ok("content")));
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use portcullis_audit::Hash;
 use rustix::fs::{OFlags, symlinkat};
 
-use super::{Change, Committed, Context, Error, Facts, SealedChange, parents, swap};
+use super::{Change, Committed, Context, Error, Facts, SealedChange, atomic_exchange, parents};
 use crate::{
     backup::{Origin, Saved},
     workspace::{self, Permit, Stat, TempName},
@@ -66,12 +66,12 @@ impl Change for Symlink<'_> {
         symlinkat(self.target, &parent, temp.as_str())
             .map_err(workspace::Error::os("make the link"))?;
         let made = parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?;
-        let placed = swap::place(workspace, &parent, temp, made.as_fd());
+        let placed = atomic_exchange::place(workspace, &parent, temp, made.as_fd());
         // After a failure the name may be that of another process's object.
         if placed.is_err()
             && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
             && there.identity == ours.identity
-            && let Err(error) = swap::unlink(&parent, temp.as_str())
+            && let Err(error) = atomic_exchange::unlink(&parent, temp.as_str())
         {
             tracing::warn!(%error, "a temporary link could not be removed");
         }

@@ -9,12 +9,11 @@ use std::{
 use rustix::fs::{Mode, OFlags, mkdirat, openat, symlinkat};
 
 use super::{
-    Error,
+    Error, atomic_exchange,
     restore::{apply, write},
-    swap,
 };
 use crate::{
-    backup::{self, Attributes, Node, NodeKind, Owners},
+    backup::{self, AssignableOwners, Attributes, Node, NodeKind},
     workspace::{self, Identity, Stat, stream_names},
 };
 
@@ -35,7 +34,7 @@ struct Level {
 pub(super) fn unpack(
     tree: &mut backup::Tree,
     top: &OwnedFd,
-    owners: &Owners,
+    owners: &AssignableOwners,
     aliases: bool,
 ) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -80,7 +79,7 @@ fn file(
     tree: &backup::Tree,
     directory: impl AsFd,
     node: &Node,
-    owners: &Owners,
+    owners: &AssignableOwners,
 ) -> Result<(), Error> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, &node.name, flags, Mode::RUSR | Mode::WUSR)
@@ -90,7 +89,11 @@ fn file(
 }
 
 /// Completes the directory and goes up to the one above it.
-fn finish(current: OwnedFd, levels: &mut Vec<Level>, owners: &Owners) -> Result<OwnedFd, Error> {
+fn finish(
+    current: OwnedFd,
+    levels: &mut Vec<Level>,
+    owners: &AssignableOwners,
+) -> Result<OwnedFd, Error> {
     let done = levels.pop();
     let above = match levels.last() {
         None => None,
@@ -124,5 +127,5 @@ fn check_names(directory: impl AsFd, mut names: BTreeSet<String>) -> Result<(), 
         names.remove(name);
         ControlFlow::Continue(())
     })?;
-    if names.is_empty() { Ok(()) } else { Err(Error::Invalid(swap::ALIAS)) }
+    if names.is_empty() { Ok(()) } else { Err(Error::Invalid(atomic_exchange::ALIAS)) }
 }

@@ -311,7 +311,7 @@ pub(crate) fn read_bounded_into(
 ) -> Result<Vec<u8>, Error> {
     let bound = limit.saturating_add(1);
     let expected = usize::try_from(size.min(bound)).unwrap_or_default();
-    if expected <= AT_ONCE {
+    if expected <= MAX_SINGLE_READ {
         content.resize(expected.saturating_add(1), 0);
         // The read asked for one byte more than the file had, so these are all.
         if pread(file, &mut content[..], 0).is_ok_and(|count| count == expected) {
@@ -331,7 +331,7 @@ pub(crate) fn read_bounded_into(
 }
 
 /// Size in bytes up to which a file is read in one call.
-const AT_ONCE: usize = 64 * 1024;
+const MAX_SINGLE_READ: usize = 64 * 1024;
 
 struct Positioned<'a> {
     file: &'a File,

@@ -27,7 +27,7 @@ pub(crate) use kinds::Kinds;
 pub use open::Workspace;
 pub(crate) use permit::Permit;
 pub use resolve::{Follow, Resolved};
-pub(crate) use resolve::{Met, read_link};
+pub(crate) use resolve::{VisitedName, read_link};
 pub(crate) use stream::stream_names;
 pub(crate) use temp::TempName;
 pub use walk::{Listing, Walked};

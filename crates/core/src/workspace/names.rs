@@ -14,7 +14,7 @@ use rustix::{
 use super::beneath::open_beneath;
 
 /// Size of the buffer for directory entries, in bytes.
-const ROOM: usize = 32 * 1024;
+const BUFFER_SIZE: usize = 32 * 1024;
 
 /// The types (`statfs(2)`) of file systems that find an entry by one name alone. Some
 /// of them ignore its case, as patterns of a policy do.
@@ -74,7 +74,7 @@ pub(super) fn lists(dir: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
 
 /// True if `name` is among the entries of a directory whose descriptor was not read from yet.
 fn is_entry(directory: impl AsFd, name: &str) -> Result<bool, Errno> {
-    let mut room: Vec<u8> = Vec::with_capacity(ROOM);
+    let mut room: Vec<u8> = Vec::with_capacity(BUFFER_SIZE);
     let mut entries = RawDir::new(directory, room.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         if entry?.file_name().to_bytes() == name.as_bytes() {

@@ -28,7 +28,7 @@ pub enum Follow {
 
 /// A component on the way from a requested name to its object.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Met<'a> {
+pub(crate) enum VisitedName<'a> {
     /// A name to which a link leads, with all components after it.
     Name(&'a WorkspacePath),
     /// A link target that a later `..` leaves again; only whether this component exists affects the
@@ -86,9 +86,9 @@ impl Workspace {
     /// Resolves `path` without a policy, and without opening anything that could block or act.
     ///
     /// # Errors
-    /// As [`Workspace::resolve_heeding`].
+    /// As [`Workspace::resolve_with`].
     pub(crate) fn resolve(&self, path: &WorkspacePath, follow: Follow) -> Result<Resolved, Error> {
-        self.resolve_heeding(path, follow, &mut |_| true)
+        self.resolve_with(path, follow, &mut |_| true)
     }
 
     /// Resolves `path`, which was decided on: `follows` decides on each component on the way.
@@ -99,11 +99,11 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Outside`], [`Error::Mount`], [`Error::Loop`] and errors of the system.
-    pub(crate) fn resolve_heeding(
+    pub(crate) fn resolve_with(
         &self,
         path: &WorkspacePath,
         follow: Follow,
-        follows: &mut dyn FnMut(Met<'_>) -> bool,
+        follows: &mut dyn FnMut(VisitedName<'_>) -> bool,
     ) -> Result<Resolved, Error> {
         match self.look(path.as_str()) {
             Ok((stat, handle)) if follow == Follow::No || stat.kind != ObjectKind::Symlink => {
@@ -125,12 +125,12 @@ impl Workspace {
     /// whatever is there now.
     ///
     /// # Errors
-    /// As [`Workspace::resolve_heeding`].
+    /// As [`Workspace::resolve_with`].
     pub(crate) fn resolve_target(
         &self,
         link: &WorkspacePath,
         target: &str,
-        follows: &mut dyn FnMut(Met<'_>) -> bool,
+        follows: &mut dyn FnMut(VisitedName<'_>) -> bool,
     ) -> Result<Resolved, Error> {
         if target.starts_with('/') {
             return Err(Error::Outside);
@@ -152,7 +152,7 @@ impl Workspace {
         mut pending: VecDeque<String>,
         mut links: usize,
         follow: Follow,
-        follows: &mut dyn FnMut(Met<'_>) -> bool,
+        follows: &mut dyn FnMut(VisitedName<'_>) -> bool,
     ) -> Result<Resolved, Error> {
         let mut walked: Vec<String> = Vec::new();
         let mut found = None;
@@ -213,7 +213,9 @@ impl Workspace {
         // A walk that ended with `..` left no descriptor of its end.
         let found = match found {
             Some(found) => Some(found),
-            None if hidden.is_some() || (links > 0 && !follows(Met::Name(&canonical))) => None,
+            None if hidden.is_some() || (links > 0 && !follows(VisitedName::Name(&canonical))) => {
+                None
+            }
             None => match self.look(canonical.as_str()) {
                 Ok((stat, _)) if stat.kind == ObjectKind::Symlink && follow == Follow::Yes => {
                     return Err(Error::Moved);
@@ -232,19 +234,18 @@ fn may_follow(
     walked: &[String],
     pending: &VecDeque<String>,
     links: usize,
-    follows: &mut dyn FnMut(Met<'_>) -> bool,
+    follows: &mut dyn FnMut(VisitedName<'_>) -> bool,
 ) -> bool {
     let Ok(link) = WorkspacePath::parse(&walked.join("/")) else { return false };
     // Without a link before, the name is part of the requested one.
     let named = links == 0
         || match if_missing(walked, pending) {
-            Some(names) => {
-                WorkspacePath::parse(&names.join("/")).is_ok_and(|name| follows(Met::Name(&name)))
-            }
-            None => follows(Met::Left(&link)),
+            Some(names) => WorkspacePath::parse(&names.join("/"))
+                .is_ok_and(|name| follows(VisitedName::Name(&name))),
+            None => follows(VisitedName::Left(&link)),
         };
     let is_last = pending.iter().all(|component| matches!(component.as_str(), "" | "."));
-    named && (is_last || follows(Met::Link(&link)))
+    named && (is_last || follows(VisitedName::Link(&link)))
 }
 
 /// Returns the name to decide on if nothing were at `walked`: with all components after it, unless

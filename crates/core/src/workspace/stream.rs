@@ -8,7 +8,7 @@ use super::{Error, TempName};
 use crate::policy::ObjectKind;
 
 /// Size of the buffer for directory entries, in bytes.
-const ROOM: usize = 32 * 1024;
+const BUFFER_SIZE: usize = 32 * 1024;
 
 /// Reads the directory behind `dir` and passes each name with the kind that the directory reports
 /// (`None` if it does not) to `visit` until that breaks; in no order. Names reserved for the
@@ -20,7 +20,7 @@ pub(crate) fn stream_names(
     dir: impl AsFd,
     mut visit: impl FnMut(&str, Option<ObjectKind>) -> ControlFlow<()>,
 ) -> Result<u64, Error> {
-    let mut room: Vec<u8> = Vec::with_capacity(ROOM);
+    let mut room: Vec<u8> = Vec::with_capacity(BUFFER_SIZE);
     let mut names = RawDir::new(dir, room.spare_capacity_mut());
     let mut not_utf8 = 0;
     while let Some(entry) = names.next() {

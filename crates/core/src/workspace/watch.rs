@@ -18,7 +18,7 @@ use rustix::{
 use super::Error;
 
 /// Size of the buffer for events, in bytes.
-const ROOM: usize = 64 * 1024;
+const BUFFER_SIZE: usize = 64 * 1024;
 
 /// Why a directory cannot be watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +90,7 @@ impl Watches {
     /// # Errors
     /// Of the system.
     pub(crate) fn read(&self, notices: &mut Vec<Notice>, most: usize) -> Result<bool, Error> {
-        let mut room = vec![MaybeUninit::uninit(); ROOM];
+        let mut room = vec![MaybeUninit::uninit(); BUFFER_SIZE];
         let mut reader = Reader::new(&self.0, &mut room);
         loop {
             if notices.len() >= most && reader.is_buffer_empty() {

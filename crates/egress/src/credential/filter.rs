@@ -60,7 +60,7 @@ pub(super) struct Filter {
 
 /// The reason why a request is not passed on: an HTTP status and a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Inadmissible(pub(super) u16, pub(super) String);
+pub(super) struct RejectedRequest(pub(super) u16, pub(super) String);
 
 /// A request that is passed on.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ pub(super) struct Admitted {
     headers: HeaderMap,
 }
 
-fn malformed(why: &str) -> Inadmissible {
-    Inadmissible(400, why.to_owned())
+fn malformed(why: &str) -> RejectedRequest {
+    RejectedRequest(400, why.to_owned())
 }
 
 impl Filter {
@@ -96,10 +96,10 @@ impl Filter {
 
     /// Checks a request, removes the headers that are not passed on, and puts the key in the
     /// phantom's place.
-    pub(super) fn admit(&self, parts: &Parts) -> Result<Admitted, Inadmissible> {
+    pub(super) fn admit(&self, parts: &Parts) -> Result<Admitted, RejectedRequest> {
         let (method, headers) = (&parts.method, &parts.headers);
         if [Method::CONNECT, Method::TRACE].contains(method) {
-            return Err(Inadmissible(405, format!("the method {method} is never passed on")));
+            return Err(RejectedRequest(405, format!("the method {method} is never passed on")));
         }
         if parts.uri.scheme().is_some() || parts.uri.authority().is_some() {
             return Err(malformed("the target of the request is to be a path"));
@@ -108,7 +108,7 @@ impl Filter {
         self.check_phantom(headers)?;
         let target = self.check_target(&parts.uri)?;
         if !self.methods.contains(method) {
-            return Err(Inadmissible(403, "the credential is not for this method".to_owned()));
+            return Err(RejectedRequest(403, "the credential is not for this method".to_owned()));
         }
         let mut onward = HeaderMap::new();
         for (name, value) in headers {
@@ -132,7 +132,7 @@ impl Filter {
             && !CREDENTIAL_WORDS.iter().any(|word| letters.contains(word))
     }
 
-    fn check_phantom(&self, headers: &HeaderMap) -> Result<(), Inadmissible> {
+    fn check_phantom(&self, headers: &HeaderMap) -> Result<(), RejectedRequest> {
         let mut values = headers.get_all(&self.header).iter();
         let (value, more) = (values.next(), values.next());
         if more.is_some() {
@@ -147,10 +147,10 @@ impl Filter {
             "the header `{}` has not the value that the environment of this session has for it",
             self.header
         );
-        Err(Inadmissible(401, why))
+        Err(RejectedRequest(401, why))
     }
 
-    fn check_target(&self, target: &Uri) -> Result<String, Inadmissible> {
+    fn check_target(&self, target: &Uri) -> Result<String, RejectedRequest> {
         let path = target.path();
         if !query::is_plain(path) {
             let why =
@@ -158,7 +158,7 @@ impl Filter {
             return Err(malformed(why));
         }
         if !query::is_listed(path, &self.paths) {
-            return Err(Inadmissible(403, "the credential is not for this path".to_owned()));
+            return Err(RejectedRequest(403, "the credential is not for this path".to_owned()));
         }
         let Some(query) = target.query() else { return Ok(path.to_owned()) };
         if !query.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -189,7 +189,7 @@ impl Admitted {
 }
 
 /// Refuses upgrades to another protocol, and `Connection` fields that name further headers.
-fn check_connection(headers: &HeaderMap) -> Result<(), Inadmissible> {
+fn check_connection(headers: &HeaderMap) -> Result<(), RejectedRequest> {
     if headers.contains_key(header::UPGRADE) {
         return Err(malformed("a connection with a credential stays HTTP/1.1"));
     }
@@ -224,7 +224,7 @@ mod tests {
         Filter::new(&order, "the-real-key").unwrap()
     }
 
-    fn admitted(request: Builder) -> Result<Admitted, Inadmissible> {
+    fn admitted(request: Builder) -> Result<Admitted, RejectedRequest> {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         filter().admit(&parts)
     }

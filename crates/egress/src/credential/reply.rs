@@ -16,7 +16,7 @@ use hyper::{
 };
 
 use super::{
-    needles::{Needles, Search},
+    key_search::{KeyForms, Search},
     upstream::Cutoff,
 };
 use crate::refused::Refused;
@@ -47,7 +47,7 @@ pub(super) type ReplyBody = Either<Full<Bytes>, Searched>;
 pub(super) fn pass(
     reply: Response<Incoming>,
     cut: Cutoff,
-    needles: &Rc<Needles>,
+    needles: &Rc<KeyForms>,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = reply.into_parts();
     let Parts { status, headers, extensions, .. } = &mut parts;
@@ -67,7 +67,7 @@ pub(super) fn pass(
         _ => None,
     };
     if let Some(why) = wrong {
-        cut.off(why);
+        cut.cut_off(why);
         return refusal(&Refused::unusable(why));
     }
     for name in &NOT_PASSED {
@@ -145,7 +145,7 @@ impl Body for Searched {
                 Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 Err(_) => {
                     self.is_over = true;
-                    self.cut.off(WITH_KEY);
+                    self.cut.cut_off(WITH_KEY);
                     return Poll::Ready(Some(Err(Broken::Key)));
                 }
             }

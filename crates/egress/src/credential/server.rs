@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use super::{
     CredentialKey, CredentialOrder,
-    filter::{Filter, Inadmissible},
-    needles::Needles,
+    filter::{Filter, RejectedRequest},
+    key_search::KeyForms,
     reply::{self, ReplyBody},
     upstream::{Target, Upstream},
 };
@@ -44,13 +44,13 @@ pub fn run_credential(
 
 struct Server {
     target: Rc<Target>,
-    needles: Rc<Needles>,
+    needles: Rc<KeyForms>,
 }
 
 impl Server {
     fn new(order: &CredentialOrder, key: &CredentialKey, link: Rc<Link>) -> Option<Self> {
         let target = Target::new(order, Filter::new(order, key)?, link)?;
-        Some(Self { target: Rc::new(target), needles: Rc::new(Needles::new(key)?) })
+        Some(Self { target: Rc::new(target), needles: Rc::new(KeyForms::new(key)?) })
     }
 
     /// Serves one connection of a program.
@@ -69,7 +69,7 @@ impl Server {
         let (parts, body) = request.into_parts();
         let admitted = match self.target.filter.admit(&parts) {
             Ok(admitted) => admitted,
-            Err(Inadmissible(status, why)) => {
+            Err(RejectedRequest(status, why)) => {
                 self.target.link.refused(why.clone()).await;
                 return reply::refusal(&Refused::new(status, "", why));
             }

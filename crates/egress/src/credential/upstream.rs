@@ -160,8 +160,8 @@ async fn converse_in(
 type Made = Result<(Sender, Rc<Open>), Refused>;
 
 enum Sender {
-    Http1(http1::SendRequest<Onward>),
-    Http2(http2::SendRequest<Onward>),
+    Http1(http1::SendRequest<ForwardedBody>),
+    Http2(http2::SendRequest<ForwardedBody>),
 }
 
 impl Sender {
@@ -179,7 +179,10 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, request: hyper::Request<Onward>) -> hyper::Result<Response<Incoming>> {
+    async fn send(
+        &mut self,
+        request: hyper::Request<ForwardedBody>,
+    ) -> hyper::Result<Response<Incoming>> {
         match self {
             Self::Http1(sender) => sender.send_request(request).await,
             Self::Http2(sender) => sender.send_request(request).await,
@@ -190,11 +193,11 @@ impl Sender {
 /// The connection to the host that belongs to one connection of a program.
 pub(super) struct Upstream {
     target: Rc<Target>,
-    live: RefCell<Option<Live>>,
+    live: RefCell<Option<IdleConnection>>,
 }
 
 /// A connection to the host that may be used again.
-struct Live {
+struct IdleConnection {
     sender: Sender,
     open: Rc<Open>,
     cut: Cutoff,
@@ -206,7 +209,7 @@ pub(super) struct Cutoff(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
 
 impl Cutoff {
     /// Cuts the connection off; the operator is told why.
-    pub(super) fn off(&self, why: &str) {
+    pub(super) fn cut_off(&self, why: &str) {
         if let Some(cut) = self.0.take() {
             // The connection may have ended already.
             let _ = cut.send(Reason::new(End::Refused, why));
@@ -227,8 +230,9 @@ impl Upstream {
     ) -> Result<(Response<Incoming>, Cutoff), Refused> {
         let mut live = self.ready().await?;
         let request = admitted.onward(&self.target.filter, live.sender.version());
-        let request =
-            request.body(Onward(body)).map_err(|error| Refused::unusable(&error.to_string()))?;
+        let request = request
+            .body(ForwardedBody(body))
+            .map_err(|error| Refused::unusable(&error.to_string()))?;
         live.open.requested();
         let cut = live.cut.clone();
         let reply = live.sender.send(request).await;
@@ -238,7 +242,7 @@ impl Upstream {
         Ok((reply, cut))
     }
 
-    async fn ready(&self) -> Result<Live, Refused> {
+    async fn ready(&self) -> Result<IdleConnection, Refused> {
         let live = self.live.take();
         if let Some(mut live) = live
             && live.sender.is_ready().await
@@ -251,14 +255,14 @@ impl Upstream {
         spawn_local(Rc::clone(&self.target).carry(made, cutting));
         let (sender, open) =
             making.await.map_err(|_| Refused::unusable("the connection was closed"))??;
-        Ok(Live { sender, open, cut: Cutoff(Rc::new(RefCell::new(Some(cut)))) })
+        Ok(IdleConnection { sender, open, cut: Cutoff(Rc::new(RefCell::new(Some(cut)))) })
     }
 }
 
 /// The body of a request without trailers: they could be headers that were not checked.
-struct Onward(Incoming);
+struct ForwardedBody(Incoming);
 
-impl Body for Onward {
+impl Body for ForwardedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

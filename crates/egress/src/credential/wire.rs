@@ -11,14 +11,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{link::Open, stream};
 
-type Asking = Pin<Box<dyn Future<Output = usize>>>;
+type ApprovalNeeded = Pin<Box<dyn Future<Output = usize>>>;
 
 /// The socket of an open connection.
 pub(super) struct Wire {
     open: Rc<Open>,
     /// Bytes that were counted and not sent yet.
     counted: usize,
-    asking: Option<Asking>,
+    asking: Option<ApprovalNeeded>,
 }
 
 impl Wire {

@@ -56,7 +56,7 @@ impl Judge {
     }
 }
 
-impl Decide for Judge {
+impl PathDecider for Judge {
     fn text(&mut self, _: &str) -> Result<(), String> {
         Ok(())
     }

@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
+        tool_result::{ToolError, ToolResult},
     },
     name::Name,
     table::{CommandRow, Effect, Tool, Waits, load_for_commands},
@@ -52,8 +52,8 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
     tools
 }
 
-fn registry<'a>(call: &Call<'a>) -> Result<&'a Registry, Trouble> {
-    call.commands.ok_or_else(|| Trouble::Said("there is no sandbox for commands".to_owned()))
+fn registry<'a>(call: &Call<'a>) -> Result<&'a Registry, ToolError> {
+    call.commands.ok_or_else(|| ToolError::Said("there is no sandbox for commands".to_owned()))
 }
 
 /// Returns the id of a request for a record. The client chooses it, of any length.
@@ -64,7 +64,7 @@ fn recorded_id(id: &RequestId) -> Value {
     }
 }
 
-fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let registry = registry(call)?;
     let command = arguments.text("command")?.to_owned();
     let args = arguments.texts("args")?.into_iter().map(str::to_owned).collect();
@@ -78,7 +78,7 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     let environment = arguments.text_members("env")?;
     let timeout = seconds(arguments, "timeout")?.unwrap_or(TIMEOUT);
     if timeout == 0 {
-        return Err(Trouble::Arguments("`timeout` must be at least 1".to_owned()));
+        return Err(ToolError::Arguments("`timeout` must be at least 1".to_owned()));
     }
     let is_background = arguments.flag("background")?;
     let command = CommandLine {
@@ -88,8 +88,8 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         ..CommandLine::new(command, args)
     };
     let task = registry.start(call.session, command, MAX_OUTPUT).map_err(|error| match error {
-        Error::Refused(error) => Trouble::Gate(error),
-        other => Trouble::Arguments(other.to_string()),
+        Error::Refused(error) => ToolError::Gateway(error),
+        other => ToolError::Arguments(other.to_string()),
     })?;
     let session = call.session.id.as_str();
     let mut note = None;
@@ -107,13 +107,18 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         if call.is_cancelled() {
             registry.release(session, task);
             let refusal = Refusal::Cancelled;
-            return Err(Trouble::Gate(call.gateway.refuse(call.session, "exec", None, &refusal)));
+            return Err(ToolError::Gateway(call.gateway.refuse(
+                call.session,
+                "exec",
+                None,
+                &refusal,
+            )));
         }
     }
     let head = registry.view_after(session, task, (0, MAX_SHOWN)).ok_or_else(gone)?;
     if let State::NotStarted(why) = &head.state {
         registry.release(session, task);
-        return Err(Trouble::Said(format!("the command cannot be started: {why}")));
+        return Err(ToolError::Said(format!("the command cannot be started: {why}")));
     }
     let mut output = head.output.text.clone();
     let mut view = head;
@@ -131,14 +136,14 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
     Ok(answer(task, &view, output, None, note.into_iter().collect()))
 }
 
-fn exec_output(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn exec_output(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let (registry, task) = (registry(call)?, task(arguments)?);
     let after = arguments.count("after")?.unwrap_or_default();
     let wait = seconds(arguments, "wait")?.unwrap_or_default();
     let session = call.session.id.as_str();
     let until = Instant::now() + Duration::from_secs(wait);
     registry.wait(session, task, until, || call.is_cancelled());
-    call.go_on(OperationKind::Read, "")?;
+    call.check_cancelled(OperationKind::Read, "")?;
     let view = registry.view_after(session, task, (after, MAX_SHOWN)).ok_or_else(gone)?;
     let mut notes = Vec::new();
     if view.output.from > after && !view.output.text.is_empty() {
@@ -151,27 +156,27 @@ fn exec_output(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble
     Ok(answer(task, &view, output, next, notes))
 }
 
-fn exec_kill(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn exec_kill(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let (registry, task) = (registry(call)?, task(arguments)?);
     match registry.kill(&call.session.id, task) {
-        true => Ok(Answer::structured(json!({ "ok": true }))),
+        true => Ok(ToolResult::structured(json!({ "ok": true }))),
         false => Err(gone()),
     }
 }
 
-fn task(arguments: &Arguments) -> Result<u64, Trouble> {
-    let missing = || Trouble::Arguments("the argument `task` is missing".to_owned());
+fn task(arguments: &Arguments) -> Result<u64, ToolError> {
+    let missing = || ToolError::Arguments("the argument `task` is missing".to_owned());
     arguments.count("task")?.ok_or_else(missing)
 }
 
-fn gone() -> Trouble {
-    Trouble::Arguments("`task` names no command of the session".to_owned())
+fn gone() -> ToolError {
+    ToolError::Arguments("`task` names no command of the session".to_owned())
 }
 
-fn seconds(arguments: &Arguments, name: &str) -> Result<Option<u64>, Trouble> {
+fn seconds(arguments: &Arguments, name: &str) -> Result<Option<u64>, ToolError> {
     match arguments.count(name)? {
         Some(seconds) if seconds > MAX_TIMEOUT => {
-            Err(Trouble::Arguments(format!("`{name}` must be at most {MAX_TIMEOUT}")))
+            Err(ToolError::Arguments(format!("`{name}` must be at most {MAX_TIMEOUT}")))
         }
         seconds => Ok(seconds),
     }
@@ -184,7 +189,7 @@ fn answer(
     output: String,
     next: Option<u64>,
     mut notes: Vec<String>,
-) -> Answer {
+) -> ToolResult {
     let mut result = Map::new();
     result.insert("task".to_owned(), task.into());
     result.insert("bytes".to_owned(), view.total.into());
@@ -207,7 +212,7 @@ fn answer(
     let words: Vec<_> = std::iter::once(state).chain(notes).collect();
     let text = format!("{output}{end}[{}]", words.join(". "));
     result.insert("output".to_owned(), output.into());
-    Answer::with_text(text, Value::Object(result))
+    ToolResult::with_text(text, Value::Object(result))
 }
 
 #[cfg(test)]

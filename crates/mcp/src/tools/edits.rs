@@ -6,28 +6,28 @@
 
 use std::ops::Range;
 
-use super::super::answer::Trouble;
+use super::super::tool_result::ToolError;
 
 /// Maximum of bytes by which indentation may lengthen the replaced lines: a long one
 /// before each of many lines would exceed file and edit together by far.
 const LONGER: usize = 1 << 20;
 
 /// Applies edits of old and new text in their order; each changes the first match.
-/// `go_on` is called before each.
+/// `check_cancelled` is called before each.
 ///
 /// # Errors
-/// When an old text is not found, or `go_on` fails.
+/// When an old text is not found, or `check_cancelled` fails.
 pub(super) fn apply(
     text: &str,
     edits: &[(&str, &str)],
-    go_on: &dyn Fn() -> Result<(), Trouble>,
-) -> Result<String, Trouble> {
+    go_on: &dyn Fn() -> Result<(), ToolError>,
+) -> Result<String, ToolError> {
     let mut lines = Lines::of(text);
     for (old, new) in edits {
         go_on()?;
         let (old, new) = (plain(old), plain(new));
         if old.is_empty() {
-            return Err(Trouble::Said("`oldText` is empty".to_owned()));
+            return Err(ToolError::Said("`oldText` is empty".to_owned()));
         }
         match lines.text.find(&old) {
             Some(at) => lines.replace(at..at + old.len(), &new),
@@ -88,8 +88,8 @@ fn plain(text: &str) -> String {
 
 /// Returns the range of the first lines that match `old` except for white space around
 /// them, and the replacement.
-fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), Trouble> {
-    let missing = || Trouble::Said(format!("could not find a match for the edit:\n{old}"));
+fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), ToolError> {
+    let missing = || ToolError::Said(format!("could not find a match for the edit:\n{old}"));
     let at = line_of(text, old).ok_or_else(missing)?;
     let lines: Vec<&str> = text.split('\n').collect();
     let old: Vec<&str> = old.split('\n').collect();
@@ -99,7 +99,7 @@ fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), T
     let known: usize = replaced.iter().map(|line| line.len()).sum();
     if base.len().saturating_mul(old.len()) > known.saturating_add(LONGER) {
         let why = "the lines to replace are indented so far that the result would be too long";
-        return Err(Trouble::Said(why.to_owned()));
+        return Err(ToolError::Said(why.to_owned()));
     }
     let new: Vec<String> = new
         .split('\n')
@@ -149,7 +149,7 @@ mod tests {
 
     fn apply(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
         apply_while(text, edits, &|| Ok(())).map_err(|trouble| match trouble {
-            Trouble::Said(why) => why,
+            ToolError::Said(why) => why,
             other => format!("{other:?}"),
         })
     }
@@ -227,11 +227,11 @@ mod tests {
     fn edits_end_where_the_client_takes_the_call_back() {
         let left = std::cell::Cell::new(2);
         let go_on = || match left.replace(left.get() - 1) {
-            0 => Err(Trouble::Said("taken back".to_owned())),
+            0 => Err(ToolError::Said("taken back".to_owned())),
             _ => Ok(()),
         };
         let edits = [("a", "b"), ("b", "a"), ("missing", "")];
-        let Err(Trouble::Said(why)) = apply_while("a", &edits, &go_on) else { panic!() };
+        let Err(ToolError::Said(why)) = apply_while("a", &edits, &go_on) else { panic!() };
         assert_eq!(why, "taken back");
     }
 }

@@ -15,9 +15,9 @@ use crate::{
 
 use super::{
     super::{
-        answer::{self, Answer, Trouble},
         arguments::Arguments,
         call::Call,
+        tool_result::{self, ToolError, ToolResult},
     },
     media,
 };
@@ -27,7 +27,7 @@ pub(super) const FILE: &str = "portcullis/file";
 /// The key of several files' details.
 const FILES: &str = "portcullis/files";
 /// Maximum of files of one `read_files`.
-pub(super) const MOST_FILES: usize = 100;
+pub(super) const MAX_FILES: usize = 100;
 /// Maximum of lines of a text in one result.
 pub(super) const LINES: u64 = 2_000;
 /// Maximum of bytes of texts in one result. A token has three to four bytes, and clients
@@ -36,9 +36,9 @@ pub(super) const BYTES: usize = 64 << 10;
 /// Maximum of bytes of an image or audio, whose base64 is not shown to a model as text.
 pub(super) const MEDIA: usize = 3_750 << 10;
 /// Minimum of remaining bytes for which another file is read.
-pub(super) const LEAST: usize = 1 << 10;
+pub(super) const MIN_PART: usize = 1 << 10;
 
-pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let given = arguments.text("path")?;
     let range = range(arguments)?;
     let path = call.path(Kind::Read, given)?;
@@ -50,26 +50,26 @@ pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer
         encoding: Encoding::Base64,
     })?;
     let facts = facts(&content);
-    Ok(Answer::unstructured(blocks(call, &path, content), FILE, Value::Object(facts)))
+    Ok(ToolResult::unstructured(blocks(call, &path, content), FILE, Value::Object(facts)))
 }
 
 /// Returns the lines that the call asks for.
-fn range(arguments: &Arguments) -> Result<LineRange, Trouble> {
+fn range(arguments: &Arguments) -> Result<LineRange, ToolError> {
     let number = |name| arguments.count(name);
     let (line, limit, column) = (number("line")?, number("limit")?, number("column")?);
     if limit == Some(0) {
-        return Err(Trouble::Arguments("`limit` must be at least 1".to_owned()));
+        return Err(ToolError::Arguments("`limit` must be at least 1".to_owned()));
     }
     LineRange::new(line, limit)
         .and_then(|range| range.from_column(column))
-        .map_err(|error| Trouble::Arguments(error.to_string()))
+        .map_err(|error| ToolError::Arguments(error.to_string()))
 }
 
-pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let paths = arguments.texts("paths")?;
-    if paths.is_empty() || paths.len() > MOST_FILES {
-        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
-        return Err(Trouble::Arguments(why));
+    if paths.is_empty() || paths.len() > MAX_FILES {
+        let why = format!("`paths` must have 1 to {MAX_FILES} paths");
+        return Err(ToolError::Arguments(why));
     }
     let (mut shown, mut files, mut room) = (Vec::new(), Vec::new(), BYTES);
     for given in paths {
@@ -81,16 +81,16 @@ pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answe
                 shown.push(ContentBlock::text(format!("{given}:")));
                 shown.extend(blocks(call, &path, content));
             }
-            Err(Trouble::Gate(error)) if error.receipt().is_some() && !call.is_cancelled() => {
+            Err(ToolError::Gateway(error)) if error.receipt().is_some() && !call.is_cancelled() => {
                 call.receipts.borrow_mut().extend(error.receipt().cloned());
                 shown.push(ContentBlock::text(format!("{given}: {error}")));
-                file.insert("error".to_owned(), answer::describe(&error));
+                file.insert("error".to_owned(), tool_result::describe(&error));
             }
             Err(trouble) => return Err(trouble),
         }
         files.push(Value::Object(file));
     }
-    Ok(Answer::unstructured(shown, FILES, Value::Array(files)))
+    Ok(ToolResult::unstructured(shown, FILES, Value::Array(files)))
 }
 
 /// Reads a further file, with `room` bytes left.
@@ -98,8 +98,8 @@ fn read_also(
     call: &Call<'_>,
     given: &str,
     room: usize,
-) -> Result<(WorkspacePath, Content), Trouble> {
-    if room < LEAST {
+) -> Result<(WorkspacePath, Content), ToolError> {
+    if room < MIN_PART {
         return Err(call.no_room(given));
     }
     let bound = Bound { lines: LINES, bytes: room, binary: room };

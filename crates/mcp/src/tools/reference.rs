@@ -17,21 +17,21 @@ use crate::{
 
 use super::{
     super::{
-        answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
+        tool_result::{ToolError, ToolResult},
     },
     diff, edits,
-    reference_reading::{as_text, goes_on, read_media, read_multiple, read_text},
+    reference_reading::{as_text, may_continue, read_media, read_multiple, read_text},
     searching::{BYTES, INCLUDE_IGNORED},
     table::{DIRECTORIES, Effect, Row, Tool, Waits, load},
     tree,
 };
 
 /// Maximum of edits of one call: each searches the whole content and copies it.
-const MOST_EDITS: usize = 256;
+const MAX_EDITS: usize = 256;
 /// Maximum of attempts of an edit when other changes of the file come first.
-const MOST_TRIES: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 /// Titles, descriptions and schemas, by the tool's name.
 const SHOWN: &str = include_str!("reference.json");
 
@@ -58,18 +58,18 @@ pub(super) fn tools() -> Vec<Tool> {
 }
 
 /// Returns a text that is also the structured content.
-fn text(text: impl Into<String>) -> Answer {
+fn text(text: impl Into<String>) -> ToolResult {
     let text = text.into();
-    Answer::with_text(text.clone(), json!({ "content": text }))
+    ToolResult::with_text(text.clone(), json!({ "content": text }))
 }
 
 /// Reads the text of a file. The gateway refuses binary content, so that no record says
 /// it was disclosed.
-fn content(call: &Call<'_>, path: &str) -> Result<String, Trouble> {
+fn content(call: &Call<'_>, path: &str) -> Result<String, ToolError> {
     Ok(as_text(&call.read(path, LineRange::default(), Encoding::Text)?))
 }
 
-fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn write(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Write, given)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
@@ -79,23 +79,23 @@ fn write(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
 
 /// Computes the new content from the disclosed one, and replaces all of it in one edit:
 /// if the file has changed meanwhile, the edit does not match and is computed anew.
-fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Edit, given)?;
     let list = arguments.objects("edits")?;
-    if list.len() > MOST_EDITS {
-        let why = format!("`edits` must have at most {MOST_EDITS} edits; make several calls");
-        return Err(Trouble::Arguments(why));
+    if list.len() > MAX_EDITS {
+        let why = format!("`edits` must have at most {MAX_EDITS} edits; make several calls");
+        return Err(ToolError::Arguments(why));
     }
     let pairs: Vec<_> = list
         .iter()
         .map(|edit| Ok((edit.text("oldText")?, edit.text("newText")?)))
-        .collect::<Result<_, Trouble>>()?;
+        .collect::<Result<_, ToolError>>()?;
     let dry = arguments.flag("dryRun")?;
     let mut old = content(call, given)?;
     let mut tries = 0;
     loop {
-        let go_on = || call.go_on(Kind::Edit, path.as_str());
+        let go_on = || call.check_cancelled(Kind::Edit, path.as_str());
         let new = edits::apply(&old, &pairs, &go_on)?;
         let shown = shortened(diff::fenced(given, &old, &new));
         if dry || old == new {
@@ -105,15 +105,15 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
         match call.put(&change) {
             Ok(_) => return Ok(text(shown)),
             // Perhaps another change came first: then its result is edited.
-            Err(Trouble::Gate(error))
-                if tries < MOST_TRIES
+            Err(ToolError::Gateway(error))
+                if tries < MAX_ATTEMPTS
                     && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Conflict)
-                    && goes_on(call, &error) =>
+                    && may_continue(call, &error) =>
             {
                 tries += 1;
                 let now = content(call, given)?;
                 if now == old {
-                    return Err(Trouble::Gate(error));
+                    return Err(ToolError::Gateway(error));
                 }
                 old = now;
             }
@@ -131,21 +131,21 @@ fn shortened(mut diff: String) -> String {
     diff
 }
 
-fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn create_directory(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let given = arguments.text("path")?;
     let path = call.path(Kind::Mkdir, given)?;
     call.put(&request::Mkdir { path, recursive: true, mode: None })?;
     Ok(text(format!("Successfully created directory {given}")))
 }
 
-fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, Trouble> {
+fn entries(call: &Call<'_>, arguments: &Arguments) -> Result<Vec<Entry>, ToolError> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let mut entries = call.put(&request::List { path })?.entries;
     entries.retain(|entry| entry.kind != EntryKind::Other);
     Ok(entries)
 }
 
-fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let after = arguments.optional_text("after")?;
     let names = call.put(&request::Names { path })?;
@@ -157,7 +157,7 @@ fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trou
         (name, format!("{mark} {name}"))
     });
     let (lines, next) = page(lines);
-    Ok(Answer::text(lines).and_next(next))
+    Ok(ToolResult::text(lines).and_next(next))
 }
 
 /// Joins as many lines as fit on a page, each with its name; also returns the last name
@@ -177,13 +177,13 @@ fn page<'n>(lines: impl Iterator<Item = (&'n str, String)>) -> (String, Option<&
     (page, None)
 }
 
-fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let by_size = match arguments.optional_text("sortBy")? {
         None | Some("name") => false,
         Some("size") => true,
         Some(_) => {
             let why = "`sortBy` must be `name` or `size`";
-            return Err(Trouble::Arguments(why.to_owned()));
+            return Err(ToolError::Arguments(why.to_owned()));
         }
     };
     let mut entries = entries(call, arguments)?;
@@ -195,7 +195,7 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
         Some(after) => match entries.iter().position(|entry| name(entry) == after) {
             Some(at) => at + 1,
             None if by_size => {
-                return Err(Trouble::Said("`after` names nothing in the directory".to_owned()));
+                return Err(ToolError::Said("`after` names nothing in the directory".to_owned()));
             }
             None => entries.partition_point(|entry| name(entry) <= after),
         },
@@ -216,7 +216,7 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
         "{lines}\nTotal: {files} files, {directories} directories\nCombined size: {}",
         size(total)
     );
-    Ok(Answer::text(lines).and_next(next))
+    Ok(ToolResult::text(lines).and_next(next))
 }
 
 fn name(entry: &Entry) -> &str {
@@ -245,15 +245,15 @@ fn size(bytes: u64) -> String {
     format!("{amount:.2} {unit}")
 }
 
-fn directory_tree(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn directory_tree(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, true)?;
     let (tree, next, summary) = tree::of(call, &path, &excluded, &search(call, arguments)?)?;
     let tree = serde_json::to_string(&tree).unwrap_or_default();
-    Ok(Answer::text(tree).and_next(next.as_deref()).of_search(&summary))
+    Ok(ToolResult::text(tree).and_next(next.as_deref()).of_search(&summary))
 }
 
-fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Glob, arguments.text("path")?)?;
     let pattern = arguments.text("pattern")?;
     let excluded = tree::Excluded::parse(&arguments.texts("excludePatterns")?, false)?;
@@ -262,25 +262,25 @@ fn search_files(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troubl
     let lines = found.iter().map(|path| (path.as_str(), call.roots.absolute(path)));
     let (lines, next) = page(lines);
     let lines = if lines.is_empty() { "No matches found".to_owned() } else { lines };
-    Ok(Answer::text(lines).and_next(next).of_search(&summary))
+    Ok(ToolResult::text(lines).and_next(next).of_search(&summary))
 }
 
 /// Returns the options of a search.
-fn search(call: &Call<'_>, arguments: &Arguments) -> Result<tree::Search, Trouble> {
+fn search(call: &Call<'_>, arguments: &Arguments) -> Result<tree::Search, ToolError> {
     let after = arguments.optional_text("after")?;
     let after = after.map(|text| call.path(Kind::Glob, text)).transpose()?;
     Ok(tree::Search { after, ignored: arguments.flag(INCLUDE_IGNORED)? })
 }
 
-fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
     let from = call.path(Kind::Rename, source)?;
     let to = call.path(Kind::Rename, destination)?;
     // The policy decides who learns if the name exists.
     match call.put(&request::Stat { path: to.clone() }) {
         Ok(_) => {}
-        Err(Trouble::Gate(error)) if error.kind() == ErrorKind::NotFound => {
-            goes_on(call, &error);
+        Err(ToolError::Gateway(error)) if error.kind() == ErrorKind::NotFound => {
+            may_continue(call, &error);
         }
         Err(trouble) => return Err(trouble),
     }
@@ -288,7 +288,7 @@ fn move_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     Ok(text(format!("Successfully moved {source} to {destination}")))
 }
 
-fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Stat, arguments.text("path")?)?;
     let entry = call.put(&request::Stat { path })?;
     let mut lines = vec![format!("size: {}", entry.size.unwrap_or(0))];
@@ -299,10 +299,10 @@ fn file_info(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     Ok(text(lines.join("\n")))
 }
 
-fn allowed_directories(call: &Call<'_>, _arguments: &Arguments) -> Result<Answer, Trouble> {
+fn allowed_directories(call: &Call<'_>, _arguments: &Arguments) -> Result<ToolResult, ToolError> {
     // Recorded like every disclosure.
     let noted = call.gateway.note(call.session, "mcp.directories", BTreeMap::new());
-    call.receipts.borrow_mut().push(noted.map_err(Trouble::Gate)?);
+    call.receipts.borrow_mut().push(noted.map_err(ToolError::Gateway)?);
     let root = crate::model::WorkspacePath::root();
     Ok(text(format!("Allowed directories:\n{}", call.roots.absolute(&root))))
 }

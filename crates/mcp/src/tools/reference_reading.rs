@@ -14,20 +14,20 @@ use crate::{
 
 use super::{
     super::{
-        answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
+        tool_result::{ToolError, ToolResult},
     },
     media,
-    reading::{self, BYTES, FILE, LEAST, LINES, MEDIA},
+    reading::{self, BYTES, FILE, LINES, MEDIA, MIN_PART},
 };
 
 /// Maximum of files that one call reads.
-const MOST_FILES: usize = 1000;
+const MAX_FILES: usize = 1000;
 /// The separator of files.
 const BETWEEN: &str = "\n---\n";
 
-pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Read, arguments.text("path")?)?;
     let number = |name| arguments.count(name);
     let (head, tail) = (number("head")?, number("tail")?);
@@ -36,22 +36,22 @@ pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<Answer
         (Some(tail), None, None, None) => LineRange::last(tail),
         (Some(_), Some(_), ..) => {
             let why = "`head` and `tail` cannot both be given";
-            return Err(Trouble::Arguments(why.to_owned()));
+            return Err(ToolError::Arguments(why.to_owned()));
         }
         (Some(_), ..) => {
             let why = "`tail` counts from the end, so `line` and `column` cannot be given";
-            return Err(Trouble::Arguments(why.to_owned()));
+            return Err(ToolError::Arguments(why.to_owned()));
         }
         (None, ..) => LineRange::new(line, head)
             .and_then(|range| range.from_column(column))
-            .map_err(|error| Trouble::Arguments(error.to_string()))?,
+            .map_err(|error| ToolError::Arguments(error.to_string()))?,
     };
     let bound = Bound { lines: LINES, bytes: BYTES, binary: 0 };
     let content = call.put(&Read { path, range: range.within(bound), encoding: Encoding::Text })?;
     let facts = Value::Object(reading::facts(&content));
     let note = note(&content, head.or(tail)).map(ContentBlock::text);
     let text = ContentBlock::text(as_text(&content));
-    Ok(Answer::unstructured([text].into_iter().chain(note).collect(), FILE, facts))
+    Ok(ToolResult::unstructured([text].into_iter().chain(note).collect(), FILE, facts))
 }
 
 /// Returns the note on an incomplete text: less than all of the file, or than the
@@ -75,7 +75,7 @@ fn note(content: &Content, asked: Option<u64>) -> Option<String> {
     }
 }
 
-pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Read, arguments.text("path")?)?;
     let most = if media::is_shown(&path) { MEDIA } else { BYTES };
     let bound = Bound { lines: u64::MAX, bytes: most, binary: most };
@@ -83,21 +83,24 @@ pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<Answe
     let content = call.put(&Read { path: path.clone(), range, encoding: Encoding::Base64 })?;
     if content.part.as_ref().is_some_and(|part| part.at.next.is_some()) {
         let why = "the file is a text and too large for this reply; use read_text_file";
-        return Err(Trouble::Said(why.to_owned()));
+        return Err(ToolError::Said(why.to_owned()));
     }
     let facts = Value::Object(reading::facts(&content));
-    Ok(Answer::unstructured(vec![media::block(call.roots, &path, &content.bytes)], FILE, facts))
+    Ok(ToolResult::unstructured(vec![media::block(call.roots, &path, &content.bytes)], FILE, facts))
 }
 
-pub(super) fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn read_multiple(
+    call: &Call<'_>,
+    arguments: &Arguments,
+) -> Result<ToolResult, ToolError> {
     let paths = arguments.texts("paths")?;
-    if paths.is_empty() || paths.len() > MOST_FILES {
-        let why = format!("`paths` must have 1 to {MOST_FILES} paths");
-        return Err(Trouble::Arguments(why));
+    if paths.is_empty() || paths.len() > MAX_FILES {
+        let why = format!("`paths` must have 1 to {MAX_FILES} paths");
+        return Err(ToolError::Arguments(why));
     }
     let (mut parts, mut room) = (Vec::new(), BYTES);
     for (index, given) in paths.iter().enumerate() {
-        if room < LEAST {
+        if room < MIN_PART {
             let left = paths.len() - index;
             parts.push(format!("[{left} more files were not read: ask for them in another call.]"));
             break;
@@ -107,7 +110,7 @@ pub(super) fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<An
                 let note = note(&content, None).map(|note| note + "\n").unwrap_or_default();
                 format!("{given}:\n{}\n{note}", as_text(&content))
             }
-            Err(Trouble::Gate(error)) if goes_on(call, &error) => {
+            Err(ToolError::Gateway(error)) if may_continue(call, &error) => {
                 format!("{given}: Error - {error}")
             }
             Err(trouble) => return Err(trouble),
@@ -115,10 +118,10 @@ pub(super) fn read_multiple(call: &Call<'_>, arguments: &Arguments) -> Result<An
         room = room.saturating_sub(part.len() + BETWEEN.len());
         parts.push(part);
     }
-    Ok(Answer::text(parts.join(BETWEEN)))
+    Ok(ToolResult::text(parts.join(BETWEEN)))
 }
 
-fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, Trouble> {
+fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, ToolError> {
     let bound = Bound { lines: LINES, bytes: room, binary: 0 };
     let path = call.path(Kind::Read, given)?;
     let range = LineRange::default().within(bound);
@@ -127,7 +130,7 @@ fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, Troub
 
 /// Returns true if a call with further operations continues after an error; the
 /// error's receipt is then added.
-pub(super) fn goes_on(call: &Call<'_>, error: &gateway::Error) -> bool {
+pub(super) fn may_continue(call: &Call<'_>, error: &gateway::Error) -> bool {
     let Some(receipt) = error.receipt().filter(|_| !call.is_cancelled()) else { return false };
     call.receipts.borrow_mut().push(receipt.clone());
     true

@@ -14,9 +14,9 @@ use crate::{
 };
 
 use super::super::{
-    answer::{Answer, Trouble},
     arguments::Arguments,
     call::Call,
+    tool_result::{ToolError, ToolResult},
 };
 
 /// The argument of searches that includes files ignored by `.gitignore`.
@@ -29,7 +29,7 @@ pub(super) const LINES: u64 = 250;
 /// Maximum of bytes of the results on a page.
 pub(super) const BYTES: usize = 32 << 10;
 
-pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let after = arguments.optional_text("after")?;
     let listed = call.put(&List { path })?;
@@ -45,7 +45,7 @@ pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Troub
         (room, last) = (left, Some(entry));
         entries.push(shown);
     }
-    Ok(Answer::page("entries", entries, next, Vec::new()))
+    Ok(ToolResult::page("entries", entries, next, Vec::new()))
 }
 
 /// Returns an entry as in the workspace file system module, which has no FIFOs and devices; the
@@ -62,7 +62,7 @@ fn file_entry(call: &Call<'_>, entry: &Entry) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let (after, cut) = cursor(arguments)?;
     let after = after.map(|text| position(text, 0)).transpose()?;
     let query = GlobQuery {
@@ -78,7 +78,7 @@ pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
     Ok(found_after(cut, matches, next, &found.summary))
 }
 
-pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let (after, cut) = cursor(arguments)?;
     let after = after.map(line_position).transpose()?;
     let query = GrepQuery {
@@ -113,38 +113,43 @@ pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Tro
 const CUT: char = '/';
 
 /// Returns the position after which a page begins, and if an earlier search was stopped early.
-fn cursor(arguments: &Arguments) -> Result<(Option<&str>, bool), Trouble> {
+fn cursor(arguments: &Arguments) -> Result<(Option<&str>, bool), ToolError> {
     let after = arguments.optional_text("after")?;
     let cut = after.and_then(|after| after.strip_prefix(CUT));
     Ok((cut.or(after), cut.is_some()))
 }
 
 /// Returns the page of a search; `cut` if an earlier one was stopped early.
-fn found_after(cut: bool, matches: Vec<Value>, next: Option<String>, summary: &Summary) -> Answer {
+fn found_after(
+    cut: bool,
+    matches: Vec<Value>,
+    next: Option<String>,
+    summary: &Summary,
+) -> ToolResult {
     let is_cut = cut || summary.stopped.is_some();
     let next = next.map(|next| if is_cut { format!("{CUT}{next}") } else { next });
-    Answer::found(matches, next, cut, summary)
+    ToolResult::found(matches, next, cut, summary)
 }
 
 /// Returns the page that the call asks for.
-fn page(arguments: &Arguments, after: Option<After>, default: u64) -> Result<Page, Trouble> {
+fn page(arguments: &Arguments, after: Option<After>, default: u64) -> Result<Page, ToolError> {
     match arguments.count("maxResults")? {
-        Some(0) => Err(Trouble::Arguments("`maxResults` must be at least 1".to_owned())),
+        Some(0) => Err(ToolError::Arguments("`maxResults` must be at least 1".to_owned())),
         most => Ok(Page { after, results: most.unwrap_or(default).min(RESULTS), bytes: BYTES }),
     }
 }
 
 /// Parses the position of a line, as results name it.
-fn line_position(text: &str) -> Result<After, Trouble> {
+fn line_position(text: &str) -> Result<After, ToolError> {
     let (path, line) = text.rsplit_once(':').ok_or_else(wrong)?;
     position(path, line.parse().map_err(|_| wrong())?)
 }
 
-fn position(path: &str, line: u64) -> Result<After, Trouble> {
+fn position(path: &str, line: u64) -> Result<After, ToolError> {
     let path = WorkspacePath::parse(path).map_err(|_| wrong())?;
     Ok(After { path, line })
 }
 
-fn wrong() -> Trouble {
-    Trouble::Arguments("`after` must be the `next` of a result".to_owned())
+fn wrong() -> ToolError {
+    ToolError::Arguments("`after` must be the `next` of a result".to_owned())
 }

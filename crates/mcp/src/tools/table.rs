@@ -7,16 +7,16 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::{
-    answer::{Answer, Trouble},
     arguments::Arguments,
     call::Call,
+    tool_result::{ToolError, ToolResult},
 };
 use crate::model::OperationKind;
 
 /// The tool shown to every client.
 pub(super) const DIRECTORIES: &str = "list_allowed_directories";
 
-pub(super) type Run = fn(&Call<'_>, &Arguments) -> Result<Answer, Trouble>;
+pub(super) type Run = fn(&Call<'_>, &Arguments) -> Result<ToolResult, ToolError>;
 
 /// A row of a table of tools: name, operation without which the tool is useless, effect,
 /// wait, and implementation.
@@ -106,7 +106,7 @@ impl Tool {
 
     /// Returns true if it discloses only what every client gets by
     /// `resources/templates/list`, so that its use depends on no policy.
-    pub(crate) fn tells_nothing(&self) -> bool {
+    pub(crate) fn is_public(&self) -> bool {
         self.shown.name == DIRECTORIES
     }
 
@@ -116,7 +116,11 @@ impl Tool {
     }
 
     /// Carries out a call.
-    pub(crate) fn run(&self, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+    pub(crate) fn run(
+        &self,
+        call: &Call<'_>,
+        arguments: &Arguments,
+    ) -> Result<ToolResult, ToolError> {
         let known = self.shown.input_schema.get("properties").and_then(Value::as_object);
         if let Some(known) = known.filter(|_| self.refuses_unknown) {
             arguments.only(known)?;

@@ -11,18 +11,18 @@ use crate::{
 };
 
 use super::{
-    super::{answer::Trouble, call::Call},
+    super::{call::Call, tool_result::ToolError},
     searching::BYTES,
 };
 
 /// Maximum of entries; a note says if more are missing.
-const MOST_ENTRIES: u64 = 100_000;
+const MAX_ENTRIES: u64 = 100_000;
 
 /// Bytes of JSON of an entry of a tree besides its name.
 const FRAME: usize = 46;
 
 /// Maximum of exclude patterns: each is compared with every entry.
-const MOST_PATTERNS: usize = 100;
+const MAX_PATTERNS: usize = 100;
 
 /// Patterns of excluded entries; an excluded directory excludes its content.
 pub(super) struct Excluded(Vec<GlobPattern>);
@@ -30,14 +30,14 @@ pub(super) struct Excluded(Vec<GlobPattern>);
 impl Excluded {
     /// Parses patterns on paths relative to the search's directory. With `anywhere`, a
     /// pattern without `*` matches an entry at any depth.
-    pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, Trouble> {
-        if patterns.len() > MOST_PATTERNS {
-            let why = format!("`excludePatterns` must have at most {MOST_PATTERNS} patterns");
-            return Err(Trouble::Arguments(why));
+    pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, ToolError> {
+        if patterns.len() > MAX_PATTERNS {
+            let why = format!("`excludePatterns` must have at most {MAX_PATTERNS} patterns");
+            return Err(ToolError::Arguments(why));
         }
         let glob = |pattern: &str| {
             GlobPattern::parse(pattern)
-                .map_err(|error| Trouble::Arguments(format!("a pattern cannot be used: {error}")))
+                .map_err(|error| ToolError::Arguments(format!("a pattern cannot be used: {error}")))
         };
         let mut globs = Vec::new();
         for pattern in patterns {
@@ -60,12 +60,12 @@ impl Excluded {
 
 /// Normalizes a pattern of a client of the reference server. Syntax that only that
 /// server supports is refused, because it would match nothing here.
-fn spelled(pattern: &str) -> Result<&str, Trouble> {
+fn spelled(pattern: &str) -> Result<&str, ToolError> {
     const EXTENDED: [&str; 6] = ["@(", "+(", "?(", "*(", "!(", "[:"];
     if pattern.starts_with('!') || EXTENDED.iter().any(|one| pattern.contains(one)) {
         let why =
             "a pattern cannot be used: `!`, `@(…)` and the like, and `[:…:]` are not supported";
-        return Err(Trouble::Arguments(why.to_owned()));
+        return Err(ToolError::Arguments(why.to_owned()));
     }
     let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
     Ok(pattern.strip_suffix('/').unwrap_or(pattern))
@@ -95,7 +95,7 @@ pub(super) fn of(
     path: &WorkspacePath,
     excluded: &Excluded,
     search: &Search,
-) -> Result<(Vec<Node>, Option<String>, Summary), Trouble> {
+) -> Result<(Vec<Node>, Option<String>, Summary), ToolError> {
     let Found { entries, summary, base } = look(call, path, "**", excluded, search)?;
     let base = base.as_ref().unwrap_or(path);
     let (mut top, mut room, mut last) = (Branch::default(), BYTES, None);
@@ -117,7 +117,7 @@ pub(super) fn search(
     pattern: &str,
     excluded: &Excluded,
     search: &Search,
-) -> Result<(Vec<WorkspacePath>, Summary), Trouble> {
+) -> Result<(Vec<WorkspacePath>, Summary), ToolError> {
     let found = look(call, path, spelled(pattern)?, excluded, search)?;
     Ok((found.entries.into_iter().map(|entry| entry.path).collect(), found.summary))
 }
@@ -130,13 +130,13 @@ fn look(
     pattern: &str,
     excluded: &Excluded,
     search: &Search,
-) -> Result<Found, Trouble> {
+) -> Result<Found, ToolError> {
     let after = search.after.clone().map(|path| Position { path, line: 0 });
     let query = GlobQuery {
         pattern: pattern.to_owned(),
-        max_results: Some(MOST_ENTRIES),
+        max_results: Some(MAX_ENTRIES),
         ignored: search.ignored,
-        page: Some(Box::new(Page { after, results: MOST_ENTRIES, bytes: usize::MAX })),
+        page: Some(Box::new(Page { after, results: MAX_ENTRIES, bytes: usize::MAX })),
     };
     let mut found = call.put(&request::Glob { path: path.clone(), query })?;
     // The path may lead to its base through links.
@@ -163,12 +163,12 @@ struct Branch {
 
 impl Branch {
     fn add(&mut self, relative: &str, directory: bool) {
-        let mut place = self;
+        let mut location = self;
         for name in relative.split('/') {
-            place.directory = true;
-            place = place.below.entry(name.to_owned()).or_default();
+            location.directory = true;
+            location = location.below.entry(name.to_owned()).or_default();
         }
-        place.directory |= directory;
+        location.directory |= directory;
     }
 
     fn nodes(self) -> Vec<Node> {
@@ -203,7 +203,7 @@ mod tests {
     fn patterns_that_mean_something_only_elsewhere_are_refused() {
         for pattern in ["!*.txt", "@(a|b).txt", "+(a)", "a?(b)", "*(x)", "a!(b)", "[[:alpha:]].txt"]
         {
-            assert!(matches!(spelled(pattern), Err(Trouble::Arguments(_))), "{pattern}");
+            assert!(matches!(spelled(pattern), Err(ToolError::Arguments(_))), "{pattern}");
         }
         for (pattern, meant) in
             [("./src", "src"), ("dist/", "dist"), ("a!b", "a!b"), ("[!a]", "[!a]")]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn patterns_without_number_are_refused() {
         assert!(Excluded::parse(&["a"; 100], true).is_ok());
-        let Err(Trouble::Arguments(why)) = Excluded::parse(&["a"; 101], true) else { panic!() };
+        let Err(ToolError::Arguments(why)) = Excluded::parse(&["a"; 101], true) else { panic!() };
         assert!(why.contains("at most 100"), "{why}");
     }
 

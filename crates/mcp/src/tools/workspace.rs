@@ -11,9 +11,9 @@ use crate::{
 
 use super::{
     super::{
-        answer::{Answer, Trouble},
         arguments::Arguments,
         call::Call,
+        tool_result::{ToolError, ToolResult},
     },
     name::Name,
     reading::{read_file, read_files},
@@ -47,25 +47,25 @@ pub(super) fn tools(name: &Name) -> Vec<Tool> {
     tools
 }
 
-fn ok() -> Answer {
-    Answer::structured(json!({ "ok": true }))
+fn ok() -> ToolResult {
+    ToolResult::structured(json!({ "ok": true }))
 }
 
-fn write_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn write_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Write, arguments.text("path")?)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
     call.put(&request::Write { path, content, mode: None })?;
     Ok(ok())
 }
 
-fn append_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn append_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Append, arguments.text("path")?)?;
     let content = arguments.text("content")?.as_bytes().to_vec();
     call.put(&request::Append { path, content })?;
     Ok(ok())
 }
 
-fn edit_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn edit_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Edit, arguments.text("path")?)?;
     let old = arguments.text("oldText")?.to_owned();
     let new = arguments.text("newText")?.to_owned();
@@ -73,11 +73,13 @@ fn edit_file(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> 
     Ok(ok())
 }
 
-fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Stat, arguments.text("path")?)?;
     let entry = call.put(&request::Stat { path })?;
     if entry.kind == EntryKind::Other {
-        return Err(Trouble::Said("that is neither a file nor a directory nor a link".to_owned()));
+        return Err(ToolError::Said(
+            "that is neither a file nor a directory nor a link".to_owned(),
+        ));
     }
     let mut stat = Map::new();
     let path = call.shown(&entry.path);
@@ -86,7 +88,7 @@ fn stat_entry(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble>
     stat.insert("type".to_owned(), json!(entry.kind.as_str()));
     stat.insert("size".to_owned(), json!(entry.size.unwrap_or(0)));
     stat.extend(modified(&entry).map(|time| ("mtime".to_owned(), json!(time))));
-    Ok(Answer::structured(json!({ "stat": stat })))
+    Ok(ToolResult::structured(json!({ "stat": stat })))
 }
 
 /// Returns the time of the last change of content, RFC 3339 in UTC.
@@ -97,21 +99,21 @@ pub(super) fn modified(entry: &Entry) -> Option<String> {
     Some(format!("{time:.3}"))
 }
 
-fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn mkdir(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Mkdir, arguments.text("path")?)?;
     let recursive = arguments.flag("recursive")?;
     call.put(&request::Mkdir { path, recursive, mode: None })?;
     Ok(ok())
 }
 
-fn rm(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn rm(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Remove, arguments.text("path")?)?;
     let recursive = arguments.flag("recursive")?;
     call.put(&request::Remove { path, recursive })?;
     Ok(ok())
 }
 
-fn rename(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Trouble> {
+fn rename(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let from = call.path(Kind::Rename, arguments.text("from")?)?;
     let to = call.path(Kind::Rename, arguments.text("to")?)?;
     call.put(&request::Rename { from, to, replace: true })?;
@@ -124,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::tools::{
-        reading::MOST_FILES,
+        reading::MAX_FILES,
         searching::{LINES, RESULTS},
     };
 
@@ -134,7 +136,7 @@ mod tests {
         let bound = |tool: &str, property: &str, key: &str| {
             shown[tool]["inputSchema"]["properties"][property][key].clone()
         };
-        assert_eq!(bound("read_files", "paths", "maxItems"), MOST_FILES);
+        assert_eq!(bound("read_files", "paths", "maxItems"), MAX_FILES);
         for (tool, results) in [("glob", RESULTS), ("grep", LINES)] {
             assert_eq!(bound(tool, "maxResults", "maximum"), RESULTS);
             assert_eq!(bound(tool, "maxResults", "default"), results);

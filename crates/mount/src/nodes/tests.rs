@@ -30,9 +30,9 @@ fn another_object_is_another_node() {
     let first = found(&mut nodes, ROOT, "f", FILE, 10);
     let second = found(&mut nodes, ROOT, "f", FILE, 11);
     assert_ne!(first, second);
-    assert_eq!(nodes.path(first), Err(Gone::Replaced));
+    assert_eq!(nodes.path(first), Err(NoPath::Replaced));
     nodes.forget(first, 1);
-    assert_eq!(nodes.path(first), Err(Gone::Unknown));
+    assert_eq!(nodes.path(first), Err(NoPath::Unknown));
     assert_eq!(path(&nodes, second), "f");
 }
 
@@ -71,9 +71,9 @@ fn an_open_node_outlives_its_name_and_the_kernels_references() {
     nodes.open(node);
     nodes.unlink(ROOT, "f");
     nodes.forget(node, 1);
-    assert_eq!(nodes.path(node), Err(Gone::Unlinked));
+    assert_eq!(nodes.path(node), Err(NoPath::Unlinked));
     assert!(nodes.close(node));
-    assert_eq!(nodes.path(node), Err(Gone::Unknown));
+    assert_eq!(nodes.path(node), Err(NoPath::Unknown));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_rename_over_a_node_unlinks_it() {
     let (a, b) = (found(&mut nodes, ROOT, "a", FILE, 10), found(&mut nodes, ROOT, "b", FILE, 11));
     nodes.open(b);
     nodes.rename((ROOT, "a"), (ROOT, "b"));
-    assert_eq!((path(&nodes, a).as_str(), nodes.path(b)), ("b", Err(Gone::Unlinked)));
+    assert_eq!((path(&nodes, a).as_str(), nodes.path(b)), ("b", Err(NoPath::Unlinked)));
     nodes.rename((ROOT, "b"), (ROOT, "b"));
     assert_eq!(path(&nodes, a), "b");
 }

@@ -18,7 +18,7 @@ use rustix::{
 
 use super::{
     Scratch,
-    place::{self, is_name, is_served, kind},
+    beneath::{self, is_name, is_served, kind},
     table::Table,
     usage::{BLOCK, cost_of},
 };
@@ -40,12 +40,12 @@ impl Scratch {
 
     fn at(&self, table: &Table, parent: u64, name: &OsStr) -> Result<At> {
         let path = self.path(table, parent, name)?;
-        let directory = place::directory(&self.base, path.parent().ok_or(Errno::INVAL)?)?;
+        let directory = beneath::directory(&self.base, path.parent().ok_or(Errno::INVAL)?)?;
         Ok(At { directory, path })
     }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
-        let stat = place::stat(&self.base, path)?;
+        let stat = beneath::stat(&self.base, path)?;
         if is_served(kind(&stat)) { Ok(stat) } else { Err(Errno::NOENT) }
     }
 
@@ -104,7 +104,7 @@ impl Scratch {
         let path = self.path(table, parent, name)?;
         self.usage.add_entry()?;
         let made = OFlags::CREATE | OFlags::EXCL | (flags & OFlags::RWMODE);
-        let file = match place::open(&self.base, &path, made, mode) {
+        let file = match beneath::open(&self.base, &path, made, mode) {
             Ok(file) => {
                 fchmod(&file, mode)?;
                 file
@@ -131,7 +131,7 @@ impl Scratch {
             FileType::Directory => return Err(Errno::ISDIR),
             _ => return Err(Errno::LOOP),
         }
-        let open = |flags| place::open(&self.base, path, flags | OFlags::NONBLOCK, Mode::empty());
+        let open = |flags| beneath::open(&self.base, path, flags | OFlags::NONBLOCK, Mode::empty());
         let file = open(flags & OFlags::RWMODE)?;
         if flags.contains(OFlags::TRUNC) {
             let truncate = || open(OFlags::WRONLY | OFlags::TRUNC).map(drop);
@@ -210,8 +210,8 @@ impl Scratch {
         }
         let source = table.path(id)?;
         let at = self.at(&table, parent, name)?;
-        let (above, old) = place::split(&source)?;
-        let above = place::directory(&self.base, above)?;
+        let (above, old) = beneath::split(&source)?;
+        let above = beneath::directory(&self.base, above)?;
         table.name_room()?;
         self.usage.add_entry()?;
         linkat(above, old, &at.directory, name, AtFlags::empty())

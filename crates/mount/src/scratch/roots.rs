@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    place::{self, kind},
+    beneath::{self, kind},
     usage::{BLOCK, cost_of},
 };
 
@@ -97,7 +97,7 @@ pub(crate) fn take_slot(directory: &OwnedFd) -> Result<OwnedFd> {
             Err(error) => return Err(error),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let opened = place::open(directory, Path::new(&name), flags, Mode::empty())?;
+        let opened = beneath::open(directory, Path::new(&name), flags, Mode::empty())?;
         match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(opened),
             Err(Errno::WOULDBLOCK) => {}
@@ -123,7 +123,7 @@ pub(crate) fn make(base: &OwnedFd, number: u64, file: Option<Mode>) -> Result<()
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     // The umask of this process must not apply.
-    fchmod(place::open(base, &content(number), flags, mode)?, mode)
+    fchmod(beneath::open(base, &content(number), flags, mode)?, mode)
 }
 
 /// Stores the path in the workspace.
@@ -144,14 +144,14 @@ fn is_root(facts: &Stat) -> bool {
 /// # Errors
 /// The error of the system.
 pub(crate) fn remove(base: &OwnedFd, number: u64) -> Result<()> {
-    place::remove_all(base, &PathBuf::from(number.to_string()))
+    beneath::remove_all(base, &PathBuf::from(number.to_string()))
 }
 
 /// Sets aside an entry that can be neither read nor removed: its content must not keep a mount
 /// from starting.
 fn set_aside(base: &OwnedFd, number: u64) {
     let name = number.to_string();
-    if let Ok(facts) = place::stat(base, Path::new(&name)) {
+    if let Ok(facts) = beneath::stat(base, Path::new(&name)) {
         // The new name may exist for another entry; errors are ignored.
         let _ = renameat(base, &name, base, format!("broken-{name}-{}", facts.st_ino));
     }
@@ -174,7 +174,7 @@ pub(crate) struct Kept {
 /// The error of the system.
 pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
     let (mut kept, mut known) = (Kept::default(), HashSet::new());
-    for entry in place::list(base)? {
+    for entry in beneath::list(base)? {
         let Some(number) = entry.name.to_str().and_then(|name| name.parse::<u64>().ok()) else {
             continue;
         };
@@ -182,7 +182,7 @@ pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
         let path = read(base, &format!("{number}/path"), MAX_PATH).ok();
         let path = path.and_then(|text| WorkspacePath::parse(&text).ok());
         let path = path.filter(|path| rules.keep() && rules.matches(path));
-        let has_content = place::stat(base, &content(number)).is_ok_and(|facts| is_root(&facts));
+        let has_content = beneath::stat(base, &content(number)).is_ok_and(|facts| is_root(&facts));
         match path {
             Some(path) if has_content && known.len() < MAX_ROOTS && known.insert(path.clone()) => {
                 kept.all.push((number, path));
@@ -209,7 +209,7 @@ pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
     let noted =
         noted.and_then(|(bytes, entries)| Some((bytes.parse().ok()?, entries.parse().ok()?)));
     // The stored numbers become invalid with the first change.
-    match place::remove(base, Path::new(USAGE), false) {
+    match beneath::remove(base, Path::new(USAGE), false) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error),
     }
@@ -232,10 +232,10 @@ pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
 
 /// Counts bytes and entries of one; files whose inodes are in `linked` are counted already.
 fn count(base: &OwnedFd, number: u64, linked: &mut HashSet<u64>) -> Result<(u64, u64)> {
-    let top = place::stat(base, &content(number))?;
+    let top = beneath::stat(base, &content(number))?;
     let (mut bytes, mut entries) = (cost_of(&top), 1);
     if kind(&top) == FileType::Directory {
-        place::walk(base, &content(number), &mut |_, _, facts| {
+        beneath::walk(base, &content(number), &mut |_, _, facts| {
             let is_link = kind(facts) == FileType::RegularFile && facts.st_nlink > 1;
             let is_new = !is_link || linked.insert(facts.st_ino);
             bytes = bytes.saturating_add(if is_new { cost_of(facts) } else { BLOCK });
@@ -265,7 +265,7 @@ pub(crate) fn begin_session(base: &OwnedFd, session: &str) -> Result<Option<Stri
 /// # Errors
 /// The error of the system.
 pub(crate) fn end_session(base: &OwnedFd) -> Result<()> {
-    place::remove(base, Path::new(SESSION), false)
+    beneath::remove(base, Path::new(SESSION), false)
 }
 
 /// Stores bytes and entries in use.
@@ -278,12 +278,12 @@ pub(crate) fn note_usage(base: &OwnedFd, (bytes, entries): (u64, u64)) -> Result
 
 fn write(base: &OwnedFd, path: &str, text: &[u8]) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    let file = place::open(base, Path::new(path), flags, Mode::from_raw_mode(0o600))?;
+    let file = beneath::open(base, Path::new(path), flags, Mode::from_raw_mode(0o600))?;
     File::from(file).write_all(text).map_err(|error| of(&error))
 }
 
 fn read(base: &OwnedFd, path: &str, most: u64) -> Result<String> {
-    let file = place::open(base, Path::new(path), OFlags::RDONLY, Mode::empty())?;
+    let file = beneath::open(base, Path::new(path), OFlags::RDONLY, Mode::empty())?;
     let mut text = String::new();
     File::from(file).take(most).read_to_string(&mut text).map_err(|error| of(&error))?;
     Ok(text)
@@ -316,7 +316,7 @@ mod tests {
         set_path(&base, 7, &WorkspacePath::parse("target8").unwrap()).unwrap();
         let kept = load(&base, policy.scratch().unwrap()).unwrap();
         assert_eq!((kept.all.len(), kept.next), (MAX_ROOTS, most + 5));
-        assert_eq!(place::list(&base).unwrap().len(), MAX_ROOTS);
+        assert_eq!(beneath::list(&base).unwrap().len(), MAX_ROOTS);
     }
 
     #[test]
@@ -326,10 +326,10 @@ mod tests {
         let place = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
         let mut taken: Vec<_> = (0..SLOTS).map(|_| take_slot(&place).unwrap()).collect();
         assert_eq!(take_slot(&place).unwrap_err(), Errno::BUSY);
-        assert_eq!(place::list(&place).unwrap().len(), 16);
+        assert_eq!(beneath::list(&place).unwrap().len(), 16);
         taken.swap_remove(3);
         // A free slot is taken again.
         taken.push(take_slot(&place).unwrap());
-        assert_eq!(place::list(&place).unwrap().len(), 16);
+        assert_eq!(beneath::list(&place).unwrap().len(), 16);
     }
 }

@@ -17,8 +17,8 @@ use rustix::{
 
 use super::{
     Scratch,
+    beneath::{self, kind},
     names::SET_ID,
-    place::{self, kind},
     roots::{self, Root, Roots},
     usage::{BLOCK, cost_of},
 };
@@ -49,7 +49,7 @@ impl Scratch {
     /// The error of the system.
     pub(crate) fn root_entry(&self, root: Root, timeout: Duration) -> Result<Entry> {
         let mut table = self.table();
-        let stat = place::stat(&self.base, &roots::content(root.number))?;
+        let stat = beneath::stat(&self.base, &roots::content(root.number))?;
         table.refer(root.node);
         Ok(Entry { entry_timeout: timeout, ..self.entry(root.node, &stat) })
     }
@@ -85,7 +85,7 @@ impl Scratch {
         let number = roots.next;
         roots.next += 1;
         let made = roots::make(&self.base, number, file);
-        let stat = made.and_then(|()| place::stat(&self.base, &roots::content(number)));
+        let stat = made.and_then(|()| beneath::stat(&self.base, &roots::content(number)));
         let stat = stat.inspect_err(|_| self.usage.remove_entry(BLOCK))?;
         let kind = kind(&stat);
         let node = self.table().add_root(roots::content(number), (kind, stat.st_ino));
@@ -115,8 +115,8 @@ impl Scratch {
     pub(crate) fn fill(&self, root: Root, entries: &[(PathBuf, Adopted)]) -> Result<()> {
         for (path, entry) in entries {
             let path = roots::content(root.number).join(path);
-            let (above, name) = place::split(&path)?;
-            let above = place::directory(&self.base, above)?;
+            let (above, name) = beneath::split(&path)?;
+            let above = beneath::directory(&self.base, above)?;
             self.usage.add_entry()?;
             let made = match entry {
                 Adopted::Directory => {
@@ -125,7 +125,7 @@ impl Scratch {
                 Adopted::Link(target) => symlinkat(target, above, name).map(|()| None),
                 Adopted::File(bytes, mode) => {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-                    let made = place::open(&self.base, &path, flags, Mode::RUSR | Mode::WUSR);
+                    let made = beneath::open(&self.base, &path, flags, Mode::RUSR | Mode::WUSR);
                     made.map(|file| Some((file, bytes, *mode)))
                 }
             };
@@ -145,7 +145,7 @@ impl Scratch {
     /// Removes a directory or file made by [`Scratch::make_unnamed`], with its content.
     pub(crate) fn drop_root(&self, root: Root) {
         let content = roots::content(root.number);
-        let _ = place::walk(&self.base, &content, &mut |_, _, stat| {
+        let _ = beneath::walk(&self.base, &content, &mut |_, _, stat| {
             self.usage.remove_entry(cost_of(stat));
             Ok(())
         });
@@ -161,8 +161,8 @@ impl Scratch {
     /// `ENOENT`; the error of the system.
     pub(crate) fn is_empty_root(&self, path: &WorkspacePath) -> Result<bool> {
         let root = self.roots().by_path.get(path).copied().ok_or(Errno::NOENT)?;
-        let directory = place::directory(&self.base, &roots::content(root.number))?;
-        Ok(place::list(directory)?.is_empty())
+        let directory = beneath::directory(&self.base, &roots::content(root.number))?;
+        Ok(beneath::list(directory)?.is_empty())
     }
 
     /// Removes a file or an empty directory.
@@ -173,8 +173,8 @@ impl Scratch {
         let root = *roots.by_path.get(path).ok_or(Errno::NOENT)?;
         let mut table = self.table();
         let content = roots::content(root.number);
-        let cost = cost_of(&place::stat(&self.base, &content)?);
-        place::remove(&self.base, &content, root.kind == FileType::Directory)?;
+        let cost = cost_of(&beneath::stat(&self.base, &content)?);
+        beneath::remove(&self.base, &content, root.kind == FileType::Directory)?;
         // An open file is counted until it is closed.
         if table.open_file(root.node).is_none() {
             self.usage.remove_entry(cost);

@@ -24,12 +24,12 @@ use rustix::{
     io::{Result, pread, pwrite},
 };
 
-use crate::budget::Taken;
+use crate::budget::BudgetPart;
 
 use super::{
     Scratch, TIMEOUT,
+    beneath::{self, is_served, kind},
     names::SET_ID,
-    place::{self, is_served, kind},
     table::{OpenScratchDirectory, Opened as Open},
     usage::{BLOCK, cost_of},
 };
@@ -48,7 +48,7 @@ impl Scratch {
         if let Some(file) = table.open_file(id) {
             return fstat(file);
         }
-        let stat = place::stat(&self.base, &table.path(id)?)?;
+        let stat = beneath::stat(&self.base, &table.path(id)?)?;
         if is_served(kind(&stat)) && kind(&stat) == table.get(id)?.kind {
             Ok(stat)
         } else {
@@ -83,9 +83,9 @@ impl Scratch {
             return if sets_times { futimens(&file, &times) } else { Ok(()) };
         }
         let path = table.path(id)?;
-        let is_link = kind(&place::stat(&self.base, &path)?) == FileType::Symlink;
-        let (parent, name) = place::split(&path)?;
-        let parent = place::directory(&self.base, parent)?;
+        let is_link = kind(&beneath::stat(&self.base, &path)?) == FileType::Symlink;
+        let (parent, name) = beneath::split(&path)?;
+        let parent = beneath::directory(&self.base, parent)?;
         if let Some(mode) = mode {
             if is_link {
                 return Err(Errno::OPNOTSUPP);
@@ -100,9 +100,9 @@ impl Scratch {
         Ok(())
     }
 
-    fn list(&self, directory: &OpenScratchDirectory) -> Result<(Vec<place::Listed>, Taken)> {
-        let (mut taken, mut left) = (Taken::nothing(&self.lists), MAX_ENTRIES);
-        let list = place::list_within(directory.descriptor.as_fd(), |length| {
+    fn list(&self, directory: &OpenScratchDirectory) -> Result<(Vec<beneath::Listed>, BudgetPart)> {
+        let (mut taken, mut left) = (BudgetPart::nothing(&self.lists), MAX_ENTRIES);
+        let list = beneath::list_within(directory.descriptor.as_fd(), |length| {
             left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
             taken.add_name(length, 1)
         })?;
@@ -160,7 +160,7 @@ impl FileSystem for Scratch {
     fn read_link(&self, _: Caller, node: NodeId) -> Result<OsString> {
         let table = self.table();
         let flags = OFlags::PATH;
-        let link = place::open(&self.base, &table.path(node.0)?, flags, Mode::empty())?;
+        let link = beneath::open(&self.base, &table.path(node.0)?, flags, Mode::empty())?;
         let target = readlinkat(link, Path::new(""), Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
@@ -329,7 +329,7 @@ impl FileSystem for Scratch {
             let table = self.table();
             table.room()?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            place::open(&self.base, &table.path(node.0)?, flags, Mode::empty())?
+            beneath::open(&self.base, &table.path(node.0)?, flags, Mode::empty())?
         };
         let open =
             Open::Directory(Arc::new(OpenScratchDirectory { descriptor, list: Mutex::new(None) }));

@@ -17,8 +17,8 @@ use rustix::{
     io::{Errno, Result},
 };
 
-use super::place::Listed;
-use crate::budget::Taken;
+use super::beneath::Listed;
+use crate::budget::BudgetPart;
 
 /// The bit in the ids of nodes and handles that marks scratch. Ids stay exact in programs that
 /// store them as floating point numbers.
@@ -53,7 +53,7 @@ pub(crate) enum Opened {
 pub(crate) struct OpenScratchDirectory {
     pub(crate) descriptor: OwnedFd,
     /// Its entries, once read.
-    pub(crate) list: Mutex<Option<(Vec<Listed>, Taken)>>,
+    pub(crate) list: Mutex<Option<(Vec<Listed>, BudgetPart)>>,
 }
 
 /// The table of nodes and handles.

@@ -13,7 +13,7 @@ use rustix::{
     io::{Errno, Result},
 };
 
-use super::place::kind;
+use super::beneath::kind;
 
 /// The minimum cost of an entry, in bytes.
 pub(crate) const BLOCK: u64 = 4096;

@@ -8,13 +8,13 @@ mod attributes;
 mod model;
 mod naming;
 mod races;
-#[path = "../../../../tests/integration/random.rs"]
-mod random;
 mod reading;
 mod reload;
 mod repository;
 mod rig;
 mod scratch;
+#[path = "../../../../tests/integration/seeded_random.rs"]
+mod seeded_random;
 mod stress;
 mod suites;
 mod waiting;

@@ -27,8 +27,8 @@ use self::{
     tree::{MODEL_POLICY, Tree, on_disk, plant},
 };
 use crate::{
-    random::Random,
     rig::{Rig, budget, with},
+    seeded_random::Random,
 };
 
 const SEQUENCES: u64 = 12;

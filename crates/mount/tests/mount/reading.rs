@@ -116,7 +116,7 @@ fn an_open_is_recorded_once_for_each_version() {
         assert_eq!((numbers.opens, numbers.repeats), (1, 2));
         let records = rig.records();
         let record = records.iter().find(|record| record["path"] == "README").unwrap();
-        assert_eq!((&record["door"], &record["agent"]), (&"mount".into(), &"tester".into()));
+        assert_eq!((&record["transport"], &record["agent"]), (&"mount".into(), &"tester".into()));
         let process = &record["facts"]["process"];
         assert_eq!(process["program"], "cat");
         assert_eq!(process["arguments"], serde_json::json!(["cat", "README"]));

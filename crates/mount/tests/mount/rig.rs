@@ -15,7 +15,7 @@ use portcullis_core::{AuditLog, Gateway, Workspace};
 use portcullis_mount::{Mount, Options, Scratch, Session as Served, Stopper};
 use portcullis_policy::{
     PolicySource, SecretKey, compile,
-    model::{Door, Session},
+    model::{Session, Transport},
 };
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -199,7 +199,7 @@ pub(crate) fn with_end(
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         agent: "tester".parse().unwrap(),
         user: "root".to_owned(),
-        door: Door::Mount,
+        transport: Transport::Mount,
     };
     options.roots = vec![base.join("mnt")];
     if let Some(rules) = gateway.policy().scratch() {
@@ -261,8 +261,8 @@ fn gateway(policy: &str, base: &Path) -> Gateway {
     let state = base.join("state");
     std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let state = cap_std::fs::Dir::from_std_file(std::fs::File::open(&state).unwrap());
-    let ledger = AuditLog::open(&state).unwrap();
+    let audit_log = AuditLog::open(&state).unwrap();
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
     let workspace = Workspace::open(&base.join("ws")).unwrap();
-    Gateway::open(workspace, Arc::new(policy), ledger, &state, key).unwrap()
+    Gateway::open(workspace, Arc::new(policy), audit_log, &state, key).unwrap()
 }

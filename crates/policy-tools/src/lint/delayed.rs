@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
-    examples::{agents, allows, examples_in, places},
-    judge::{Deed, decide},
+    entry_operation::{EntryOperation, decide},
+    examples::{agents, allows, examples_in, locations},
     model::{Access, WorkspacePath},
     outline::{Statement, StatementKind, outline},
     policy::{Decision, Effect, PolicySource},
@@ -17,7 +17,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let outline = outline(&baseline);
     let writes =
         |statement: &&Statement| statement.questions().any(|(_, access)| access == Access::Write);
-    let places = places(subject.statements().map(|(_, statement)| statement).filter(writes));
+    let locations = locations(subject.statements().map(|(_, statement)| statement).filter(writes));
     let agents = agents(subject.outline.iter());
     // Most are denied by one rule each, so few remain.
     let mut open: BTreeMap<(String, u64), Vec<WorkspacePath>> = BTreeMap::new();
@@ -26,13 +26,13 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
         .flat_map(|file| &file.statements)
         .filter(|statement| statement.kind == StatementKind::Rule(Effect::Deny));
     for pattern in denials.flat_map(|statement| &statement.patterns) {
-        for path in examples_in(pattern, "x", &places) {
+        for path in examples_in(pattern, "x", &locations) {
             let allowed = agents
                 .iter()
-                .map(|agent| decide(subject.policy, agent, Deed::Write, &path, None))
+                .map(|agent| decide(subject.policy, agent, EntryOperation::Write, &path, None))
                 .find(|decision| decision.is_allow());
-            if let Some(place) = allowed.as_ref().and_then(Decision::place) {
-                open.entry((place.file.clone(), place.line)).or_default().push(path);
+            if let Some(location) = allowed.as_ref().and_then(Decision::location) {
+                open.entry((location.file.clone(), location.line)).or_default().push(path);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
-    examples::{agents, examples_in, places},
+    examples::{agents, examples_in, locations},
     model::WorkspacePath,
     outline::{Statement, StatementKind},
     policy::{Effect, Query},
@@ -12,7 +12,7 @@ use crate::{
 const ENDING: &str = ".bak";
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
-    let places = places(subject.statements().map(|(_, statement)| statement));
+    let locations = locations(subject.statements().map(|(_, statement)| statement));
     let agents = agents(subject.outline.iter());
     for statement in subject.of_file(file) {
         let verb = match statement.kind {
@@ -22,7 +22,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
         };
         for pattern in &statement.patterns {
             let Some(extension) = extension(&pattern.text) else { continue };
-            let evaded = examples_in(pattern, "x", &places).into_iter().find_map(|path| {
+            let evaded = examples_in(pattern, "x", &locations).into_iter().find_map(|path| {
                 let other = WorkspacePath::parse(&format!("{}{ENDING}", path.as_str())).ok()?;
                 let passes = agents.iter().any(|agent| {
                     questions(statement).any(|(operation, access)| {

@@ -27,7 +27,7 @@ pub const LINTS: &[Lint] = &[
     ),
     other(
         "delayed-execution",
-        "whoever writes such a file has something else run it later, outside the gate",
+        "whoever writes such a file has something else run it later, outside the gateway",
     ),
     other(
         "duplicate-pattern",

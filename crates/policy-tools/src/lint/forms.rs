@@ -23,10 +23,10 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
     }
 }
 
-type Misread = (&'static str, String, String);
+type MisreadPattern = (&'static str, String, String);
 
 /// Finds `app/[id]/page.tsx`, where `[id]` is the name of a directory.
-fn class(text: &str) -> Option<Misread> {
+fn class(text: &str) -> Option<MisreadPattern> {
     let (class, letters) = text.split(['/', '{', '}', ',']).find_map(|name| {
         let (letters, rest) = name.strip_prefix('[')?.split_once(']')?;
         let alone = rest.is_empty() || rest.starts_with('.');
@@ -53,7 +53,7 @@ fn is_word(letters: &str) -> bool {
 }
 
 /// Finds `src/.*`, written as a regular expression.
-fn regex(text: &str) -> Option<Misread> {
+fn regex(text: &str) -> Option<MisreadPattern> {
     let names: Vec<_> = text.split('/').collect();
     let is_plain = |name: &&str| !name.contains(['*', '?', '[', '{', '}']);
     let all = match names.as_slice() {
@@ -75,7 +75,7 @@ fn regex(text: &str) -> Option<Misread> {
 }
 
 /// Finds `.env`, `*.pem`, `.*` and `{id_rsa,private}`, which apply at any depth in ignore files.
-fn root_only(text: &str) -> Option<Misread> {
+fn root_only(text: &str) -> Option<MisreadPattern> {
     // Patterns for all names are no names, and `*.*` has a lint of its own.
     let is_all = text == "*.*" || text.chars().all(|c| matches!(c, '*' | '?'));
     let is_name = !text.contains('/') && text != "." && !is_all;
@@ -89,7 +89,7 @@ fn root_only(text: &str) -> Option<Misread> {
 }
 
 /// Finds `*.*`, which stands for all names on other systems.
-fn dot_required(text: &str) -> Option<Misread> {
+fn dot_required(text: &str) -> Option<MisreadPattern> {
     text.split('/').any(|name| name == "*.*").then(|| {
         (
             "dot-required",
@@ -100,7 +100,7 @@ fn dot_required(text: &str) -> Option<Misread> {
 }
 
 /// Finds a name in ASCII with a letter of another script that looks the same.
-fn look_alike(text: &str) -> Option<Misread> {
+fn look_alike(text: &str) -> Option<MisreadPattern> {
     let name = text.split('/').find(|name| {
         name.chars().any(|c| c.is_ascii_alphabetic())
             && name.chars().any(|c| LOOK_ALIKES.contains(c))

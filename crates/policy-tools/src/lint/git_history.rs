@@ -5,8 +5,8 @@ use toml::de::DeTable;
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
+    entry_operation::{EntryOperation, decide},
     examples::agents,
-    judge::{Deed, decide},
     model::WorkspacePath,
     policy::{Effect, Scratch},
 };
@@ -18,7 +18,7 @@ const MAX_NAMED: usize = 10;
 pub fn hidden<'t>(subject: Subject<'t>) -> Vec<&'t WorkspacePath> {
     let agents = agents(subject.outline.iter());
     let is_hidden = |path: &&WorkspacePath| {
-        let deny = |agent| decide(subject.policy, agent, Deed::Read, path, None);
+        let deny = |agent| decide(subject.policy, agent, EntryOperation::Read, path, None);
         agents.iter().any(|agent| deny(agent).enforced() != Effect::Allow)
     };
     subject.tracked.into_iter().flatten().filter(is_hidden).collect()

@@ -292,9 +292,9 @@ mod tests {
             Subject { policy: &policy, outline: &outline, tree: None, tests: None, tracked: None };
         let mut found = Vec::new();
         lint(subject, &mut found);
-        let place =
+        let location =
             |finding: &Finding| outline[0].text.get(finding.span.clone()).unwrap().to_owned();
-        found.iter().map(|finding| (finding.id, place(finding))).collect()
+        found.iter().map(|finding| (finding.id, location(finding))).collect()
     }
 
     fn rule(id: &str, effect: &str, hosts: &str) -> String {

@@ -11,7 +11,7 @@ use crate::{
 
 /// Numbers by the plain names of the items that they stand for.
 #[derive(Debug, Default)]
-struct Filed {
+struct NameIndex {
     by_name: HashMap<String, Vec<usize>>,
     /// Items without any plain name.
     others: Vec<usize>,
@@ -19,7 +19,7 @@ struct Filed {
 
 /// Patterns, to find those that may cover another one.
 #[derive(Debug, Default)]
-pub(super) struct Covers(Filed);
+pub(super) struct Covers(NameIndex);
 
 impl Covers {
     /// Indexes each pattern with its number; several patterns may share a number.
@@ -30,7 +30,7 @@ impl Covers {
         for (_, pattern) in patterns.clone() {
             pattern.literals().flatten().for_each(|name| *count.entry(name).or_default() += 1);
         }
-        let mut filed = Filed::default();
+        let mut filed = NameIndex::default();
         for (number, pattern) in patterns {
             for names in pattern.literals() {
                 // The rarest name excludes the most.

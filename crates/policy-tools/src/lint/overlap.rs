@@ -3,7 +3,7 @@
 use super::{
     finding::Finding,
     index::{Covers, Statements},
-    subject::{Subject, place},
+    subject::{Subject, location},
 };
 use crate::{
     outline::{PathPattern, Statement, StatementKind},
@@ -92,7 +92,7 @@ fn duplicate(
             "the rule `{}` says what `{}` says ({})",
             rule.id,
             same.id,
-            place(subject, file, &same.span)
+            location(subject, file, &same.span)
         ),
         suggestion: format!("remove one of `{}` and `{}`", same.id, rule.id),
     });
@@ -141,7 +141,7 @@ fn narrowing(
             "the rule `{}` {says} nothing that `{}` does not {covered_by} ({})",
             rule.id,
             cover.id,
-            place(subject, *number, &cover.span)
+            location(subject, *number, &cover.span)
         ),
         suggestion: format!("remove `{}`, or widen its `paths` or `operations`", rule.id),
     });
@@ -164,7 +164,7 @@ fn allowing(
                 "all that the rule `{}` allows is denied by `{}` ({})",
                 rule.id,
                 denial.id,
-                place(subject, number, &denial.span)
+                location(subject, number, &denial.span)
             ),
             suggestion: format!("remove `{}`; no `allow` rule overrides a denial", rule.id),
         });
@@ -234,7 +234,7 @@ fn allowed(
                     "all that `{}` allows is denied by `{}` ({})",
                     pattern.text,
                     denial.id,
-                    place(subject, number, &denial.span)
+                    location(subject, number, &denial.span)
                 ),
                 suggestion: format!("remove `{}`", pattern.text),
             });

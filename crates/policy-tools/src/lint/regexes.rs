@@ -10,7 +10,7 @@ use super::{finding::Finding, subject::Subject};
 use crate::policy::{begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword};
 
 /// Maximum of a counted repetition that is not reported.
-const MOST: u64 = 200;
+const MAX_REPETITION: u64 = 200;
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     if let Some(outline) = subject.outline.get(file) {
@@ -100,13 +100,15 @@ fn boundary(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec
 
 fn repetition(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
     let Some(text) = regex.get_ref().as_str() else { return };
-    let Some(most) = largest_repetition(text).filter(|most| *most > MOST) else { return };
+    let Some(most) = largest_repetition(text).filter(|most| *most > MAX_REPETITION) else { return };
     found.push(Finding {
         id: "regex-huge-repetition",
         file,
         span: regex.span(),
         message: format!("the secret rule `{id}` repeats something {most} times"),
-        suggestion: format!("repeat at most {MOST} times; a prefix is enough to find a secret"),
+        suggestion: format!(
+            "repeat at most {MAX_REPETITION} times; a prefix is enough to find a secret"
+        ),
     });
 }
 

@@ -6,8 +6,8 @@ use crate::{
     model::WorkspacePath,
     outline::{OutlineFile, Statement},
     policy::Policy,
+    test_runner::TestReport,
     tree::Tree,
-    trial::TestReport,
 };
 
 /// The input of the lints.
@@ -49,7 +49,7 @@ impl<'a> Subject<'a> {
 }
 
 /// Formats a place in another file for a message: `a.toml:12`.
-pub(super) fn place(subject: Subject<'_>, file: usize, span: &Range<usize>) -> String {
+pub(super) fn location(subject: Subject<'_>, file: usize, span: &Range<usize>) -> String {
     match subject.outline.get(file) {
         Some(file) => format!("{}:{}", file.name, file.line(span.start)),
         None => String::new(),

@@ -2,15 +2,15 @@
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
-    examples::{agents, examples_in, places},
-    judge::{Deed, decide},
+    entry_operation::{EntryOperation, decide},
+    examples::{agents, examples_in, locations},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     outline::{Statement, StatementKind},
     policy::Effect,
 };
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
-    let places = places(subject.statements().map(|(_, statement)| statement));
+    let locations = locations(subject.statements().map(|(_, statement)| statement));
     let agents = agents(subject.outline.iter());
     for statement in subject.of_file(file) {
         let verb = match statement.kind {
@@ -21,15 +21,16 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
         let mut cases = statement
             .patterns
             .iter()
-            .flat_map(|pattern| examples_in(pattern, "x", &places))
+            .flat_map(|pattern| examples_in(pattern, "x", &locations))
             .flat_map(|path| agents.iter().map(move |agent| (agent, path.clone())));
         let hole = cases.find_map(|(agent, path)| {
             let (guarded, open) = open(subject, statement, agent, &path)?;
             Some((guarded, open, path))
         });
         let Some((guarded, open, path)) = hole else { continue };
-        let words: Vec<_> = open.iter().map(|deed| format!("`{}`", deed.as_str())).collect();
-        let missing = open.first().map_or("", |deed| deed.as_str());
+        let words: Vec<_> =
+            open.iter().map(|entry_operation| format!("`{}`", entry_operation.as_str())).collect();
+        let missing = open.first().map_or("", |entry_operation| entry_operation.as_str());
         found.push(Finding {
             id: "unguarded-operation",
             file,
@@ -51,24 +52,27 @@ fn open(
     statement: &Statement,
     agent: &AgentName,
     path: &WorkspacePath,
-) -> Option<(Deed, Vec<Deed>)> {
+) -> Option<(EntryOperation, Vec<EntryOperation>)> {
     let asks = |operation, access| statement.asks(agent, operation, access);
     let (guarded, others): (_, &[_]) = if asks(OperationKind::Write, Access::Write) {
-        (Deed::Write, &[Deed::Remove, Deed::Rename])
+        (EntryOperation::Write, &[EntryOperation::Remove, EntryOperation::Rename])
     } else if asks(OperationKind::Edit, Access::Write) {
-        (Deed::Edit, &[Deed::Write])
+        (EntryOperation::Edit, &[EntryOperation::Write])
     } else if asks(OperationKind::Append, Access::Write) {
-        (Deed::Append, &[Deed::Write])
+        (EntryOperation::Append, &[EntryOperation::Write])
     } else if asks(OperationKind::Rename, Access::Remove) {
-        (Deed::Rename, &[Deed::Remove])
+        (EntryOperation::Rename, &[EntryOperation::Remove])
     } else {
         return None;
     };
-    let decision = |deed| decide(subject.policy, agent, deed, path, None);
+    let decision = |entry_operation| decide(subject.policy, agent, entry_operation, path, None);
     if decision(guarded).rule() != statement.id {
         return None;
     }
-    let open: Vec<_> =
-        others.iter().copied().filter(|deed| decision(*deed).enforced() == Effect::Allow).collect();
+    let open: Vec<_> = others
+        .iter()
+        .copied()
+        .filter(|entry_operation| decision(*entry_operation).enforced() == Effect::Allow)
+        .collect();
     (!open.is_empty()).then_some((guarded, open))
 }

@@ -122,7 +122,7 @@ fn untested(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let statements: HashMap<_, _> =
         outline.statements.iter().map(|statement| (&statement.id, statement)).collect();
     for rule in
-        tests.coverage.iter().filter(|rule| rule.tests == 0 && rule.place.file == outline.name)
+        tests.coverage.iter().filter(|rule| rule.tests == 0 && rule.location.file == outline.name)
     {
         let Some(statement) = statements.get(&rule.rule) else { continue };
         found.push(Finding {

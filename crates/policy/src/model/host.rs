@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_one_spelling() {
+    fn a_host_has_one_form() {
         for (text, shown) in [
             ("Example.COM", "example.com"),
             ("localhost", "localhost"),

@@ -45,7 +45,7 @@ impl fmt::Display for AgentName {
 
 /// The transport of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Door {
+pub enum Transport {
     /// `portcullis fs` and `portcullis backup`.
     Cli,
     /// The Agent Client Protocol.
@@ -62,7 +62,7 @@ pub enum Door {
     Serve,
 }
 
-impl Door {
+impl Transport {
     /// All of them.
     pub const ALL: [Self; 7] =
         [Self::Cli, Self::Acp, Self::Mcp, Self::Files, Self::Mount, Self::Proxy, Self::Serve];
@@ -91,7 +91,7 @@ pub struct Session {
     /// The system user that the gateway serves.
     pub user: String,
     /// The transport.
-    pub door: Door,
+    pub transport: Transport,
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub struct WatchQuery {
 
 impl WatchQuery {
     /// Maximum number of names to leave out.
-    pub const MOST_IGNORED: usize = 100;
+    pub const MAX_IGNORED: usize = 100;
 
     /// Watches everything beneath `path` except for [`IGNORED_DIRECTORIES`].
     pub fn new(path: WorkspacePath) -> Self {

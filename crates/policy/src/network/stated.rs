@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use super::{Network, NetworkLimits, NetworkRule, SessionHosts};
 use crate::{
-    Mode, Place,
+    Mode, SourceLocation,
+    layered::{Layered, least},
     limits::Limit,
-    said::{Said, least},
 };
 
 /// The `[network]` table of one file. Its rules are stored apart, because they do not merge.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatedNetwork {
     pub(crate) mode: Option<Mode>,
-    pub(crate) bytes_out: Option<Said<u64>>,
-    pub(crate) connections: Option<Said<u64>>,
+    pub(crate) bytes_out: Option<Layered<u64>>,
+    pub(crate) connections: Option<Layered<u64>>,
     /// The ids of credentials that programs may use.
     pub(crate) credentials: Option<BTreeSet<String>>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct StatedNetwork {
 impl StatedNetwork {
     /// Returns the table with places in the `layer`th file of a policy.
     pub(crate) fn in_layer(self, layer: usize) -> Self {
-        let set = |said: Option<Said<u64>>| said.map(|said| said.in_layer(layer));
+        let set = |said: Option<Layered<u64>>| said.map(|said| said.in_layer(layer));
         Self { bytes_out: set(self.bytes_out), connections: set(self.connections), ..self }
     }
 
@@ -45,11 +45,12 @@ impl StatedNetwork {
         layers: Vec<Vec<NetworkRule>>,
         file: impl Fn(usize) -> Option<String>,
     ) -> Network {
-        let limit = |said: Option<Said<u64>>, rule, reason| {
+        let limit = |said: Option<Layered<u64>>, rule, reason| {
             let said = said?;
-            let place =
-                said.place.and_then(|(layer, line)| Some(Place { file: file(layer)?, line }));
-            Some(Limit::new(said.value, rule, place, reason))
+            let location = said
+                .location
+                .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
+            Some(Limit::new(said.value, rule, location, reason))
         };
         Network {
             mode: Mode::Enforce,

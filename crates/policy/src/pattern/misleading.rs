@@ -5,7 +5,7 @@
 //! literal character is written in a class of its own: `[!]private`.
 
 use super::parse::{Lexeme, PatternError};
-use crate::spelling::is_separator_look_alike;
+use crate::normalized::is_separator_look_alike;
 
 /// Refuses braces of other languages.
 pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {

@@ -4,7 +4,7 @@ use std::str::Chars;
 
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::spelling::{fold, single};
+use crate::normalized::{fold, single};
 
 /// Comparisons of a pattern with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,9 +60,9 @@ pub struct Class {
 /// The set of a text's bytes, by their lowest six bits, which quickly excludes nearly all texts
 /// that do not contain another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Letters(u64);
+pub(crate) struct ByteSet(u64);
 
-impl Letters {
+impl ByteSet {
     pub(crate) const ALL: Self = Self(u64::MAX);
     pub(crate) const NONE: Self = Self(0);
 
@@ -157,14 +157,14 @@ impl Name {
     }
 
     /// Returns the letters that every matching name has.
-    pub(crate) fn letters(&self) -> Letters {
+    pub(crate) fn letters(&self) -> ByteSet {
         match self {
-            Self::Any => Letters::NONE,
+            Self::Any => ByteSet::NONE,
             Self::Literal(text) | Self::Prefix(text) | Self::Suffix(text) | Self::Infix(text) => {
-                Letters::of(text)
+                ByteSet::of(text)
             }
-            Self::Tokens(tokens) => tokens.iter().fold(Letters::NONE, |all, token| match token {
-                Token::Text(text) => all.and(Letters::of(text)),
+            Self::Tokens(tokens) => tokens.iter().fold(ByteSet::NONE, |all, token| match token {
+                Token::Text(text) => all.and(ByteSet::of(text)),
                 _ => all,
             }),
         }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{AgentName, has_hidden_characters},
-    spelling::{fold, single},
+    normalized::{fold, single},
 };
 
 /// Maximum length of a pattern in bytes.

@@ -11,7 +11,7 @@ use regex_syntax::hir::{Capture, Class, Hir, HirKind};
 
 use super::{
     extent::{ends_lazily, has_groups_in_a_row},
-    search::{Overdue, Search, Slow, weight},
+    search::{LazyAutomata, Search, TimeExceeded, weight},
 };
 
 /// Maximum size of a compiled expression in bytes: `(a{1000}){1000}` is refused.
@@ -20,7 +20,7 @@ const MAX_COMPILED: usize = 10 << 20;
 /// each may be as long as the text.
 const MAX_REFUSED: usize = 64;
 /// Maximum number of texts that are distinguished in the search for keywords.
-const MAX_SPELLINGS: usize = 512;
+const MAX_FORMS: usize = 512;
 
 /// An expression over bytes.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Expression {
     /// Compiled at its first use if it is known to be valid: compiling takes much longer than
     /// parsing, and most rules are never used.
     regex: OnceLock<Option<Regex>>,
-    slow: OnceLock<Option<Slow>>,
+    slow: OnceLock<Option<LazyAutomata>>,
     /// Its estimated number of states.
     weight: usize,
     /// The maximum distance in bytes from the end of a keyword to the end of a match with it;
@@ -149,7 +149,7 @@ impl Expression {
         group: Option<usize>,
         is_secret: impl Fn(&Match) -> bool + 'r,
         overdue: &'r dyn Fn() -> bool,
-    ) -> impl Iterator<Item = Result<Match, Overdue>> + 'r {
+    ) -> impl Iterator<Item = Result<Match, TimeExceeded>> + 'r {
         let regex = self.regex();
         let mut walk = regex.map(|regex| {
             let (hir, weight, slow) = (&self.hir, self.weight, &self.slow);
@@ -168,9 +168,9 @@ impl Expression {
             loop {
                 let found = match walk.as_mut()?.next()? {
                     Ok(found) => found,
-                    Err(Overdue) => {
+                    Err(TimeExceeded) => {
                         walk = None;
-                        return Some(Err(Overdue));
+                        return Some(Err(TimeExceeded));
                     }
                 };
                 let Match { whole, secret } = found;
@@ -206,18 +206,18 @@ struct Walk<'r> {
 }
 
 impl Walk<'_> {
-    fn next(&mut self) -> Option<Result<Match, Overdue>> {
+    fn next(&mut self) -> Option<Result<Match, TimeExceeded>> {
         if self.range.start > self.range.end {
             return None;
         }
         if self.begun && (self.search.overdue)() {
-            return Some(Err(Overdue));
+            return Some(Err(TimeExceeded));
         }
         self.begun = true;
         self.find().transpose()
     }
 
-    fn find(&mut self) -> Result<Option<Match>, Overdue> {
+    fn find(&mut self) -> Result<Option<Match>, TimeExceeded> {
         let input = Input::new(self.text).range(self.range.clone());
         let Some(found) = self.search.find(&input)? else { return Ok(None) };
         let whole = found.span();
@@ -362,7 +362,7 @@ impl PartLiterals {
                     branches.iter().map(|branch| Self::of(branch, keywords)).collect();
                 let found = branches.iter().all(|branch| branch.found);
                 let all: Option<Vec<_>> = branches.into_iter().map(|branch| branch.all).collect();
-                let all = all.map(|all| all.concat()).filter(|all| all.len() <= MAX_SPELLINGS);
+                let all = all.map(|all| all.concat()).filter(|all| all.len() <= MAX_FORMS);
                 Self { all, found }
             }
             HirKind::Concat(parts) => Self::in_a_row(parts, keywords),
@@ -377,7 +377,7 @@ impl PartLiterals {
         for part in parts {
             let part = Self::of(part, keywords);
             found |= part.found;
-            let longer = part.all.filter(|texts| run.len() * texts.len() <= MAX_SPELLINGS);
+            let longer = part.all.filter(|texts| run.len() * texts.len() <= MAX_FORMS);
             match longer {
                 Some(texts) => {
                     run = run

@@ -16,7 +16,7 @@ use super::{
     rule::SecretRule,
 };
 use crate::{
-    Place,
+    SourceLocation,
     check::{self, Report, shortened},
     diagnostics::{Problem, Source},
     schema::{Field, Shape, optional, required},
@@ -156,8 +156,8 @@ impl File<'_, '_> {
             multi_line: false,
         };
         let line = self.source.line(id_value.span().start);
-        let place = Place { file: self.source.file.clone(), line };
-        let mut rule = match compile(rule, place) {
+        let location = SourceLocation { file: self.source.file.clone(), line };
+        let mut rule = match compile(rule, location) {
             Ok(rule) => rule,
             Err(error) => {
                 self.unusable(table, id, error);

@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use super::{
     consequence::{OnRead, OnWrite},
-    search::{MAX_FINDINGS, Overdue},
+    search::{MAX_FINDINGS, TimeExceeded},
 };
 use crate::{
     index::Components,
     model::{WorkspacePath, is_hidden_character},
+    normalized::NormalizedForms,
     pattern::Pattern,
-    spelling::Spellings,
 };
 
 /// The ID of the rule in decisions and records.
@@ -48,13 +48,13 @@ impl Invisible {
     /// True if it is about the file of this path.
     pub(super) fn applies(&self, path: &str) -> bool {
         let Ok(path) = WorkspacePath::parse(path) else { return false };
-        let spellings = Spellings::of(&path);
+        let forms = NormalizedForms::of(&path);
         let is_named = |text, unfolded| {
             let components = Components::spelled(text, unfolded);
             self.patterns.iter().any(|pattern| components.are(pattern))
         };
-        is_named(&spellings.folded, spellings.unfolded.as_deref())
-            || spellings.others().any(|(text, unfolded)| is_named(text, unfolded))
+        is_named(&forms.folded, forms.unfolded.as_deref())
+            || forms.others().any(|(text, unfolded)| is_named(text, unfolded))
     }
 }
 
@@ -67,7 +67,10 @@ pub(super) fn may_have(text: &[u8]) -> bool {
 }
 
 /// The runs of them in a text, up to one more than [`MAX_FINDINGS`]; what is not UTF-8 has none.
-pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<usize>>, Overdue> {
+pub(super) fn runs(
+    text: &[u8],
+    overdue: &dyn Fn() -> bool,
+) -> Result<Vec<Range<usize>>, TimeExceeded> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut begin = 0;
     for chunk in text.utf8_chunks() {
@@ -102,12 +105,12 @@ pub(super) fn runs(text: &[u8], overdue: &dyn Fn() -> bool) -> Result<Vec<Range<
             }
             looked += 1;
             if looked % BETWEEN_LOOKS == 0 && overdue() {
-                return Err(Overdue);
+                return Err(TimeExceeded);
             }
         }
         begin += chunk.valid().len() + chunk.invalid().len();
     }
-    if overdue() { Err(Overdue) } else { Ok(runs) }
+    if overdue() { Err(TimeExceeded) } else { Ok(runs) }
 }
 
 fn is_hidden(c: char) -> bool {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashSet, fmt};
 use super::{
     OnRead, OnWrite, Secrets,
     key::SecretKey,
-    restore::{Misused, Restored, restore},
+    restore::{MisusedPlaceholder, Restored, restore},
     rule::SecretRule,
     scanner::{Hit, Incomplete},
     search::MAX_FINDINGS,
@@ -60,14 +60,14 @@ pub struct Disclosed {
     /// True if it contains any.
     pub redacted: bool,
     /// The original content, if it differs.
-    pub whole: Option<Whole>,
+    pub whole: Option<SecretSpans>,
 }
 
 /// A content with its secrets, for its hash only.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Whole(pub Vec<u8>);
+pub struct SecretSpans(pub Vec<u8>);
 
-impl fmt::Debug for Whole {
+impl fmt::Debug for SecretSpans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Whole({} bytes)", self.0.len())
     }
@@ -109,7 +109,7 @@ impl Secrets {
             }
             (None, Some(_)) => {
                 let Redacted { bytes, .. } = self.redacted(subject, &content, &found);
-                Ok(Disclosed { bytes, redacted: true, whole: Some(Whole(content)) })
+                Ok(Disclosed { bytes, redacted: true, whole: Some(SecretSpans(content)) })
             }
         };
         let action = if verdict.is_err() { "denied" } else { "redacted" };
@@ -347,7 +347,7 @@ impl Secrets {
             found.clear();
         }
         let view = self.redacted(subject, original, &found);
-        restore(text, &view, original).map_err(|Misused { line, why }| {
+        restore(text, &view, original).map_err(|MisusedPlaceholder { line, why }| {
             self.misuse(&format!("line {line} of the new content cannot be stored: {why}"))
         })
     }
@@ -360,7 +360,7 @@ impl Secrets {
         Decision {
             effect: Effect::Deny,
             rule: rule.map_or_else(|| "secrets".to_owned(), |rule| rule.decision_id()),
-            place: rule.map(|rule| rule.place.clone()),
+            location: rule.map(|rule| rule.location.clone()),
             reason: Some(match what {
                 Some(what) => format!("{reason} ({what})"),
                 None => reason,
@@ -374,14 +374,14 @@ impl Secrets {
         Decision {
             effect: Effect::Deny,
             rule,
-            place: None,
+            location: None,
             reason: Some(reason.to_owned()),
             would_deny: false,
         }
     }
 
     fn incomplete(&self, why: Incomplete) -> Decision {
-        let (rule, place, reason) = match why {
+        let (rule, location, reason) = match why {
             Incomplete::Overdue => (
                 "secrets.maxScanTime",
                 self.max_scan_place.clone(),
@@ -394,7 +394,7 @@ impl Secrets {
             ),
         };
         let (rule, reason) = (rule.to_owned(), Some(reason));
-        Decision { effect: Effect::Deny, rule, place, reason, would_deny: false }
+        Decision { effect: Effect::Deny, rule, location, reason, would_deny: false }
     }
 }
 
@@ -415,8 +415,8 @@ fn uncovered<'f>(
         reach.push((other.reading, other.hit.range.start, end));
     }
     some.iter().filter(|one| is(one)).find(|one| {
-        let place = (one.reading, one.hit.range.start);
-        let after = reach.partition_point(|(reading, start, _)| (*reading, *start) <= place);
+        let location = (one.reading, one.hit.range.start);
+        let after = reach.partition_point(|(reading, start, _)| (*reading, *start) <= location);
         let around = after.checked_sub(1).and_then(|at| reach.get(at));
         !around
             .is_some_and(|(reading, _, end)| *reading == one.reading && one.hit.range.end <= *end)

@@ -20,9 +20,9 @@ const PAIRS: usize = 1 << 16;
 /// Number of bytes that are examined together.
 const BLOCK: usize = 64;
 /// Maximum number of keywords that are compared for the same three bytes.
-const MOST_ALIKE: usize = 16;
+const MAX_ALIKE: usize = 16;
 /// Maximum number of keywords for the bit map.
-const MOST: usize = 2048;
+const MAX_KEYWORDS: usize = 2048;
 
 /// The keywords of all rules.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Keywords {
 impl Bitmap {
     /// Makes a bit map; `None` if the keywords are not suitable.
     fn new(words: &[&str]) -> Option<Self> {
-        if words.len() > MOST || words.iter().any(|word| word.len() < 2) {
+        if words.len() > MAX_KEYWORDS || words.iter().any(|word| word.len() < 2) {
             return None;
         }
         let mut bitmap = Self {
@@ -86,8 +86,9 @@ impl Bitmap {
         };
         for (number, word) in words.iter().enumerate() {
             let word = word.as_bytes();
-            let places = word.windows(3).enumerate();
-            match places.min_by_key(|(_, three)| three.iter().map(|b| commonness(*b)).sum::<u32>())
+            let locations = word.windows(3).enumerate();
+            match locations
+                .min_by_key(|(_, three)| three.iter().map(|b| commonness(*b)).sum::<u32>())
             {
                 Some((offset, three)) => bitmap.add(three, number, offset)?,
                 // The keyword has two bytes, so the third may be any.
@@ -115,7 +116,7 @@ impl Bitmap {
         *self.bits.get_mut(usize::try_from(hash >> 6).ok()?)? |= 1 << (hash & 63);
         let bucket = self.buckets.entry(hash).or_default();
         bucket.push((word, offset));
-        (bucket.len() <= MOST_ALIKE).then_some(())
+        (bucket.len() <= MAX_ALIKE).then_some(())
     }
 
     fn find(&self, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {

@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 pub use consequence::{OnRead, OnWrite};
 pub use expression::every_match_has_keyword;
 pub use extent::{begins_at_word_boundary, ends_at_word_boundary};
-pub use judge::{Disclosed, Judged, SecretFinding, Subject, Whole};
+pub use judge::{Disclosed, Judged, SecretFinding, SecretSpans, Subject};
 pub use key::SecretKey;
 
 pub(super) use gitleaks::parse as parse_gitleaks;
@@ -42,9 +42,9 @@ pub(super) use rule::SecretRule;
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Place,
+    SourceLocation,
+    layered::{Layered, least},
     model::WorkspacePath,
-    said::{Said, least},
 };
 use scanner::Scanner;
 
@@ -57,10 +57,10 @@ pub(super) const MAX_WEIGHT: usize = 3_000_000;
 /// The settings as files state them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StatedSecrets {
-    pub(super) on_read: Option<Said<OnRead>>,
-    pub(super) on_write: Option<Said<OnWrite>>,
+    pub(super) on_read: Option<Layered<OnRead>>,
+    pub(super) on_write: Option<Layered<OnWrite>>,
     /// The time in milliseconds.
-    pub(super) max_scan_time: Option<Said<u64>>,
+    pub(super) max_scan_time: Option<Layered<u64>>,
 }
 
 /// Default maximum duration of a scan, in milliseconds.
@@ -69,8 +69,11 @@ const DEFAULT_SCAN_TIME: u64 = 10_000;
 impl StatedSecrets {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
-        fn set<T>(said: Option<Said<T>>, layer: usize) -> Option<Said<T>> {
-            said.map(|said| Said { place: said.place.map(|(_, line)| (layer, line)), ..said })
+        fn set<T>(said: Option<Layered<T>>, layer: usize) -> Option<Layered<T>> {
+            said.map(|said| Layered {
+                location: said.location.map(|(_, line)| (layer, line)),
+                ..said
+            })
         }
         Self {
             on_read: set(self.on_read, layer),
@@ -96,7 +99,7 @@ pub struct Secrets {
     on_read: OnRead,
     on_write: OnWrite,
     max_scan_time: Duration,
-    max_scan_place: Option<Place>,
+    max_scan_place: Option<SourceLocation>,
 }
 
 impl Secrets {
@@ -131,7 +134,7 @@ impl Secrets {
             OnRead::Redact => OnWrite::Deny,
             _ => stated.on_write.map_or(OnWrite::Deny, |said| said.value),
         };
-        let place = stated.max_scan_time.and_then(|said| said.place);
+        let location = stated.max_scan_time.and_then(|said| said.location);
         Ok(Some(Self {
             scanner: Scanner::new(rules)?,
             on_read,
@@ -139,8 +142,8 @@ impl Secrets {
             max_scan_time: Duration::from_millis(
                 stated.max_scan_time.map_or(DEFAULT_SCAN_TIME, |said| said.value),
             ),
-            max_scan_place: place
-                .and_then(|(layer, line)| Some(Place { file: file(layer)?, line })),
+            max_scan_place: location
+                .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line })),
         }))
     }
 

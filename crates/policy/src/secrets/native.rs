@@ -1,7 +1,7 @@
 //! Rules of a policy file, and the common source form of all rules.
 
 use super::{allowlist::Allowlist, expression::Expression, rule::SecretRule};
-use crate::Place;
+use crate::SourceLocation;
 
 /// A rule as written.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) enum Unusable {
 }
 
 /// Compiles a rule without allowlists.
-pub(crate) fn compile(text: RuleText, place: Place) -> Result<SecretRule, Unusable> {
+pub(crate) fn compile(text: RuleText, location: SourceLocation) -> Result<SecretRule, Unusable> {
     let mut keywords: Vec<String> =
         text.keywords.iter().map(|keyword| keyword.to_ascii_lowercase()).collect();
     keywords.retain(|keyword| !keyword.is_empty());
@@ -48,7 +48,7 @@ pub(crate) fn compile(text: RuleText, place: Place) -> Result<SecretRule, Unusab
     Ok(SecretRule {
         id: text.id,
         description: text.description,
-        place,
+        location,
         warn_only: text.warn_only,
         invisible: None,
         expression,

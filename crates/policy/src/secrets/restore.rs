@@ -25,7 +25,7 @@ pub(super) struct Restored {
 
 /// The reason why a placeholder is not replaced: the line of the text, from 1, and a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Misused {
+pub(super) struct MisusedPlaceholder {
     pub(super) line: u64,
     pub(super) why: &'static str,
 }
@@ -46,7 +46,11 @@ struct Line<'v> {
 }
 
 /// Restores the secrets of `original`, whose view is `view`, in `text`.
-pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<Restored, Misused> {
+pub(super) fn restore(
+    text: &[u8],
+    view: &Redacted,
+    original: &[u8],
+) -> Result<Restored, MisusedPlaceholder> {
     let lines = marked_lines(view);
     let mut known: HashMap<&[u8], Vec<&Line<'_>>> = HashMap::new();
     for line in lines.iter().rev() {
@@ -65,7 +69,7 @@ pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<R
             restored.bytes.extend_from_slice(piece);
             continue;
         }
-        let misused = |why| Misused { line: number, why };
+        let misused = |why| MisusedPlaceholder { line: number, why };
         let same = known.get_mut(line).ok_or_else(|| misused(reason(line, view)))?;
         if ambiguous.contains(line) {
             return Err(misused(AMBIGUOUS));
@@ -74,15 +78,15 @@ pub(super) fn restore(text: &[u8], view: &Redacted, original: &[u8]) -> Result<R
         let start = restored.bytes.len();
         restored.bytes.extend_from_slice(bytes(from));
         restored.bytes.extend_from_slice(piece.get(line.len()..).unwrap_or_default());
-        let place = |range: &Range<usize>| {
+        let location = |range: &Range<usize>| {
             start + (range.start - from.original.start)..start + (range.end - from.original.start)
         };
         let first = view.spans.partition_point(|span| span.view.start < from.view.start);
         let spans = view.spans.iter().skip(first);
         for span in spans.take_while(|span| span.view.end <= from.view.end) {
             let hits = span.hits.iter();
-            let hits = hits.map(|hit| Hit { rule: hit.rule, range: place(&hit.range) });
-            restored.secrets.push((place(&span.original), hits.collect()));
+            let hits = hits.map(|hit| Hit { rule: hit.rule, range: location(&hit.range) });
+            restored.secrets.push((location(&span.original), hits.collect()));
         }
     }
     Ok(restored)

@@ -7,16 +7,16 @@ use super::{
     consequence::{OnRead, OnWrite},
     expression::{Expression, Match},
     invisible::{self, Invisible, may_have, runs},
-    search::Overdue,
+    search::TimeExceeded,
 };
-use crate::Place;
+use crate::SourceLocation;
 
 /// A rule, compiled.
 #[derive(Debug)]
 pub(crate) struct SecretRule {
     pub(super) id: String,
     pub(super) description: Option<String>,
-    pub(super) place: Place,
+    pub(super) location: SourceLocation,
     /// True if its findings are recorded and never denied or redacted.
     pub(super) warn_only: bool,
     /// The settings of a rule that finds invisible text and has no expression.
@@ -40,11 +40,11 @@ const ALLOW_COMMENT: &[u8] = b"gitleaks:allow";
 
 impl SecretRule {
     /// Makes the rule for `[files.invisible]` of one file of a policy.
-    pub(crate) fn invisible(invisible: Invisible, place: Place) -> Self {
+    pub(crate) fn invisible(invisible: Invisible, location: SourceLocation) -> Self {
         Self {
             id: invisible::ID.to_owned(),
             description: None,
-            place,
+            location,
             warn_only: false,
             invisible: Some(invisible),
             expression: None,
@@ -93,7 +93,7 @@ impl SecretRule {
         let Self {
             id: _,
             description: _,
-            place: _,
+            location: _,
             warn_only,
             invisible,
             expression,
@@ -138,7 +138,7 @@ impl SecretRule {
         path: &str,
         text: &[u8],
         overdue: &dyn Fn() -> bool,
-    ) -> Result<Vec<Range<usize>>, Overdue> {
+    ) -> Result<Vec<Range<usize>>, TimeExceeded> {
         // Most texts have none, which is checked faster than the path.
         let is_about = self.invisible.is_some() && may_have(text) && self.applies(path);
         if is_about { runs(text, overdue) } else { Ok(Vec::new()) }
@@ -151,7 +151,7 @@ impl SecretRule {
         text: &'r [u8],
         range: Range<usize>,
         overdue: &'r dyn Fn() -> bool,
-    ) -> impl Iterator<Item = Result<Range<usize>, Overdue>> + 'r {
+    ) -> impl Iterator<Item = Result<Range<usize>, TimeExceeded>> + 'r {
         let whole = (self.expression.is_none() && !text.is_empty()).then_some(Ok(0..text.len()));
         let is_secret = move |found: &Match| self.is_secret(path, text, found);
         let matches = self

@@ -10,7 +10,7 @@ use std::{ops::Range, sync::Arc};
 use super::{
     keywords::Keywords,
     rule::SecretRule,
-    search::{MAX_FINDINGS, Overdue},
+    search::{MAX_FINDINGS, TimeExceeded},
 };
 
 /// A scan that did not reach the end.
@@ -22,8 +22,8 @@ pub(super) enum Incomplete {
     TooMany,
 }
 
-impl From<Overdue> for Incomplete {
-    fn from(Overdue: Overdue) -> Self {
+impl From<TimeExceeded> for Incomplete {
+    fn from(TimeExceeded: TimeExceeded) -> Self {
         Self::Overdue
     }
 }

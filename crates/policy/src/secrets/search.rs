@@ -20,7 +20,7 @@ pub(super) const MAX_FINDINGS: usize = 100_000;
 
 /// The error that the time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Overdue;
+pub(super) struct TimeExceeded;
 
 /// Maximum product of an expression's size and the bytes that it searches at once: less than a
 /// second of work in the worst case.
@@ -54,9 +54,9 @@ pub(super) struct Search<'r> {
     /// The estimated number of states, see [`weight`].
     pub(super) weight: usize,
     /// The lazy automata, made at their first use.
-    pub(super) slow: &'r OnceLock<Option<Slow>>,
+    pub(super) slow: &'r OnceLock<Option<LazyAutomata>>,
     /// The caches of the lazy automata, which are reused for the next match.
-    pub(super) caches: RefCell<Option<Caches>>,
+    pub(super) caches: RefCell<Option<AutomatonCaches>>,
     pub(super) overdue: &'r dyn Fn() -> bool,
 }
 
@@ -65,7 +65,7 @@ impl Search<'_> {
     ///
     /// # Errors
     /// If the time is over.
-    pub(super) fn find(&self, input: &Input<'_>) -> Result<Option<Match>, Overdue> {
+    pub(super) fn find(&self, input: &Input<'_>) -> Result<Option<Match>, TimeExceeded> {
         let span = input.get_span();
         let at_once = (AT_ONCE / self.weight.max(1)).max(1);
         if span.len() <= at_once {
@@ -86,11 +86,11 @@ impl Search<'_> {
         input: &Input<'_>,
         piece: usize,
         longest: usize,
-    ) -> Result<Option<Match>, Overdue> {
+    ) -> Result<Option<Match>, TimeExceeded> {
         let span = input.get_span();
         for start in (span.start..span.end).step_by(piece) {
             if (self.overdue)() {
-                return Err(Overdue);
+                return Err(TimeExceeded);
             }
             let next = start.saturating_add(piece);
             let end = next.saturating_add(longest).min(span.end);
@@ -102,13 +102,13 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn find_slowly(&self, input: &Input<'_>) -> Result<Option<Match>, Overdue> {
-        let slow = self.slow.get_or_init(|| Slow::new(self.hir));
+    fn find_slowly(&self, input: &Input<'_>) -> Result<Option<Match>, TimeExceeded> {
+        let slow = self.slow.get_or_init(|| LazyAutomata::new(self.hir));
         // Without automata the time cannot be bounded.
-        let slow = slow.as_ref().ok_or(Overdue)?;
+        let slow = slow.as_ref().ok_or(TimeExceeded)?;
         let mut caches = self.caches.borrow_mut();
         let caches = caches.get_or_insert_with(|| slow.caches());
-        let found = slow.find(caches, input, self.overdue).map_err(|_| Overdue)?;
+        let found = slow.find(caches, input, self.overdue).map_err(|_| TimeExceeded)?;
         Ok(found.map(|span| Match::must(0, span)))
     }
 
@@ -121,9 +121,9 @@ impl Search<'_> {
         text: &[u8],
         whole: Span,
         captures: &mut Captures,
-    ) -> Result<(), Overdue> {
+    ) -> Result<(), TimeExceeded> {
         if self.weight.saturating_mul(whole.len()) > GROUPS_AT_ONCE {
-            return Err(Overdue);
+            return Err(TimeExceeded);
         }
         let input = Input::new(text).span(whole).anchored(Anchored::Yes);
         self.regex.search_captures(&input, captures);
@@ -134,21 +134,24 @@ impl Search<'_> {
 /// Two lazy automata: one that finds the end of the first match, and one that finds the beginning
 /// from there.
 #[derive(Debug, Clone)]
-pub(super) struct Slow {
+pub(super) struct LazyAutomata {
     forward: DFA,
     reverse: DFA,
 }
 
 /// The states that the automata have built so far.
 #[derive(Debug)]
-pub(super) struct Caches {
+pub(super) struct AutomatonCaches {
     forward: Cache,
     reverse: Cache,
 }
 
-impl Slow {
-    fn caches(&self) -> Caches {
-        Caches { forward: self.forward.create_cache(), reverse: self.reverse.create_cache() }
+impl LazyAutomata {
+    fn caches(&self) -> AutomatonCaches {
+        AutomatonCaches {
+            forward: self.forward.create_cache(),
+            reverse: self.reverse.create_cache(),
+        }
     }
 
     fn new(hir: &Hir) -> Option<Self> {
@@ -168,11 +171,11 @@ impl Slow {
     /// Finds the first match; any error means that the search was stopped.
     fn find(
         &self,
-        caches: &mut Caches,
+        caches: &mut AutomatonCaches,
         input: &Input<'_>,
         overdue: &dyn Fn() -> bool,
     ) -> Result<Option<Span>, MatchError> {
-        let Caches { forward, reverse } = caches;
+        let AutomatonCaches { forward, reverse } = caches;
         let input = input.clone().anchored(Anchored::No);
         let Some(end) = end_of_match(&self.forward, forward, &input, overdue)? else {
             return Ok(None);
@@ -288,7 +291,7 @@ mod tests {
         let search =
             Search { regex: &regex, hir: &hir, weight, slow: &slow, caches, overdue: &overdue };
         let text = "abcdefghij".repeat(100_000);
-        assert_eq!(search.find(&Input::new(text.as_bytes())), Err(Overdue));
+        assert_eq!(search.find(&Input::new(text.as_bytes())), Err(TimeExceeded));
         assert_eq!(looks.get(), 4);
     }
 

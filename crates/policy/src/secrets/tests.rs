@@ -33,12 +33,12 @@ fn policy(text: &str) -> Policy {
     compile(&PolicySource::from_text("p", text)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-struct Bench {
+struct TestBench {
     policy: Policy,
     key: SecretKey,
 }
 
-impl Bench {
+impl TestBench {
     fn new(text: &str) -> Self {
         Self { policy: policy(text), key: SecretKey::new(&[9; 32]) }
     }
@@ -77,8 +77,8 @@ impl Bench {
     }
 }
 
-fn bench() -> Bench {
-    Bench::new(RULES)
+fn bench() -> TestBench {
+    TestBench::new(RULES)
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_placeholder_says_nothing_but_where_and_which() {
     assert_ne!(words[0], words[2]);
     let elsewhere = String::from_utf8(bench().read_at("g", TOKEN.as_bytes())).unwrap();
     assert_ne!(elsewhere, words[0]);
-    let other_key = Bench { key: SecretKey::new(&[8; 32]), ..bench() };
+    let other_key = TestBench { key: SecretKey::new(&[8; 32]), ..bench() };
     assert_ne!(other_key.read(TOKEN), words[0]);
 }
 
@@ -119,9 +119,9 @@ fn group_0_is_all_that_matches() {
              regex = 'tok=(abc)(def)'\n{group}"
         )
     };
-    let seen = Bench::new(&rules("group = 0\n")).read("a tok=abcdef b");
+    let seen = TestBench::new(&rules("group = 0\n")).read("a tok=abcdef b");
     assert!(seen.starts_with("a [portcullis-secret:two:") && seen.ends_with("] b"), "{seen}");
-    assert!(Bench::new(&rules("group = 1\n")).read("a tok=abcdef b").ends_with("]def b"));
+    assert!(TestBench::new(&rules("group = 1\n")).read("a tok=abcdef b").ends_with("]def b"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_secret_that_would_not_be_found_again_is_not_put_back() {
 fn what_readers_are_refused_stays_found_when_more_is_added() {
     for on_write in ["deny", "warn"] {
         let settings = format!("onRead = \"deny\"\nonWrite = \"{on_write}\"");
-        let bench = Bench::new(&RULES.replace("onRead = \"redact\"", &settings));
+        let bench = TestBench::new(&RULES.replace("onRead = \"redact\"", &settings));
         let old = format!("a = 1\nb = {TOKEN}");
         assert_eq!(bench.refused(&old, &format!("{old}X")), "secrets.rules.token");
         // The same holds for one secret of two.
@@ -248,7 +248,7 @@ fn what_is_not_text_is_not_redacted_but_refused() {
         "[secrets]",
         "[files]\nbinary = { read = \"base64\", write = \"base64\" }\n[secrets]",
     );
-    let bench = Bench::new(&text);
+    let bench = TestBench::new(&text);
     let utf16 =
         |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     for content in [
@@ -342,14 +342,14 @@ regex = 'bc.[0-9]+'
 keywords = ["bc"]
 "#;
     let read =
-        Bench::new(text).at("f", |secrets, s| secrets.disclose(s, b"xABCD1 abcd12".to_vec()));
+        TestBench::new(text).at("f", |secrets, s| secrets.disclose(s, b"xABCD1 abcd12".to_vec()));
     let told: Vec<_> = read.findings.iter().map(|f| f.rule.as_str()).collect();
     assert_eq!(told, ["long", "short"]);
     assert_eq!(read.verdict.unwrap_err().rule, "secrets.rules.long");
 }
 
-fn with_rule(rule: &str) -> Bench {
-    Bench::new(&format!(
+fn with_rule(rule: &str) -> TestBench {
+    TestBench::new(&format!(
         "schema = 1\n[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"r\"\n{rule}\n"
     ))
 }
@@ -406,7 +406,7 @@ proptest! {
         );
         let regex = r"(?i)[ab]{0,3}key\s{0,2}=\s?([ab]{1,4})\b";
         let find = |keywords: &[&str]| {
-            let bench = Bench::new(&rule(regex, keywords));
+            let bench = TestBench::new(&rule(regex, keywords));
             let read = bench.at("f", |secrets, s| secrets.disclose(s, text.clone().into_bytes()));
             read.findings.into_iter().map(|f| (f.line, f.hash)).collect::<Vec<_>>()
         };

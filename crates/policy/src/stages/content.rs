@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use crate::{
     Decision, Effect, Policy,
-    model::{Access, Door, is_text},
+    model::{Access, Transport, is_text},
     settings::Binary,
 };
 
@@ -12,17 +12,17 @@ impl Policy {
     pub(crate) fn content_denial(
         &self,
         access: Access,
-        door: Door,
+        transport: Transport,
         content: &[u8],
     ) -> Option<Finding<'_>> {
         let files = &self.settings;
         let mount = &files.mount;
-        let (size_rule, size, binary_rule, binary) = match (access, door) {
+        let (size_rule, size, binary_rule, binary) = match (access, transport) {
             (Access::List | Access::Remove, _) => return None,
-            (Access::Read, Door::Mount) => {
+            (Access::Read, Transport::Mount) => {
                 ("mount.maxReadSize", mount.max_read, "mount.binary.read", mount.binary_read)
             }
-            (Access::Write, Door::Mount) => {
+            (Access::Write, Transport::Mount) => {
                 ("mount.maxWriteSize", mount.max_write, "mount.binary.write", mount.binary_write)
             }
             (Access::Read, _) => {
@@ -33,12 +33,12 @@ impl Policy {
             }
         };
         if u64::try_from(content.len()).unwrap_or(u64::MAX) > size.value {
-            return Some(Finding::fixed(size_rule, size.place, "the content is too large"));
+            return Some(Finding::fixed(size_rule, size.location, "the content is too large"));
         }
         if binary.value == Binary::Deny && !is_text(content) {
             return Some(Finding::fixed(
                 binary_rule,
-                binary.place,
+                binary.location,
                 "the content is not text: it holds a NUL byte or is not UTF-8",
             ));
         }
@@ -46,13 +46,13 @@ impl Policy {
     }
 
     /// Returns the maximum number of bytes that may be disclosed or stored at once by way of
-    /// `door`. A larger read or write is denied, so no more than one byte more needs to be loaded.
-    pub fn max_size(&self, access: Access, door: Door) -> u64 {
+    /// `transport`. A larger read or write is denied, so no more than one byte more needs to be loaded.
+    pub fn max_size(&self, access: Access, transport: Transport) -> u64 {
         let files = &self.settings;
-        match (access, door) {
+        match (access, transport) {
             (Access::List | Access::Remove, _) => u64::MAX,
-            (Access::Read, Door::Mount) => files.mount.max_read.value,
-            (Access::Write, Door::Mount) => files.mount.max_write.value,
+            (Access::Read, Transport::Mount) => files.mount.max_read.value,
+            (Access::Write, Transport::Mount) => files.mount.max_write.value,
             (Access::Read, _) => files.max_read.value,
             (Access::Write, _) => files.max_write.value,
         }
@@ -63,7 +63,7 @@ impl Policy {
         Decision {
             effect: Effect::Allow,
             rule: "files".to_owned(),
-            place: None,
+            location: None,
             reason: None,
             would_deny: false,
         }

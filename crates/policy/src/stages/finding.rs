@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Decision, Effect, Place, Policy, model::Access};
+use crate::{Decision, Effect, Policy, SourceLocation, model::Access};
 
 /// The verdict of a stage.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Outcome<'p> {
 pub(crate) struct Finding<'p> {
     pub(super) rule: RuleName<'p>,
     /// The layer and the line.
-    pub(super) place: Option<(usize, u64)>,
+    pub(super) location: Option<(usize, u64)>,
     pub(super) reason: Option<Cow<'p, str>>,
 }
 
@@ -47,10 +47,10 @@ pub(super) enum RuleName<'p> {
 impl<'p> Finding<'p> {
     pub(super) fn fixed(
         rule: &'static str,
-        place: Option<(usize, u64)>,
+        location: Option<(usize, u64)>,
         reason: &'static str,
     ) -> Self {
-        Self { rule: RuleName::Fixed(rule), place, reason: Some(reason.into()) }
+        Self { rule: RuleName::Fixed(rule), location, reason: Some(reason.into()) }
     }
 
     /// True if it is the default denial, which a wider list would lift.
@@ -66,10 +66,10 @@ impl<'p> Finding<'p> {
             RuleName::Access(list, access) => [list, access.as_str()].join("."),
             RuleName::Secret(index) => format!("secrets.names[{index}]"),
         };
-        let place = self.place.and_then(|(layer, line)| {
-            Some(Place { file: policy.layers.get(layer)?.file.clone(), line })
+        let location = self.location.and_then(|(layer, line)| {
+            Some(SourceLocation { file: policy.layers.get(layer)?.file.clone(), line })
         });
         let reason = self.reason.map(Cow::into_owned);
-        Decision { effect, rule, place, reason, would_deny: false }
+        Decision { effect, rule, location, reason, would_deny: false }
     }
 }

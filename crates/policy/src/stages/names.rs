@@ -31,11 +31,11 @@ impl Policy {
             return Verdict::Pass;
         }
         // A directory of such a name is denied with everything in it.
-        let mut names = subject.spellings().flat_map(Components::texts);
+        let mut names = subject.forms().flat_map(Components::texts);
         match names.find_map(|name| self.denied_part(name)) {
-            Some(place) => Verdict::Deny(Finding::fixed(
+            Some(location) => Verdict::Deny(Finding::fixed(
                 "extensions.deny",
-                Some(place),
+                Some(location),
                 "files with this extension are out of reach",
             )),
             None => Verdict::Pass,
@@ -55,7 +55,7 @@ impl Policy {
     /// Denies a path if its name or that of a directory above it is secret.
     pub(super) fn secret_names(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let found = subject
-            .spellings()
+            .forms()
             .filter_map(|components| {
                 self.secrets.first(components, |entry, pattern| {
                     components
@@ -64,10 +64,10 @@ impl Policy {
                 })
             })
             .min();
-        match found.and_then(|entry| self.secret_places.get(entry as usize)) {
-            Some(place) => Verdict::Deny(Finding {
-                rule: RuleName::Secret(place.index),
-                place: Some((place.layer, place.line)),
+        match found.and_then(|entry| self.secret_locations.get(entry as usize)) {
+            Some(location) => Verdict::Deny(Finding {
+                rule: RuleName::Secret(location.index),
+                location: Some((location.layer, location.line)),
                 reason: Some("files with this name usually hold secrets".into()),
             }),
             None => Verdict::Pass,
@@ -83,8 +83,10 @@ impl Policy {
         components: &Components<'_>,
         length: usize,
     ) -> bool {
-        let layer =
-            self.secret_places.get(entry as usize).and_then(|place| self.layers.get(place.layer));
+        let layer = self
+            .secret_locations
+            .get(entry as usize)
+            .and_then(|location| self.layers.get(location.layer));
         layer.is_some_and(|layer| {
             // A form with other boundaries between components cannot be compared with the actual
             // one.
@@ -150,7 +152,7 @@ impl Policy {
             if !listed && allow_rule(layer, subject).is_none() {
                 return Verdict::Deny(Finding {
                     rule: RuleName::Access("extensions.allow", query.access),
-                    place: Some((number, list.line)),
+                    location: Some((number, list.line)),
                     reason: Some("the extension is not among those allowed here".into()),
                 });
             }
@@ -175,7 +177,7 @@ impl Policy {
             let found = match line {
                 Some(line) => Some(Finding {
                     rule: RuleName::Access("allowedPaths", access),
-                    place: Some((number, line)),
+                    location: Some((number, line)),
                     reason: None,
                 }),
                 None => allow_rule(layer, subject).map(finding),
@@ -185,7 +187,7 @@ impl Policy {
                 (None, Some(grant)) => {
                     return Verdict::Deny(Finding {
                         rule: RuleName::Access("allowedPaths", access),
-                        place: Some((number, grant.line)),
+                        location: Some((number, grant.line)),
                         reason: Some(not_allowed(access).into()),
                     });
                 }
@@ -231,7 +233,7 @@ fn restricting<'p>(
         return None;
     }
     let found = subject
-        .spellings()
+        .forms()
         .filter_map(|components| {
             patterns.first(components, |entry, pattern| {
                 rules.get(entry as usize).is_some_and(|rule| asks(rule, subject))
@@ -250,7 +252,7 @@ fn asks(rule: &CompiledRule, subject: &PreparedQuery<'_>) -> bool {
 fn finding(rule: &CompiledRule) -> Finding<'_> {
     Finding {
         rule: RuleName::Id(&rule.id),
-        place: Some((rule.layer, rule.line)),
+        location: Some((rule.layer, rule.line)),
         reason: rule.reason.as_deref().map(Into::into),
     }
 }

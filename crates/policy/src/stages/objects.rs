@@ -44,7 +44,7 @@ impl Policy {
             Some(object) if object.through_symlink && setting.value == Symlinks::Deny => {
                 Verdict::Deny(Finding::fixed(
                     "files.symlinks",
-                    setting.place,
+                    setting.location,
                     "the path leads through a symbolic link",
                 ))
             }
@@ -97,14 +97,15 @@ impl Policy {
         }
         let is_rename = subject.query.operation == OperationKind::Rename;
         let (read, write) = (self.settings.hardlinks_read, self.settings.hardlinks_write);
-        let denied =
-            |rule, place| Verdict::Deny(Finding::fixed(rule, place, "the file has other names"));
+        let denied = |rule, location| {
+            Verdict::Deny(Finding::fixed(rule, location, "the file has other names"))
+        };
         match subject.query.access {
             Access::Read if read.value == Hardlinks::Deny => {
-                denied("files.hardlinks.read", read.place)
+                denied("files.hardlinks.read", read.location)
             }
             Access::Write if !is_rename && write.value == Hardlinks::Deny => {
-                denied("files.hardlinks.write", write.place)
+                denied("files.hardlinks.write", write.location)
             }
             // A rename replaces what it writes to, and gives what it removes a new name.
             Access::Write => self.name_taken_away(subject),
@@ -126,7 +127,7 @@ impl Policy {
         }
         Verdict::Deny(Finding::fixed(
             "files.hardlinks.read",
-            setting.place,
+            setting.location,
             "the file has other names, under which it could then be read",
         ))
     }

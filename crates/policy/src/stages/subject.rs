@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::{Query, index::Components, questions::Questions, spelling::Spellings};
+use crate::{Query, action_set::ActionSet, index::Components, normalized::NormalizedForms};
 
 /// A query with its path prepared for matching.
 pub(crate) struct PreparedQuery<'q> {
     pub(super) query: &'q Query<'q>,
-    pub(super) question: Questions,
+    pub(super) question: ActionSet,
     pub(super) raw: Components<'q>,
     /// `None` if folding changes nothing.
     folded: Option<Components<'q>>,
@@ -15,23 +15,21 @@ pub(crate) struct PreparedQuery<'q> {
 }
 
 impl<'q> PreparedQuery<'q> {
-    pub(crate) fn new(query: &'q Query<'q>, spellings: &'q Spellings<'q>) -> Self {
+    pub(crate) fn new(query: &'q Query<'q>, forms: &'q NormalizedForms<'q>) -> Self {
         Self {
             query,
-            question: Questions::one(query.operation, query.access),
-            raw: Components::of(spellings.raw),
-            folded: match &spellings.folded {
+            question: ActionSet::one(query.operation, query.access),
+            raw: Components::of(forms.raw),
+            folded: match &forms.folded {
                 Cow::Borrowed(_) => None,
-                Cow::Owned(folded) => {
-                    Some(Components::spelled(folded, spellings.unfolded.as_deref()))
-                }
+                Cow::Owned(folded) => Some(Components::spelled(folded, forms.unfolded.as_deref())),
             },
-            others: spellings.others().map(|(text, was)| Components::spelled(text, was)).collect(),
+            others: forms.others().map(|(text, was)| Components::spelled(text, was)).collect(),
         }
     }
 
     /// Returns the forms that denials compare.
-    pub(super) fn spellings(&self) -> impl Iterator<Item = &Components<'q>> {
+    pub(super) fn forms(&self) -> impl Iterator<Item = &Components<'q>> {
         std::iter::once(self.folded.as_ref().unwrap_or(&self.raw)).chain(&self.others)
     }
 }

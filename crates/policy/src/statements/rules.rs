@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     Effect,
+    action_set::ActionSet,
     check::shortened,
     diagnostics::Problem,
     labels::LabelIds,
     model::{AgentName, Connect, OperationKind, WorkspacePath},
     pattern::{Comparison, Name, parse_name},
-    questions::Questions,
 };
 
 /// First parts of built-in rule IDs, which decisions use for other sections than `[[rules]]`.
@@ -56,7 +56,7 @@ pub(crate) struct Rule {
     pub(crate) span: Range<usize>,
     pub(crate) line: u64,
     pub(crate) effect: Effect,
-    pub(crate) questions: Questions,
+    pub(crate) questions: ActionSet,
     pub(crate) globs: Vec<StatedPattern>,
     pub(crate) agents: Agents,
     pub(crate) reason: Option<String>,
@@ -192,7 +192,7 @@ impl Reader<'_, '_> {
         Some(id)
     }
 
-    fn questions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> Option<Questions> {
+    fn questions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> Option<ActionSet> {
         let Some(value) = table.get("operations") else {
             if effect == Some(Effect::Allow) {
                 let span = table.get_key_value("effect").map(|(key, _)| key.span())?;
@@ -201,7 +201,7 @@ impl Reader<'_, '_> {
                 self.report(span, problem);
                 return None;
             }
-            return Some(Questions::all());
+            return Some(ActionSet::all());
         };
         let words = value.get_ref().as_array()?;
         if words.is_empty() {
@@ -211,7 +211,7 @@ impl Reader<'_, '_> {
             words
                 .iter()
                 .filter_map(|word| word.get_ref().as_str()?.parse().ok())
-                .fold(Questions::NONE, |set, word| set | Questions::of_word(word)),
+                .fold(ActionSet::NONE, |set, word| set | ActionSet::of_word(word)),
         )
     }
 

@@ -6,12 +6,12 @@ use toml::de::DeTable;
 
 use super::reader::{Reader, Value, elements, sub};
 use crate::{
-    Place, check,
+    SourceLocation, check,
     check::shortened,
     diagnostics::Problem,
     duration,
+    layered::Layered,
     pattern::Comparison,
-    said::Said,
     secrets::{
         Invisible, MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, RuleText, SecretRule, StatedSecrets,
         Unusable, compile_rule,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Maximum length of a rule's sample, in bytes: samples are scanned without a time limit.
-const LONGEST_SAMPLE: usize = 10 << 10;
+const MAX_SAMPLE: usize = 10 << 10;
 /// Milliseconds in a day.
 const MAX_SCAN_TIME: u64 = 24 * 60 * 60 * 1000;
 
@@ -55,8 +55,9 @@ impl Reader<'_, '_> {
         let patterns = patterns.map(|pattern| pattern.at_any_depth().and_beneath()).collect();
         let on_read = self.word(table, "onRead", &ON_READ);
         let on_read = on_read.map_or(OnRead::Redact, |said| said.value);
-        let place = Place { file: self.file().to_owned(), line: self.line(&key.span()) };
-        Some(SecretRule::invisible(Invisible { on_read, patterns }, place))
+        let location =
+            SourceLocation { file: self.file().to_owned(), line: self.line(&key.span()) };
+        Some(SecretRule::invisible(Invisible { on_read, patterns }, location))
     }
 
     fn secret_rules(&mut self, root: &DeTable<'_>) -> ContentSecrets {
@@ -114,9 +115,9 @@ impl Reader<'_, '_> {
         secrets
     }
 
-    fn scan_time(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
+    fn scan_time(&mut self, value: &Value<'_>) -> Option<Layered<u64>> {
         let text = value.get_ref().as_str()?;
-        let place = Some((0, self.line(&value.span())));
+        let location = Some((0, self.line(&value.span())));
         let time = duration::parse_duration(text)
             .and_then(|time| u64::try_from(time.as_millis()).ok())
             .filter(|milliseconds| (1..=MAX_SCAN_TIME).contains(milliseconds));
@@ -126,7 +127,7 @@ impl Reader<'_, '_> {
                 .help("from \"1ms\" to \"24h\"; units are ms, s, m and h");
             self.report(value.span(), problem);
         }
-        Some(Said { value: time?, place })
+        Some(Layered { value: time?, location })
     }
 
     fn secret_rule(
@@ -178,8 +179,8 @@ impl Reader<'_, '_> {
             own: self.is_embedded(),
             multi_line: true,
         };
-        let place = Place { file: self.file().to_owned(), line };
-        match compile_rule(text, place) {
+        let location = SourceLocation { file: self.file().to_owned(), line };
+        match compile_rule(text, location) {
             Ok(rule) => {
                 if rule.matches_only_nothing() {
                     let problem = Problem::new("the rule finds nothing")
@@ -230,9 +231,9 @@ impl Reader<'_, '_> {
             let mut wrong: Vec<Range<usize>> = Vec::new();
             for value in elements(table, key) {
                 let Some(sample) = value.get_ref().as_str() else { continue };
-                if sample.len() > LONGEST_SAMPLE {
+                if sample.len() > MAX_SAMPLE {
                     let problem = Problem::new(format!("a sample of `{key}` is too long"));
-                    let label = format!("expected at most {} KiB", LONGEST_SAMPLE >> 10);
+                    let label = format!("expected at most {} KiB", MAX_SAMPLE >> 10);
                     self.report(value.span(), problem.label(label));
                 } else if rule.finds(sample.as_bytes()) != expected {
                     wrong.push(value.span());

@@ -9,20 +9,20 @@ use super::{
     reader::{Reader, Value, elements, sub},
 };
 use crate::{
+    action_set::PerAccess,
     agent_limits::{AgentLimits, MIN_MEMORY},
     check::{self, shortened},
     diagnostics::Problem,
     duration,
+    layered::Layered,
     limits::StatedLimits,
     model::Access,
     mount::StatedMount,
+    normalized::fold,
     pattern::{Comparison, Pattern},
-    questions::PerAccess,
-    said::Said,
     scratch::{History, PathList, Repository, StatedScratch, is_one_name},
     settings::{Binary, Hardlinks, Stated, Symlinks},
     size,
-    spelling::fold,
 };
 
 /// True if `[extensions]` can list the extension.
@@ -234,22 +234,22 @@ impl Reader<'_, '_> {
         table: &DeTable<'_>,
         key: &str,
         words: &[(&str, T)],
-    ) -> Option<Said<T>> {
+    ) -> Option<Layered<T>> {
         let value = table.get(key)?;
         let text = value.get_ref().as_str()?;
         let (_, meaning) = words.iter().find(|(word, _)| *word == text)?;
-        Some(Said { value: *meaning, place: Some((0, self.line(&value.span()))) })
+        Some(Layered { value: *meaning, location: Some((0, self.line(&value.span()))) })
     }
 
-    pub(super) fn number(&self, table: &DeTable<'_>, key: &str) -> Option<Said<u64>> {
+    pub(super) fn number(&self, table: &DeTable<'_>, key: &str) -> Option<Layered<u64>> {
         let value = table.get(key)?;
         let number = check::integer(value.get_ref())?;
-        Some(Said { value: number, place: Some((0, self.line(&value.span()))) })
+        Some(Layered { value: number, location: Some((0, self.line(&value.span()))) })
     }
 
-    pub(super) fn size(&mut self, value: &Value<'_>) -> Option<Said<u64>> {
+    pub(super) fn size(&mut self, value: &Value<'_>) -> Option<Layered<u64>> {
         let text = value.get_ref().as_str()?;
-        let place = Some((0, self.line(&value.span())));
+        let location = Some((0, self.line(&value.span())));
         let size = size::parse(text);
         if size.is_none() {
             let problem = Problem::new(format!("bad size \"{}\"", shortened(text)))
@@ -257,12 +257,12 @@ impl Reader<'_, '_> {
                 .help("units are B, KiB, MiB, GiB and TiB");
             self.report(value.span(), problem);
         }
-        Some(Said { value: size?, place })
+        Some(Layered { value: size?, location })
     }
 
-    fn duration(&mut self, value: &Value<'_>) -> Option<Said<Duration>> {
+    fn duration(&mut self, value: &Value<'_>) -> Option<Layered<Duration>> {
         let text = value.get_ref().as_str()?;
-        let place = Some((0, self.line(&value.span())));
+        let location = Some((0, self.line(&value.span())));
         let time = duration::parse_duration(text)
             .filter(|time| (Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(time));
         if time.is_none() {
@@ -271,7 +271,7 @@ impl Reader<'_, '_> {
                 .help("from \"1s\" to \"24h\"; units are s, m and h");
             self.report(value.span(), problem);
         }
-        Some(Said { value: time?, place })
+        Some(Layered { value: time?, location })
     }
 
     fn extension(&mut self, value: &Value<'_>) -> Option<String> {
@@ -300,7 +300,9 @@ impl Reader<'_, '_> {
         }
         let problem = Problem::new(format!("bad environment variable \"{}\"", shortened(text)))
             .label("expected a name such as \"PATH\": letters, digits and `_`")
-            .help("the value comes from the environment of the gate; variables pass by name only");
+            .help(
+                "the value comes from the environment of the gateway; variables pass by name only",
+            );
         self.report(value.span(), problem);
         None
     }
@@ -309,7 +311,7 @@ impl Reader<'_, '_> {
         let text = value.get_ref().as_str()?;
         let label = match text.strip_prefix('/') {
             None => "expected an absolute path",
-            Some("") => "`/` holds the workspace and the gate's own state",
+            Some("") => "`/` holds the workspace and the gateway's own state",
             Some(rest) if rest.split('/').any(|part| matches!(part, "" | "." | "..")) => {
                 "expected a path without `.`, `..`, empty components or a slash at the end"
             }

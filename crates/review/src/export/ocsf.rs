@@ -174,8 +174,8 @@ const FILES: Class = Class {
 
 impl Class {
     /// Sets the activity of an event; `name` is the name of the event type.
-    fn describe(&self, event: &mut Map<String, Value>, activity: Activity, name: &str) {
-        let Activity(id, caption) = activity;
+    fn describe(&self, event: &mut Map<String, Value>, activity: ActivityId, name: &str) {
+        let ActivityId(id, caption) = activity;
         event.extend(object(json!({
             "activity_id": id,
             "activity_name": name,
@@ -191,9 +191,9 @@ impl Class {
 
 /// An activity (`activity_id`), with its caption. The constants are those of the class for files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Activity(u32, &'static str);
+struct ActivityId(u32, &'static str);
 
-impl Activity {
+impl ActivityId {
     const CREATE: Self = Self(1, "Create");
     const READ: Self = Self(2, "Read");
     const UPDATE: Self = Self(3, "Update");
@@ -230,7 +230,7 @@ fn event(
 ) -> Map<String, Value> {
     let (class, activity) = match is_connection(record) {
         true => (network::CLASS, network::activity(record)),
-        false => (FILES, Activity::of(record)),
+        false => (FILES, ActivityId::of(record)),
     };
     let op = record.op().unwrap_or_default();
     let denied = record.decision() == Some("deny");
@@ -280,7 +280,7 @@ fn event(
         "actor": { "app_name": record.agent().unwrap_or("unknown") },
         "device": { "type_id": 0, "type": "Unknown", "hostname": device },
     }));
-    let Activity(id, caption) = activity;
+    let ActivityId(id, caption) = activity;
     class.describe(&mut event, activity, if id == 99 && !op.is_empty() { op } else { caption });
     if is_connection(record) {
         event.extend(network::attributes(record));
@@ -350,7 +350,7 @@ fn unmapped(record: &RecordView<'_>) -> Map<String, Value> {
     let mut rest = object(json!({
         "kind": record.kind_name(),
         "boot": record.boot(),
-        "door": record.door(),
+        "transport": record.transport(),
         "op": record.op(),
         "requested": record.resolved().and(record.path()),
         "line": record.line,

@@ -47,9 +47,9 @@ struct ParquetColumn {
 }
 
 /// The cells of a record, for the thread that writes.
-struct Cells(Vec<Option<Cell>>);
+struct CellValues(Vec<Option<CellValue>>);
 
-enum Cell {
+enum CellValue {
     Text(String),
     Number(i64),
     Truth(bool),
@@ -172,18 +172,18 @@ fn columns() -> Vec<ParquetColumn> {
     columns
 }
 
-fn cells(record: &RecordView<'_>, time: Option<Timestamp>) -> Cells {
+fn cells(record: &RecordView<'_>, time: Option<Timestamp>) -> CellValues {
     // Parquet stores unsigned numbers in the bits of signed ones.
-    let number = |number: u64| Some(Cell::Number(number.cast_signed()));
+    let number = |number: u64| Some(CellValue::Number(number.cast_signed()));
     let mut cells: Vec<_> = fields()
         .map(|field| match field {
             Field::Seq => number(record.seq),
             Field::Line => record.line.and_then(number),
             Field::Bytes => record.bytes.and_then(number),
             Field::Of => record.of.and_then(number),
-            Field::WouldDeny => record.would_deny.map(Cell::Truth),
-            Field::Time => time.map(|time| Cell::Number(time.as_microsecond())),
-            field => field.of(record).map(|text| Cell::Text(text.into_owned())),
+            Field::WouldDeny => record.would_deny.map(CellValue::Truth),
+            Field::Time => time.map(|time| CellValue::Number(time.as_microsecond())),
+            field => field.of(record).map(|text| CellValue::Text(text.into_owned())),
         })
         .collect();
     let json = [
@@ -191,22 +191,22 @@ fn cells(record: &RecordView<'_>, time: Option<Timestamp>) -> Cells {
         record.counts.as_ref().map(|counts| json!(counts)),
         record.facts.as_ref().map(|facts| json!(facts)),
     ];
-    cells.extend(json.map(|value| value.map(|value| Cell::Text(value.to_string()))));
-    Cells(cells)
+    cells.extend(json.map(|value| value.map(|value| CellValue::Text(value.to_string()))));
+    CellValues(cells)
 }
 
 impl ParquetColumn {
-    fn push(&mut self, cell: Option<Cell>) {
+    fn push(&mut self, cell: Option<CellValue>) {
         let present = match (&mut self.values, cell) {
-            (Values::Text(values), Some(Cell::Text(text))) => {
+            (Values::Text(values), Some(CellValue::Text(text))) => {
                 values.push(ByteArray::from(text.into_bytes()));
                 true
             }
-            (Values::Number(values), Some(Cell::Number(number))) => {
+            (Values::Number(values), Some(CellValue::Number(number))) => {
                 values.push(number);
                 true
             }
-            (Values::Truth(values), Some(Cell::Truth(truth))) => {
+            (Values::Truth(values), Some(CellValue::Truth(truth))) => {
                 values.push(truth);
                 true
             }

@@ -12,7 +12,7 @@ const FIELDS: [Field; 14] = [
     Field::Session,
     Field::Agent,
     Field::User,
-    Field::Door,
+    Field::Transport,
     Field::Op,
     Field::Path,
     Field::Resolved,

@@ -64,9 +64,9 @@ pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
 
 /// Draws decisions by rule, for the rules with the most.
 pub(super) fn rules(rules: &[Decided]) -> String {
-    const MOST: usize = 15;
+    const MAX_BARS: usize = 15;
     const LINE: u64 = 22;
-    let shown = rules.get(..MOST.min(rules.len())).unwrap_or_default();
+    let shown = rules.get(..MAX_BARS.min(rules.len())).unwrap_or_default();
     let most = shown.iter().map(|rule| rule.records).max().unwrap_or(0).max(1);
     let mut svg = open(LINE * (shown.len() as u64).max(1), "Decisions by rule");
     for (at, rule) in (0_u64..).zip(shown) {

@@ -16,16 +16,16 @@ use serde_json::Value;
 use self::hours::Hours;
 use super::{
     PolicyInForce,
-    first::{First, Grouped, MOST_LISTED},
+    bounded_list::{BoundedList, Grouped, MAX_LISTED},
     items::{
-        Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GateStart, LabelUse,
+        Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GatewayStart, LabelUse,
         Operation, PolicyChange, SetAside,
     },
 };
 use crate::{
     change::Change,
     field::verdict,
-    scan::{MAX_KEPT, OVERHEAD},
+    scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 
 /// The numbers so far.
@@ -44,12 +44,12 @@ pub(super) struct Digest {
     pub(super) label_uses: BTreeMap<String, LabelUse>,
     pub(super) denied: Grouped,
     pub(super) observed: Grouped,
-    pub(super) secrets: First<Finding>,
+    pub(super) secrets: BoundedList<Finding>,
     pub(super) files: BTreeMap<String, FileChange>,
     pub(super) policies: BTreeMap<String, PolicyInForce>,
-    pub(super) policy_changes: First<PolicyChange>,
-    pub(super) approvals: First<Approval>,
-    pub(super) gates: First<GateStart>,
+    pub(super) policy_changes: BoundedList<PolicyChange>,
+    pub(super) approvals: BoundedList<Approval>,
+    pub(super) gateways: BoundedList<GatewayStart>,
     stopped: BTreeSet<String>,
     /// The enforcement of sandboxes by gateway, as records after their starts report it.
     confined: BTreeMap<String, String>,
@@ -81,7 +81,7 @@ impl Digest {
     }
 
     fn is_full(&self) -> bool {
-        self.bytes + self.open_bytes > MAX_KEPT
+        self.bytes + self.open_bytes > MAX_STORED_BYTES
     }
 
     /// Returns the number of stored entries, without changes that have no outcome yet.
@@ -103,7 +103,7 @@ impl Digest {
             + self.secrets.kept.len()
             + self.policy_changes.kept.len()
             + self.approvals.kept.len()
-            + self.gates.kept.len();
+            + self.gateways.kept.len();
         maps + firsts + self.sessions + self.set_aside.len() + self.answers.len()
     }
 
@@ -204,7 +204,7 @@ impl Digest {
                 record.facts.as_ref().and_then(|facts| facts.get("policyVersion")?.as_u64());
             policy.version = version.or(policy.version);
         }
-        self.gates.push(|| GateStart {
+        self.gateways.push(|| GatewayStart {
             seq: record.seq,
             t: record.t.as_str().to_owned(),
             agent: owned(record.agent()),
@@ -386,15 +386,16 @@ impl Digest {
     pub(super) fn unsettled(&self) -> Vec<u64> {
         let mut open = Vec::from_iter(self.open.keys().copied());
         open.sort_unstable();
-        open.truncate(MOST_LISTED);
+        open.truncate(MAX_LISTED);
         open
     }
 }
 
 /// Estimates the bytes that a change occupies.
 fn cost(change: &Change) -> usize {
-    let Change { session, agent, user, door, path, to, rule, policy, policy_sha256, .. } = change;
-    let texts = [user, door, rule, policy, policy_sha256].into_iter().flatten();
+    let Change { session, agent, user, transport, path, to, rule, policy, policy_sha256, .. } =
+        change;
+    let texts = [user, transport, rule, policy, policy_sha256].into_iter().flatten();
     let paths = [Some(path), to.as_ref()].into_iter().flatten();
     texts.chain([session, agent]).map(String::len).sum::<usize>()
         + paths.map(|path| path.as_str().len()).sum::<usize>()
@@ -446,7 +447,7 @@ mod tests {
                 digest.add(&RecordView::parse(line.as_bytes()).unwrap(), line.as_bytes());
             }
             assert!(digest.left_out > 0 && digest.records + digest.left_out == 140, "{kind}");
-            assert!(digest.bytes + digest.open_bytes < MAX_KEPT + (4 << 20), "{kind}");
+            assert!(digest.bytes + digest.open_bytes < MAX_STORED_BYTES + (4 << 20), "{kind}");
             let mut later = Digest::default();
             later.add(&RecordView::parse(line(7, kind).as_bytes()).unwrap(), b"");
             let before = digest.left_out;

@@ -54,40 +54,41 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
         "Changes that nobody settled",
         report.unsettled.iter().map(|seq| format!("record {seq}")).collect(),
     );
-    let gates = &report.gates.listed;
+    let gateways = &report.gateways.listed;
     list(
         "Agents that were not fully confined",
-        (gates.iter())
-            .filter(|gate| gate.enforcement.as_deref().is_some_and(|level| level != "full"))
-            .map(|gate| {
-                let (seq, t) = (gate.seq, moment(&gate.t));
-                let (agent, level) = (maybe(gate.agent.as_ref()), maybe(gate.enforcement.as_ref()));
+        (gateways.iter())
+            .filter(|gateway| gateway.enforcement.as_deref().is_some_and(|level| level != "full"))
+            .map(|gateway| {
+                let (seq, t) = (gateway.seq, moment(&gateway.t));
+                let (agent, level) =
+                    (maybe(gateway.agent.as_ref()), maybe(gateway.enforcement.as_ref()));
                 format!("record {seq}, {t}: agent {agent}, enforcement {level}")
             })
             .collect(),
     );
     list(
         "Gates that only observed: what the policy would deny was let pass",
-        (gates.iter())
-            .filter(|gate| gate.mode.as_deref() == Some("observe"))
-            .map(|gate| {
-                let agent = maybe(gate.agent.as_ref());
-                format!("record {}, {}: agent {agent}", gate.seq, moment(&gate.t))
+        (gateways.iter())
+            .filter(|gateway| gateway.mode.as_deref() == Some("observe"))
+            .map(|gateway| {
+                let agent = maybe(gateway.agent.as_ref());
+                format!("record {}, {}: agent {agent}", gateway.seq, moment(&gateway.t))
             })
             .collect(),
     );
     list(
         "Gates that did not stop in order, or still serve",
-        (gates.iter())
-            .filter(|gate| !gate.stopped)
-            .map(|gate| {
-                let agent = maybe(gate.agent.as_ref());
-                format!("record {}, {}: agent {agent}", gate.seq, moment(&gate.t))
+        (gateways.iter())
+            .filter(|gateway| !gateway.stopped)
+            .map(|gateway| {
+                let agent = maybe(gateway.agent.as_ref());
+                format!("record {}, {}: agent {agent}", gateway.seq, moment(&gateway.t))
             })
             .collect(),
     );
     if none {
         page.raw("<p class=\"good\">None.</p>\n");
     }
-    page.more(&report.gates);
+    page.more(&report.gateways);
 }

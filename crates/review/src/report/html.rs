@@ -2,7 +2,7 @@
 //! escaped.
 
 use super::{
-    Denials, GateStart, Listed, PolicyInForce, Report, chart,
+    Denials, GatewayStart, Listed, PolicyInForce, Report, chart,
     gaps::gaps,
     markup::{Page, hash, lines, maybe, moment, path, text},
 };
@@ -97,7 +97,7 @@ fn summary(page: &mut Page, report: &Report) {
          <li><b>{denied}</b> denied</li>\
          <li><b>{}</b> files changed</li><li><b>{}</b> contents with secrets</li>\
          <li><b>{}</b> agents</li></ul>\n",
-        in_words(report),
+        describe(report),
         if workspaces.is_empty() { maybe(None) } else { workspaces.join(", ") },
         report.records,
         report.files.total,
@@ -112,7 +112,7 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 /// The findings in a few sentences, for readers who read no more.
-fn in_words(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let mut words = if report.valid {
         "<p class=\"good\">The log is intact. ".to_owned()
     } else {
@@ -138,17 +138,17 @@ fn in_words(report: &Report) -> String {
         ),
     };
     words += &format!("Changed: {}. ", counted(report.files.total, "file"));
-    words + &confinement(&report.gates) + "</p>\n"
+    words + &confinement(&report.gateways) + "</p>\n"
 }
 
 /// Says how many of the agents were fully confined. What is not listed is not known.
-fn confinement(gates: &Listed<GateStart>) -> String {
+fn confinement(gateways: &Listed<GatewayStart>) -> String {
     let count = |is: &dyn Fn(&str) -> bool| {
-        let levels = gates.listed.iter().filter_map(|gate| gate.enforcement.as_deref());
+        let levels = gateways.listed.iter().filter_map(|gateway| gateway.enforcement.as_deref());
         levels.filter(|level| is(level)).count() as u64
     };
     let (full, weak) = (count(&|level| level == "full"), count(&|level| level != "full"));
-    let unknown = gates.total.saturating_sub(full + weak);
+    let unknown = gateways.total.saturating_sub(full + weak);
     if weak == 0 && unknown == 0 && full > 0 {
         return "Every agent that was started was fully confined.".to_owned();
     }
@@ -463,7 +463,7 @@ fn policies(page: &mut Page, policies: &[PolicyInForce]) {
 }
 
 fn policy_changes(page: &mut Page, report: &Report) {
-    page.section("Policies changed while gates served");
+    page.section("Policies changed while gateways served");
     if report.policy_changes.listed.is_empty() {
         page.raw("<p>None.</p>\n");
         return;

@@ -180,7 +180,7 @@ pub struct Approval {
 
 /// The start of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GateStart {
+pub struct GatewayStart {
     /// The index of the record.
     pub seq: u64,
     /// The time.

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::{Listed, MOST_LISTED};
+use super::{Listed, MAX_LISTED};
 use crate::model::Escaped;
 
 /// Escapes untrusted text for HTML, with hidden characters made visible.
@@ -109,7 +109,7 @@ impl Page {
     pub(super) fn more<T>(&mut self, list: &Listed<T>) {
         if list.total > list.listed.len() as u64 {
             self.raw(format_args!(
-                "<p class=\"note\">The first {MOST_LISTED} of {} are listed.</p>\n",
+                "<p class=\"note\">The first {MAX_LISTED} of {} are listed.</p>\n",
                 list.total
             ));
         }

@@ -42,7 +42,7 @@ pub enum Error {
     Ambiguous(String),
     /// The backup store cannot be read.
     #[error(transparent)]
-    Vault(#[from] BackupError),
+    Backups(#[from] BackupError),
     /// The workspace cannot be read.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),

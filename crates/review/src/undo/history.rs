@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Maximum number of bytes of records whose changes are held: a log may be of any size.
-const MAX_KEPT: usize = 128 << 20;
+const MAX_STORED_BYTES: usize = 128 << 20;
 /// Estimated bytes that a stored record occupies besides its own.
 const OVERHEAD: usize = 256;
 
@@ -155,7 +155,7 @@ impl Reading<'_> {
                     }
                     if self.begun {
                         kept += entry.bytes.len() + OVERHEAD;
-                        if kept > MAX_KEPT {
+                        if kept > MAX_STORED_BYTES {
                             return Err(Error::TooMany(change.seq));
                         }
                         self.changes.insert(change.seq, change);

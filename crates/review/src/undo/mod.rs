@@ -15,13 +15,13 @@
 mod collapse;
 mod error;
 mod history;
-mod look;
 mod perform;
 mod plan;
+mod preview;
 mod simulate;
 
 pub use error::Error;
 pub use history::{History, Select};
-pub use look::{Preview, Status};
 pub use perform::{Choice, Failed, Performed, Why, perform};
 pub use plan::{Action, Step, plan};
+pub use preview::{Preview, Status};

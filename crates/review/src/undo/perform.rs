@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use portcullis_audit::Receipt;
 use serde_json::json;
 
-use super::{Action, Error, Preview, Status, Step, look};
+use super::{Action, Error, Preview, Status, Step, preview};
 use crate::{
     change::UNDOES,
     gateway::{self, Approver, Changed, Exchange, Gateway, Request, SomeAttributes},
@@ -84,7 +84,7 @@ pub fn perform(
         });
         let status = match depends {
             true => Status::Depends,
-            false => look::now(gateway, session, step)
+            false => preview::now(gateway, session, step)
                 .map_err(|error| failed(Why::Look(error), &performed))?,
         };
         let go = match &status {
@@ -105,7 +105,7 @@ pub fn perform(
             let facts = BTreeMap::from([(UNDOES.to_owned(), json!(records))]);
             let reply = gateway
                 .undo(session, &*request, &facts, approver)
-                .map_err(|error| failed(Why::Gate(error), &performed))?;
+                .map_err(|error| failed(Why::Gateway(error), &performed))?;
             performed.receipts.push(reply.receipt);
         }
         performed.taken += 1;
@@ -133,7 +133,7 @@ pub enum Why {
     Look(Error),
     /// The gateway did not carry it out.
     #[error(transparent)]
-    Gate(gateway::Error),
+    Gateway(gateway::Error),
 }
 
 /// A request of an undo.
@@ -149,7 +149,7 @@ fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
         }
         Action::Remove => {
             // The directory is a restored tree, or one that conflicts.
-            let whole = look::is_directory(gateway, &path);
+            let whole = preview::is_directory(gateway, &path);
             vec![remove(path, whole)]
         }
         Action::RemoveDirectory => vec![remove(path, false)],

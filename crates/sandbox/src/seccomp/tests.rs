@@ -103,7 +103,7 @@ fn no_socket_of_a_pair_can_send_to_sockets_of_the_host() {
     }
     assert!(!refuses(Purpose::Relay, libc::SYS_socketpair, &[1, 1]));
     assert!(refuses(Purpose::Relay, libc::SYS_socketpair, &[1, 2]));
-    assert!(refuses(Purpose::Gate, libc::SYS_socketpair, &[1, 1]));
+    assert!(refuses(Purpose::Gateway, libc::SYS_socketpair, &[1, 1]));
     for family in [2, 16, 30, 40] {
         assert!(refuses(PARTIAL, libc::SYS_socketpair, &[family, 1]), "{family}");
         assert!(refuses(FULL, libc::SYS_socketpair, &[family, 1]), "{family}");
@@ -167,7 +167,7 @@ fn memory_and_queues_of_other_processes_are_out_of_reach() {
 }
 
 #[test]
-fn one_of_several_gates_changes_neither_times_nor_priorities_of_others() {
+fn one_of_several_gateways_changes_neither_times_nor_priorities_of_others() {
     for purpose in [Purpose::Worker, Purpose::Front, Purpose::Relay] {
         assert!(refuses(purpose, libc::SYS_utimensat, &[]));
         assert!(refuses(purpose, libc::SYS_sched_setparam, &[]));
@@ -207,8 +207,10 @@ fn an_agent_makes_no_program_that_runs_as_its_owner() {
 /// An agent took all contexts of the machine (`fs.aio-max-nr`), and databases of other
 /// users failed.
 #[test]
-fn nobody_behind_a_gate_has_a_context_of_asynchronous_io() {
-    for purpose in [FULL, PARTIAL, Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay] {
+fn nobody_behind_a_gateway_has_a_context_of_asynchronous_io() {
+    for purpose in
+        [FULL, PARTIAL, Purpose::Gateway, Purpose::Worker, Purpose::Front, Purpose::Relay]
+    {
         assert!(refuses(purpose, libc::SYS_io_setup, &[128, 1]), "{purpose:?}");
     }
 }
@@ -245,7 +247,7 @@ fn every_filter_compiles_and_fits() {
         }
     }
     for purpose in
-        [Purpose::Gate, Purpose::Worker, Purpose::Front, Purpose::Relay, Purpose::Connector]
+        [Purpose::Gateway, Purpose::Worker, Purpose::Front, Purpose::Relay, Purpose::Connector]
     {
         compile(refused(purpose).unwrap(), libc::EPERM).unwrap();
     }

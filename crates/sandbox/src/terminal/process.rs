@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::{OperatorTerminal, filter::Filter, keys::Keys};
 use crate::{
     channel::Channel,
-    gate::restrict_front,
+    confine::restrict_front,
     process,
     stage::{StageError, failed},
 };
@@ -34,7 +34,7 @@ const CHUNK: usize = 16 * 1024;
 /// Maximum of bytes of input and answers that wait for a program that does not read.
 const MAX_WAITING: usize = 64 * 1024;
 /// Time in which reports of the terminal are still read after it was told to send no more.
-const LAST_REPORTS: Duration = Duration::from_millis(100);
+const MAX_LAST_REPORTS: Duration = Duration::from_millis(100);
 /// Interval at which a pseudo-terminal is read that no program has open.
 const REOPENED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Maximum of bytes of output shown after the end: more than a terminal buffers.
@@ -263,7 +263,7 @@ impl Between {
         // It waits for room as long as needed; the broker kills a process that waits too long.
         let _ = self.show(undo.as_bytes());
         if self.filter.changes().is_reporting() && self.operator.is_ours() {
-            self.discard(Instant::now() + LAST_REPORTS);
+            self.discard(Instant::now() + MAX_LAST_REPORTS);
         }
         self.operator.restore("");
     }

@@ -13,7 +13,7 @@ use rustix::{
 
 use super::TrustError;
 use crate::{
-    places::{Place, Surroundings},
+    file_locations::{FileLocation, FileLocator},
     resolve::{Resolved, resolve_missing},
 };
 
@@ -22,13 +22,13 @@ pub(super) struct Entry<'a> {
     pub(super) role: &'a dyn fmt::Display,
     pub(super) path: &'a Path,
     target: PathBuf,
-    pub(super) place: Place,
+    pub(super) place: FileLocation,
     pub(super) names: Vec<PathBuf>,
 }
 
 impl<'a> Entry<'a> {
     pub(super) fn new(
-        around: &Surroundings,
+        around: &FileLocator,
         role: &'a dyn fmt::Display,
         path: &'a Path,
         target: Option<&Path>,

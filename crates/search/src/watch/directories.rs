@@ -93,12 +93,12 @@ pub trait Directories: Send + Sync {
     /// True if the kernel has further notices within this time.
     fn more_comes(&self, within: Duration) -> bool;
 
-    /// Waits until the kernel has notices, or until [`ring`](Self::ring) is called.
+    /// Waits until the kernel has notices, or until [`wake`](Self::wake) is called.
     ///
     /// # Errors
     /// The error of the system.
     fn wait(&self) -> Result<(), Self::Error>;
 
     /// Ends a wait.
-    fn ring(&self);
+    fn wake(&self);
 }

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     directories::{Directories, Notice},
-    found::Found,
+    known_entries::Found,
     notices,
     queue::{Change, Ended, EventKind, Queue, WatchEnd},
     scope::Scope,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum number of watched directories.
-pub(super) const MOST: usize = 1_000_000;
+pub(super) const MAX_WATCHED: usize = 1_000_000;
 /// Number of notices that are processed at once.
 const BATCH: usize = 16_384;
 /// Time to wait for a notice that belongs to a received one.
@@ -94,15 +94,15 @@ impl<D: Directories> Hub<D> {
         while !self.stop.load(Ordering::SeqCst) {
             if let Err(error) = self.directories.wait() {
                 tracing::error!(%error, "cannot wait for changes");
-                let why = WatchEnd::Failed("the gate cannot watch any more".to_owned());
+                let why = WatchEnd::Failed("the gateway cannot watch any more".to_owned());
                 self.lock().end_all(&why);
                 return;
             }
             let mut state = self.lock();
-            state.sweep();
-            if !state.hear() {
+            state.remove_unwanted();
+            if !state.process_notices() {
                 // The loop repeats at once, to see that nothing more waits.
-                self.directories.ring();
+                self.directories.wake();
             }
         }
     }
@@ -119,7 +119,7 @@ impl<D: Directories> Hub<D> {
     ) -> Result<Extent, Refusal<D::Error>> {
         let extent = self.lock().subscribe(agent, query, queue);
         // It may have left notices unread, which the thread reads.
-        self.directories.ring();
+        self.directories.wake();
         extent
     }
 
@@ -146,9 +146,9 @@ impl<D: Directories> Hub<D> {
         state.scopes.iter().filter(|scope| !scope.holds(&state.policy)).for_each(|scope| {
             scope.end(&WatchEnd::Denied);
         });
-        state.sweep();
+        state.remove_unwanted();
         state.look_again();
-        self.directories.ring();
+        self.directories.wake();
     }
 
     /// Ends the subscriptions of a closed session.
@@ -164,7 +164,7 @@ impl<D: Directories> Hub<D> {
     /// Records that a subscriber has left.
     pub fn over(&self, queue: &Queue) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).extend(queue.report());
-        self.directories.ring();
+        self.directories.wake();
     }
 
     /// Returns the subscriptions that have ended since the last call.
@@ -175,7 +175,7 @@ impl<D: Directories> Hub<D> {
     /// Ends all subscriptions.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.directories.ring();
+        self.directories.wake();
         let mut state = self.lock();
         state.end_all(&WatchEnd::Stopped);
         for queue in state.scopes.iter().flat_map(|scope| &scope.queues) {
@@ -197,7 +197,7 @@ impl<D: Directories> WatchState<D> {
         queue: Arc<Queue>,
     ) -> Result<Extent, Refusal<D::Error>> {
         // Earlier events are not for the new subscriber.
-        self.hear();
+        self.process_notices();
         if let Some(scope) = self.scopes.iter_mut().find(|scope| scope.is(agent, query)) {
             scope.queues.push(queue);
         } else {
@@ -219,7 +219,7 @@ impl<D: Directories> WatchState<D> {
     }
 
     /// Processes notices, at least some; true if none remain.
-    fn hear(&mut self) -> bool {
+    fn process_notices(&mut self) -> bool {
         for _ in 0..ROUNDS {
             let (notices, drained) = match self.notices() {
                 Ok(read) => read,
@@ -235,7 +235,7 @@ impl<D: Directories> WatchState<D> {
                 self.found = Found::default();
                 return true;
             }
-            self.deal_with(notices);
+            self.process(notices);
             if drained {
                 // Entries found before these notices were read have been reported by now.
                 self.found.drained();
@@ -261,7 +261,7 @@ impl<D: Directories> WatchState<D> {
     }
 
     /// Removes subscribers that have left, and directories that are no longer wanted.
-    fn sweep(&mut self) {
+    fn remove_unwanted(&mut self) {
         let before = self.scopes.len();
         for scope in &mut self.scopes {
             scope.queues.retain(|queue| !queue.is_over());

@@ -9,11 +9,11 @@
 //! event may have been missed, and beneath a renamed directory, subscribers are told to list again.
 
 mod directories;
-mod found;
 mod hub;
-mod look;
+mod known_entries;
 mod notices;
 mod queue;
+mod rescan;
 mod scope;
 mod tree;
 

@@ -8,8 +8,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     directories::{Directories, Notice, WatchId, What},
-    found::Found,
     hub::{WatchState, rescan},
+    known_entries::Found,
     queue::{Change, EventKind},
     tree::Id,
 };
@@ -77,7 +77,7 @@ impl Batch {
 
     /// Returns the positions of the rename that makes the one from `from` to `to`, at `at`, an
     /// exchange: the next one, in the other direction.
-    fn way_back(
+    fn reverse_rename(
         &self,
         at: usize,
         from: Option<Raw<'_>>,
@@ -101,7 +101,7 @@ impl Batch {
 
 impl<D: Directories> WatchState<D> {
     /// Processes notices in order.
-    pub(super) fn deal_with(&mut self, notices: Vec<Notice>) {
+    pub(super) fn process(&mut self, notices: Vec<Notice>) {
         let count = notices.len();
         let mut batch = Batch::new(notices);
         let mut lost = false;
@@ -119,7 +119,7 @@ impl<D: Directories> WatchState<D> {
                     // The entry was found and reported already: no other can have the name unless
                     // this one was removed before. A rename, however, can replace it.
                     if let Some(place) = self.place(&notice)
-                        && !self.unfind(&place)
+                        && !self.forget_listed(&place)
                     {
                         self.came(&place, notice.directory);
                     }
@@ -136,7 +136,7 @@ impl<D: Directories> WatchState<D> {
                 }
                 What::Modified => {
                     if let Some(place) = self.place(&notice).filter(|_| !notice.directory) {
-                        self.tell(&place, EventKind::Modified, ObjectKind::File);
+                        self.report(&place, EventKind::Modified, ObjectKind::File);
                     }
                 }
                 What::MovedFrom(cookie) => {
@@ -170,7 +170,7 @@ impl<D: Directories> WatchState<D> {
     fn moved(&mut self, batch: &mut Batch, at: usize, gone: &Notice, came: Option<&Notice>) {
         let from = self.place(gone);
         let to = came.and_then(|came| self.place(came));
-        let back = batch.way_back(at, raw(gone), came.and_then(raw));
+        let back = batch.reverse_rename(at, raw(gone), came.and_then(raw));
         let there = |place: &WatchedEntry| self.directories.kind(&place.path).is_some();
         let exchanged = match (&from, &to) {
             (Some(from), Some(to)) => back.is_some() && there(from) && there(to),
@@ -226,13 +226,13 @@ impl<D: Directories> WatchState<D> {
     /// Reports an entry that is new in its directory, or replaced one that was found and reported
     /// there. A directory is then reported again with everything in it.
     fn came(&mut self, place: &WatchedEntry, directory: bool) {
-        let told = self.unfind(place);
+        let told = self.forget_listed(place);
         if directory {
-            self.tell(place, EventKind::Created, ObjectKind::Directory);
+            self.report(place, EventKind::Created, ObjectKind::Directory);
             return self.look_into(place, &vec![true; self.scopes.len()]);
         }
         let kind = self.other_kind(&place.path);
-        self.tell(place, if told { EventKind::Modified } else { EventKind::Created }, kind);
+        self.report(place, if told { EventKind::Modified } else { EventKind::Created }, kind);
         self.forget_child(place);
     }
 
@@ -245,7 +245,7 @@ impl<D: Directories> WatchState<D> {
     fn replaced(&mut self, place: &WatchedEntry, was: bool) {
         match self.directories.kind(&place.path) {
             Some(kind) if kind != ObjectKind::Directory && !was => {
-                self.tell(place, EventKind::Modified, kind);
+                self.report(place, EventKind::Modified, kind);
             }
             now => {
                 self.went(place, was || now == Some(ObjectKind::Directory), true);
@@ -259,16 +259,16 @@ impl<D: Directories> WatchState<D> {
     /// Reports that an entry left its directory; with `whole`, entries beneath it may have gone
     /// with it.
     fn went(&mut self, place: &WatchedEntry, directory: bool, whole: bool) {
-        self.unfind(place);
+        self.forget_listed(place);
         let kind = if directory { ObjectKind::Directory } else { ObjectKind::File };
-        self.tell(place, EventKind::Deleted, kind);
+        self.report(place, EventKind::Deleted, kind);
         let child = self.tree.child(place.parent, &place.name);
         for scope in self.scopes.iter().filter(|_| whole && directory) {
             // Visible entries may have gone with a hidden directory.
             let entered = child.is_some_and(|child| scope.entered.has(child));
             let told = scope.shows(&self.policy, place.parent, &place.path, kind);
             if scope.leads_through(&place.path) || (entered && !told) {
-                scope.tell(&rescan(scope.start()));
+                scope.report(&rescan(scope.start()));
             }
         }
         self.forget_child(place);
@@ -278,15 +278,15 @@ impl<D: Directories> WatchState<D> {
     fn renamed(&mut self, from: &WatchedEntry, to: &WatchedEntry) {
         let kind = self.other_kind(&to.path);
         // The entry found at the new name may be the one that this one replaced.
-        self.unfind(to);
-        self.unfind(from);
+        self.forget_listed(to);
+        self.forget_listed(from);
         self.forget_child(from);
         self.forget_child(to);
         for scope in &self.scopes {
             let shows =
                 |place: &WatchedEntry| scope.shows(&self.policy, place.parent, &place.path, kind);
             if let Some(change) = renaming(from, to, (shows(from), shows(to)), kind) {
-                scope.tell(&change);
+                scope.report(&change);
             }
         }
     }
@@ -295,8 +295,8 @@ impl<D: Directories> WatchState<D> {
     /// notices are about the old name or the new one, and more of them follow. So it is watched
     /// anew, and its subscribers list everything beneath it again.
     fn directory_renamed(&mut self, from: &WatchedEntry, to: &WatchedEntry) {
-        let known = self.unfind(to);
-        self.unfind(from);
+        let known = self.forget_listed(to);
+        self.forget_listed(from);
         let child = self.tree.child(from.parent, &from.name);
         let kind = ObjectKind::Directory;
         let mut follow = Vec::new();
@@ -305,12 +305,12 @@ impl<D: Directories> WatchState<D> {
                 |place: &WatchedEntry| scope.shows(&self.policy, place.parent, &place.path, kind);
             let (old, new) = (shows(from), shows(to) && !known);
             if let Some(change) = renaming(from, to, (old, new), kind) {
-                scope.tell(&change);
+                scope.report(&change);
             }
             // Entries beneath a hidden directory may have been visible.
             let entered = child.is_some_and(|child| scope.entered.has(child));
             if scope.leads_through(&from.path) || (entered && !old) {
-                scope.tell(&rescan(scope.start()));
+                scope.report(&rescan(scope.start()));
             }
             follow.push(old && new);
         }
@@ -320,7 +320,7 @@ impl<D: Directories> WatchState<D> {
         self.look_into(to, &whom);
         for (scope, _) in self.scopes.iter().zip(follow).filter(|(_, follow)| *follow) {
             if scope.enters(&self.policy, scope.entered.has(to.parent), &to.path) {
-                scope.tell(&rescan(&to.path));
+                scope.report(&rescan(&to.path));
             }
         }
     }
@@ -336,17 +336,17 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    fn tell(&self, place: &WatchedEntry, what: EventKind, kind: ObjectKind) {
+    fn report(&self, place: &WatchedEntry, what: EventKind, kind: ObjectKind) {
         let change = Change { what, path: place.path.clone(), kind };
         for scope in &self.scopes {
             if scope.shows(&self.policy, place.parent, &place.path, kind) {
-                scope.tell(&change);
+                scope.report(&change);
             }
         }
     }
 
     /// Removes the entry from those found by listing; true if it was one of them.
-    fn unfind(&mut self, place: &WatchedEntry) -> bool {
+    fn forget_listed(&mut self, place: &WatchedEntry) -> bool {
         self.found.take(place.parent, &place.name)
     }
 

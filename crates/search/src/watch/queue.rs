@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// Maximum number of changes that wait for one subscriber.
-const MOST: usize = 4096;
+const MAX_QUEUED: usize = 4096;
 /// Maximum number of bytes of paths that wait for one subscriber.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Number of waiting changes among which an equivalent one is searched.
 const LOOK_BACK: usize = 32;
 
@@ -67,7 +67,7 @@ pub enum WatchEnd {
     #[error("the subscription was ended")]
     Closed,
     /// The gateway stopped.
-    #[error("the gate stops")]
+    #[error("the gateway stops")]
     Stopped,
     /// A policy came into force that denies it.
     #[error("the policy does not allow it any more")]
@@ -159,7 +159,7 @@ impl Queue {
     pub fn on_ready(&self, wake: impl Fn() + Send + Sync + 'static) {
         // A second callback would replace the first, so it is ignored.
         let _ = self.wake.set(Box::new(wake));
-        self.ring();
+        self.wake();
     }
 
     /// Adds a change. One that a waiting change implies is dropped. Without space all waiting
@@ -170,7 +170,7 @@ impl Queue {
             return;
         }
         let weight = weight(event);
-        if state.events.len() >= MOST || state.bytes.saturating_add(weight) > MOST_BYTES {
+        if state.events.len() >= MAX_QUEUED || state.bytes.saturating_add(weight) > MAX_BYTES {
             state.events.clear();
             let (what, path) = (EventKind::Rescan, self.path.clone());
             let rescan = Change { what, path, kind: ObjectKind::Directory };
@@ -181,13 +181,13 @@ impl Queue {
             state.events.push_back(event.clone());
         }
         drop(state);
-        self.ring();
+        self.wake();
     }
 
     /// Closes the queue for further changes. The first reason counts.
     pub fn end(&self, why: WatchEnd) {
         self.lock().end.get_or_insert(why);
-        self.ring();
+        self.wake();
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -235,7 +235,7 @@ impl Queue {
         }
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         self.ready.notify_all();
         if let Some(wake) = self.wake.get() {
             wake();
@@ -279,11 +279,12 @@ fn weight(event: &Change) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Door;
+    use crate::model::Transport;
 
     fn queue() -> Queue {
         let agent = "agent".parse().unwrap();
-        let session = Session { id: "s".into(), agent, user: "u".into(), door: Door::Cli };
+        let session =
+            Session { id: "s".into(), agent, user: "u".into(), transport: Transport::Cli };
         Queue::new(session, WorkspacePath::root())
     }
 
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn a_subscriber_that_does_not_read_is_told_to_look_again() {
         let queue = queue();
-        for n in 0..=MOST {
+        for n in 0..=MAX_QUEUED {
             queue.push(&event(EventKind::Created, &format!("f{n}")));
         }
         let last = event(EventKind::Created, "last");

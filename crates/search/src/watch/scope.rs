@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WatchQuery, WorkspacePath},
-    policy::{Object, ObjectKind, Policy, Query, Sight},
+    policy::{Object, ObjectKind, Policy, Query, Visibility},
 };
 
 /// One agent's view for one query.
@@ -54,10 +54,10 @@ impl Scope {
         if !parent || !self.query.recursive || self.ignores(path) {
             return false;
         }
-        match policy.sight(&self.about(path), &object(ObjectKind::Directory)) {
-            Sight::Shown { .. } => true,
-            Sight::Closed => policy.may_allow_beneath(&self.about(path)),
-            Sight::Asked | Sight::Denied => false,
+        match policy.visibility(&self.about(path), &object(ObjectKind::Directory)) {
+            Visibility::Shown { .. } => true,
+            Visibility::Closed => policy.may_allow_beneath(&self.about(path)),
+            Visibility::Asked | Visibility::Denied => false,
         }
     }
 
@@ -75,7 +75,7 @@ impl Scope {
         {
             return false;
         }
-        matches!(policy.sight(&self.about(path), &object(kind)), Sight::Shown { .. })
+        matches!(policy.visibility(&self.about(path), &object(kind)), Visibility::Shown { .. })
     }
 
     /// True if the policy still allows the subscription's start.
@@ -85,7 +85,7 @@ impl Scope {
         decision.is_allow() || (decision.is_default_deny() && policy.may_allow_beneath(&about))
     }
 
-    pub(super) fn tell(&self, change: &Change) {
+    pub(super) fn report(&self, change: &Change) {
         for queue in &self.queues {
             queue.push(change);
         }

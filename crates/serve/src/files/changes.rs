@@ -25,7 +25,7 @@ struct Change<'a> {
 }
 
 #[derive(Serialize)]
-struct Over<'a> {
+struct ReportedChange<'a> {
     channel: &'static str,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -39,7 +39,7 @@ pub(super) fn query() -> WatchQuery {
 }
 
 /// Sends changes to a client until it is gone, or no more come.
-pub(super) async fn tell<W>(client: Arc<Client<W>>, changes: Subscription)
+pub(super) async fn send<W>(client: Arc<Client<W>>, changes: Subscription)
 where
     W: AsyncWrite + Unpin + Send + 'static,
 {
@@ -55,12 +55,12 @@ where
             }
             Err(WatchEnd::Closed) => return,
             Err(why) => {
-                return say_over(&client, &why).await;
+                return send_end(&client, &why).await;
             }
         };
         for message in messages {
             // A client that does not read gets a message later to list again.
-            if client.say(&message).await.is_err() {
+            if client.send_message(&message).await.is_err() {
                 return;
             }
         }
@@ -69,13 +69,13 @@ where
 
 /// Sends the last `change` message, with the reason. A failure to send is ignored:
 /// the client is gone.
-pub(super) async fn say_over<W>(client: &Client<W>, why: &impl std::fmt::Display)
+pub(super) async fn send_end<W>(client: &Client<W>, why: &impl std::fmt::Display)
 where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let error = format!("changes are not told any more: {why}");
-    let over = Over { channel: CHANNEL, kind: "change", error: &error };
-    let _ = client.say(&text(&over)).await;
+    let over = ReportedChange { channel: CHANNEL, kind: "change", error: &error };
+    let _ = client.send_message(&text(&over)).await;
 }
 
 /// Returns the messages for an event. The protocol has no renames: they become a

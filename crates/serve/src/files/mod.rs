@@ -34,22 +34,22 @@ use crate::{
     buffer,
     gateway::{self, Gateway, MAX_LIST, Subscription},
     lock,
-    model::{Access, AgentName, Door, Session},
+    model::{Access, AgentName, Session, Transport},
 };
 
-mod aside;
+mod approver;
 mod changes;
 mod memory;
 mod reply;
 mod request;
-mod turns;
+mod request_slots;
 mod wire;
 
-use aside::{Aside, HeldSlot};
+use approver::{HeldSlot, WaitingApprover};
 use memory::{COPIES, MAX_UNCOUNTED, reserve};
 use reply::Reply;
 use request::Wanted;
-use turns::{AgentSlots, RequestSlots};
+use request_slots::{AgentSlots, RequestSlots};
 use wire::{ClientMessage, Malformed};
 
 /// Timeout for the replies to requests that waited for approvals, once the client has
@@ -108,7 +108,7 @@ pub enum Error {
 }
 
 /// The reason why a message was not carried out.
-enum Unheard {
+enum RejectedMessage {
     /// Its reply could not be sent.
     Deaf(io::Error),
     /// The client's session was revoked.
@@ -203,9 +203,9 @@ impl Channel {
                 let Err(why) = client.hear(bytes, memory).await else { continue };
                 let left = left(&mut input).await;
                 return Err(match why {
-                    Unheard::Deaf(why) => Error::Deaf { why, left },
+                    RejectedMessage::Deaf(why) => Error::Deaf { why, left },
                     // The message at hand counts as well.
-                    Unheard::Revoked => Error::Revoked { left: left.saturating_add(1) },
+                    RejectedMessage::Revoked => Error::Revoked { left: left.saturating_add(1) },
                 });
             }
         };
@@ -214,7 +214,7 @@ impl Channel {
             client.finish().await;
             return served;
         };
-        let telling = tokio::spawn(changes::tell(Arc::clone(&client), changes.clone()));
+        let telling = tokio::spawn(changes::send(Arc::clone(&client), changes.clone()));
         let served = served.await;
         // The task ends by itself then, without tearing a message.
         self.gateway.unwatch(&changes);
@@ -258,7 +258,7 @@ impl Channel {
         let kind = (message.len() <= MAX_UNCOUNTED).then(|| wire::kind(message))?;
         match kind.as_deref()? {
             "read" => {
-                let most = self.gateway.policy().max_size(Access::Read, Door::Files);
+                let most = self.gateway.policy().max_size(Access::Read, Transport::Files);
                 Some(usize::try_from(most).unwrap_or(usize::MAX))
             }
             "list" => Some(MAX_LIST),
@@ -313,7 +313,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 // A refusal by the policy is not sent to the client.
                 let policy = error.rule().is_some_and(|rule| !rule.starts_with("serve.limits."));
                 if !policy {
-                    changes::say_over(&self, &error).await;
+                    changes::send_end(&self, &error).await;
                 }
                 None
             }
@@ -343,7 +343,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         self: &Arc<Self>,
         bytes: Vec<u8>,
         memory: Option<Reservation>,
-    ) -> Result<(), Unheard> {
+    ) -> Result<(), RejectedMessage> {
         let (free, freed) = tokio::sync::oneshot::channel();
         let reply = self.channel.largest_reply(&bytes);
         let memory = match reply {
@@ -352,7 +352,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         };
         let Some(turn) = self.turns.take().await else { return Ok(()) };
         if self.revoked.load(Ordering::SeqCst) {
-            return Err(Unheard::Revoked);
+            return Err(RejectedMessage::Revoked);
         }
         let slot = HeldSlot { free: Some(free), turn: Some(turn), reply, memory };
         let slot = Arc::new(std::sync::Mutex::new(slot));
@@ -368,11 +368,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 slot.memory.take()
             };
             memory.iter_mut().for_each(|memory| memory.shrink(reply.len()));
-            client.say(&reply).await
+            client.send_message(&reply).await
         });
         tokio::select! {
             said = &mut done => {
-                said.map_err(io::Error::other).flatten().map_err(Unheard::Deaf)
+                said.map_err(io::Error::other).flatten().map_err(RejectedMessage::Deaf)
             }
             // The request waits for an approval; its reply comes later.
             Ok(()) = freed => {
@@ -385,7 +385,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     }
 
     /// Sends one message; waits while the client does not read.
-    async fn say(&self, message: &[u8]) -> io::Result<()> {
+    async fn send_message(&self, message: &[u8]) -> io::Result<()> {
         let length = u32::try_from(message.len()).map_err(io::Error::other)?;
         let mut output = self.output.lock().await;
         output.write_all(&length.to_be_bytes()).await?;
@@ -414,7 +414,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             }
         };
         drop(bytes);
-        let aside = Aside { slot, waiting: &self.waiting, share: &self.share };
+        let aside = WaitingApprover { slot, waiting: &self.waiting, share: &self.share };
         wanted.put(gateway, &self.session, gateway::Client::asking(&aside), &reply)
     }
 }

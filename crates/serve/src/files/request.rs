@@ -31,7 +31,7 @@ enum ChannelRequest {
 
 /// A message that did not become a request.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct InvalidRequest {
     /// The operation for the record.
     pub(super) op: String,
     pub(super) path: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct Trouble {
 
 impl Wanted {
     /// Builds the request from the fields that its type has.
-    pub(super) fn new(mut fields: Fields<'_>) -> Result<Self, Trouble> {
+    pub(super) fn new(mut fields: Fields<'_>) -> Result<Self, InvalidRequest> {
         let kind = std::mem::take(&mut fields.kind);
         let op = match kind.as_str() {
             "list" | "read" | "write" | "mkdir" | "rename" | "stat" => kind.clone(),
@@ -50,7 +50,12 @@ impl Wanted {
             _ => {
                 let said = format!("the channel `files` has no type `{kind}`");
                 let op = format!("files {kind}");
-                return Err(Trouble { op, path: None, refusal: Refusal::Method, said: Some(said) });
+                return Err(InvalidRequest {
+                    op,
+                    path: None,
+                    refusal: Refusal::Method,
+                    said: Some(said),
+                });
             }
         };
         let path = |name: &str, value: &Option<Cow<'_, str>>| path(&op, name, value.as_deref());
@@ -114,11 +119,11 @@ impl Wanted {
 }
 
 /// Parses a path, with or without a leading slash.
-fn path(op: &str, name: &str, text: Option<&str>) -> Result<WorkspacePath, Trouble> {
+fn path(op: &str, name: &str, text: Option<&str>) -> Result<WorkspacePath, InvalidRequest> {
     let Some(text) = text else {
         return Err(parameters(op, None, format!("`{name}` is missing")));
     };
-    WorkspacePath::parse(text.trim_start_matches('/')).map_err(|error| Trouble {
+    WorkspacePath::parse(text.trim_start_matches('/')).map_err(|error| InvalidRequest {
         op: op.to_owned(),
         path: Some(text.to_owned()),
         refusal: Refusal::Path(error),
@@ -137,9 +142,9 @@ fn content(fields: &mut Fields<'_>) -> Result<Vec<u8>, String> {
     }
 }
 
-fn parameters(op: &str, path: Option<&str>, why: String) -> Trouble {
+fn parameters(op: &str, path: Option<&str>, why: String) -> InvalidRequest {
     let (op, path) = (op.to_owned(), path.map(str::to_owned));
-    Trouble { op, path, refusal: Refusal::Parameters(why), said: None }
+    InvalidRequest { op, path, refusal: Refusal::Parameters(why), said: None }
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use super::memory::MAX_UNCOUNTED;
 /// The name of the channel.
 pub(super) const CHANNEL: &str = "files";
 /// Longest `requestId`, as JSON, in bytes.
-const MOST_ID: usize = 1024;
+const MAX_ID: usize = 1024;
 /// Longest name of a channel or type that a reply repeats, in characters.
-const MOST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// The fields with which a reply begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -166,12 +166,12 @@ fn optional<'a>(value: &RawValue) -> Result<Option<Cow<'a, str>>, ()> {
 /// Returns a name, cut to the length that replies repeat.
 fn name(value: &RawValue) -> Option<String> {
     let name = serde_json::from_str::<String>(value.get()).ok()?;
-    Some(name.chars().take(MOST_NAME).collect())
+    Some(name.chars().take(MAX_NAME).collect())
 }
 
 fn id(value: &RawValue) -> Option<String> {
     let text = value.get();
-    let fits = text.len() <= MOST_ID && !text.starts_with(['{', '[', 't', 'f', 'n']);
+    let fits = text.len() <= MAX_ID && !text.starts_with(['{', '[', 't', 'f', 'n']);
     fits.then(|| text.to_owned())
 }
 

@@ -26,7 +26,7 @@ use crate::{lock, reply::Body};
 const REVISION: &str = "mcp-protocol-version";
 /// Time for which an id stays in use after its client has left, while the reply may
 /// still arrive.
-const LAST: Duration = Duration::from_millis(100);
+const FINAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// An id in use until this is dropped.
 pub(super) struct Taken {
@@ -105,7 +105,7 @@ impl Drop for ReleaseIds {
         let alone = self.0.take().filter(|taken| Arc::strong_count(taken) == 1);
         if let (Some(taken), Ok(runtime)) = (alone, Handle::try_current()) {
             runtime.spawn(async move {
-                tokio::time::sleep(LAST).await;
+                tokio::time::sleep(FINAL_TIMEOUT).await;
                 drop(taken);
             });
         }

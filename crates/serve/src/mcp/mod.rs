@@ -10,17 +10,17 @@
 mod absent;
 mod error_reply;
 mod ids;
+mod lenient_json;
 mod line;
 mod link;
 mod listen;
-mod loose;
 mod pieces;
 mod priming;
 mod reading;
 mod relay;
+mod session_scheduler;
 mod sessions;
 mod shared;
-mod turns;
 
 use std::{
     collections::HashMap,
@@ -50,15 +50,15 @@ use crate::lock;
 use ids::{Handled, Head};
 use pieces::Pieces;
 use relay::Relay;
+use session_scheduler::{ActiveSessions, SessionScheduler};
 use sessions::{Opened, Sessions};
 use shared::{Ids, Refusal, Shared};
-use turns::{Company, Turns};
 
 /// Time for which a token's unused state is retained: longer than any request takes
 /// to arrive.
-const IDLE: Duration = Duration::from_secs(15 * 60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Maximum interval between searches for unused state.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The header with the id of a session.
 const SESSION_ID: &str = "mcp-session-id";
 /// Largest body without an announced length, in bytes.
@@ -66,7 +66,7 @@ const UNTOLD: usize = 1 << 20;
 /// Permits for requests in flight; never exhausted.
 const MANY: u32 = 1 << 20;
 /// Maximum of pairs of token and workspace that have an endpoint.
-const MOST: usize = 4096;
+const MAX_SESSIONS: usize = 4096;
 
 type Service = StreamableHttpService<Relay, LocalSessionManager>;
 
@@ -74,7 +74,7 @@ type Service = StreamableHttpService<Relay, LocalSessionManager>;
 #[derive(Default)]
 pub(super) struct Mcp {
     endpoints: Mutex<HashMap<(TokenHash, String), Endpoint>>,
-    company: Arc<Company>,
+    active_sessions: Arc<ActiveSessions>,
 }
 
 /// The endpoint of one token at one workspace.
@@ -128,10 +128,10 @@ pub(super) async fn handle(
     let under_way =
         if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
     // Parsing a body delays other sessions, too.
-    let turn = shared.turns.enter(session.as_deref()).await;
+    let turn = shared.scheduler.enter(session.as_deref()).await;
     let message = if asks { message(&bytes) } else { None };
     if asks && message.is_none() {
-        let refused = loose::refuse(&shared, &caller.peer, &bytes).await;
+        let refused = lenient_json::refuse(&shared, &caller.peer, &bytes).await;
         turn.over();
         return refused;
     }
@@ -221,7 +221,7 @@ async fn service(
         (None, [name]) => name.clone(),
         (Some(name), _) => {
             // The broker records requests for workspaces of other agents.
-            front.open(caller, name, crate::model::Door::Mcp).await.map_err(refuse)?;
+            front.open(caller, name, crate::model::Transport::Mcp).await.map_err(refuse)?;
             name.to_owned()
         }
         (None, [_, _, ..]) => {
@@ -247,10 +247,10 @@ impl Mcp {
             endpoint.used = Instant::now();
             return Some(endpoint.served());
         }
-        if endpoints.len() >= MOST {
+        if endpoints.len() >= MAX_SESSIONS {
             return None;
         }
-        let endpoint = make(front, &self.company, caller, workspace.clone());
+        let endpoint = make(front, &self.active_sessions, caller, workspace.clone());
         let served = endpoint.served();
         endpoints.insert((caller.token, workspace), endpoint);
         Some(served)
@@ -259,10 +259,10 @@ impl Mcp {
     /// Removes unused endpoints periodically, and ends shared sessions after `idle`.
     pub(super) async fn tidy(&self, idle: Duration) {
         loop {
-            tokio::time::sleep((idle / 2).min(LOOK)).await;
+            tokio::time::sleep((idle / 2).min(CHECK_INTERVAL)).await;
             // Requests of a removed endpoint are complete, or continue without it.
             lock(&self.endpoints)
-                .retain(|_, endpoint| !endpoint.shared.rest(idle) || !endpoint.is_idle());
+                .retain(|_, endpoint| !endpoint.shared.end_if_idle(idle) || !endpoint.is_idle());
         }
     }
 }
@@ -273,7 +273,7 @@ impl Endpoint {
     }
 
     fn is_idle(&self) -> bool {
-        self.shared.sessions.is_empty() && self.used.elapsed() >= IDLE
+        self.shared.sessions.is_empty() && self.used.elapsed() >= IDLE_TIMEOUT
     }
 }
 
@@ -285,7 +285,7 @@ impl fmt::Debug for Mcp {
 
 fn make(
     front: &Arc<Front>,
-    company: &Arc<Company>,
+    active_sessions: &Arc<ActiveSessions>,
     caller: &Caller,
     workspace: String,
 ) -> Endpoint {
@@ -297,7 +297,7 @@ fn make(
         token: caller.token,
         workspace,
         sessions: Sessions::new(Arc::clone(&manager)),
-        turns: Turns::new(company),
+        scheduler: SessionScheduler::new(active_sessions),
         ids: Ids::default(),
         under_way: Arc::new(Semaphore::new(MANY as usize)),
         common: tokio::sync::Mutex::default(),

@@ -10,7 +10,7 @@ use std::{
 use hyper::body::{Body, Bytes, Frame};
 
 /// Longest piece, in bytes. The HTTP library polls up to 16 of them ahead.
-const PIECE: usize = 64 * 1024;
+const MAX_PIECE: usize = 64 * 1024;
 
 /// A body in pieces, with a value that is dropped after the last piece.
 pub(super) struct Pieces<B, H> {
@@ -40,12 +40,12 @@ impl<B: Body<Data = Bytes> + Unpin, H: Unpin> Body for Pieces<B, H> {
                 other => return Poll::Ready(other),
             };
             match frame.into_data() {
-                Ok(data) if data.len() > PIECE => self.rest = data,
+                Ok(data) if data.len() > MAX_PIECE => self.rest = data,
                 Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Err(frame) => return Poll::Ready(Some(Ok(frame))),
             }
         }
-        let length = self.rest.len().min(PIECE);
+        let length = self.rest.len().min(MAX_PIECE);
         // A copy, since a slice would keep the memory of the whole reply.
         let piece = Bytes::copy_from_slice(&self.rest.split_to(length));
         Poll::Ready(Some(Ok(Frame::data(piece))))
@@ -68,7 +68,9 @@ mod tests {
     fn what_is_held_goes_with_the_last_piece() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            for (length, pieces) in [(0, 0), (10, 1), (PIECE, 1), (PIECE + 1, 2), (3 * PIECE, 3)] {
+            for (length, pieces) in
+                [(0, 0), (10, 1), (MAX_PIECE, 1), (MAX_PIECE + 1, 2), (3 * MAX_PIECE, 3)]
+            {
                 let whole: Vec<u8> = (0..length).map(|n| n.to_le_bytes()[0]).collect();
                 let held = Arc::new(());
                 let mut body = Pieces::new(Full::new(Bytes::from(whole.clone())), held.clone());

@@ -34,9 +34,9 @@ use super::{
     line::{ReplyMemory, RequestMemory},
     link::{self, Link, Question, WorkerReply},
     listen::{self, Begun},
+    session_scheduler::SessionSlot,
     sessions::Opened,
     shared::{Refusal, Shared},
-    turns::Turn,
 };
 use crate::lock;
 
@@ -93,7 +93,7 @@ impl Relay {
         context: &RequestContext<RoleServer>,
     ) -> Result<WorkerReply, ErrorData> {
         let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
-        extension::<Turn>(context).inspect(Turn::sent);
+        extension::<SessionSlot>(context).inspect(SessionSlot::sent);
         extension::<RequestMemory>(context).inspect(RequestMemory::free);
         let mut asked = asked?;
         loop {

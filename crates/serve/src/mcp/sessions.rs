@@ -15,7 +15,7 @@ use super::link::Link;
 use crate::lock;
 
 /// Time for the last replies to be sent.
-const LAST: Duration = Duration::from_millis(100);
+const FINAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The cell for the link of a session that a request begins.
 pub(super) type Opened = Arc<OnceLock<Weak<Link>>>;
@@ -73,7 +73,7 @@ impl Sessions {
     pub(super) async fn leave(&self, id: &str) {
         if let Some(link) = self.link(id) {
             // A worker that does not read notices when `rmcp` drops the session.
-            let _ = tokio::time::timeout(LAST, link.hang_up()).await;
+            let _ = tokio::time::timeout(FINAL_TIMEOUT, link.hang_up()).await;
         }
     }
 
@@ -89,7 +89,7 @@ impl Sessions {
         let handle = self.manager.sessions.write().await.remove(id);
         lock(&self.links).remove(id);
         let Some(handle) = handle else { return };
-        tokio::time::sleep(LAST).await;
+        tokio::time::sleep(FINAL_TIMEOUT).await;
         // A session that has ended by itself returns an error.
         let _ = handle.close().await;
     }

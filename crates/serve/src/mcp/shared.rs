@@ -9,7 +9,7 @@ use std::{
 use rmcp::model::RequestId;
 use tokio::{net::UnixStream, sync::Semaphore};
 
-use super::{link, sessions::Sessions, turns::Turns};
+use super::{link, session_scheduler::SessionScheduler, sessions::Sessions};
 use crate::{Caller, Front, OpenError, Peer, TokenHash};
 
 /// Ids in use of one token at one workspace, each with its session.
@@ -24,16 +24,16 @@ pub(super) struct Shared {
     pub(super) token: TokenHash,
     pub(super) workspace: String,
     pub(super) sessions: Arc<Sessions>,
-    pub(super) turns: Turns,
+    pub(super) scheduler: SessionScheduler,
     pub(super) ids: Ids,
     /// A permit for each request that is not answered.
     pub(super) under_way: Arc<Semaphore>,
     /// The session of the revisions that have no sessions.
-    pub(super) common: tokio::sync::Mutex<Option<Common>>,
+    pub(super) common: tokio::sync::Mutex<Option<SharedSession>>,
 }
 
 /// A session shared by requests.
-pub(super) struct Common {
+pub(super) struct SharedSession {
     link: Arc<link::Link>,
     used: Instant,
 }
@@ -47,7 +47,7 @@ impl Shared {
     /// argument because requests of one token may come from different peers.
     pub(super) async fn session(&self, peer: &Peer) -> Result<UnixStream, OpenError> {
         let caller = Caller { token: self.token, peer: peer.clone() };
-        self.front()?.open(&caller, &self.workspace, crate::model::Door::Mcp).await
+        self.front()?.open(&caller, &self.workspace, crate::model::Transport::Mcp).await
     }
 
     /// Opens a session for JSON-RPC messages.
@@ -66,14 +66,14 @@ impl Shared {
             return Ok(Arc::clone(&common.link));
         }
         let link = self.open(peer).await?;
-        *common = Some(Common { link: Arc::clone(&link), used: Instant::now() });
+        *common = Some(SharedSession { link: Arc::clone(&link), used: Instant::now() });
         Ok(link)
     }
 
     /// Ends the shared session when there was no request for `idle` and none is
     /// pending; returns true if there is none now. The worker cannot stop while it
     /// has the session.
-    pub(super) fn rest(&self, idle: Duration) -> bool {
+    pub(super) fn end_if_idle(&self, idle: Duration) -> bool {
         // A locked session is in use.
         let Ok(mut common) = self.common.try_lock() else { return false };
         common.take_if(|common| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
 
-use super::{SMALL, STEP};
+use super::{GROWTH, SMALL};
 use crate::TokenHash;
 
 /// The number of shares of the memory. The messages from and to one token have one
@@ -80,7 +80,7 @@ impl Sockets {
 /// where there is none: waiting for it could deadlock messages that wait for each
 /// other.
 pub(crate) fn cover(reservation: &mut Reservation, length: usize) -> bool {
-    reservation.try_grow(length.saturating_sub(SMALL).next_multiple_of(STEP))
+    reservation.try_grow(length.saturating_sub(SMALL).next_multiple_of(GROWTH))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::buffer;
 /// Bytes of a message for which no memory is reserved.
 pub(crate) const SMALL: usize = 64 * 1024;
 /// The steps in which memory is reserved for the rest, in bytes.
-pub(crate) const STEP: usize = 64 * 1024;
+pub(crate) const GROWTH: usize = 64 * 1024;
 /// Minimum rate of a peer with a large message, in bytes a second.
 const RATE: usize = 256 * 1024;
 /// The size of a socket's read buffer, in bytes.
@@ -34,7 +34,7 @@ const HEADER: usize = 14;
 const CONTROL: u64 = 125;
 
 /// A message or control frame from a client.
-pub(super) enum Said {
+pub(super) enum ClientFrame {
     /// A complete message with its memory.
     Text(String, Reservation),
     Ping(Vec<u8>),
@@ -92,7 +92,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// Reads the next message or control frame.
-    pub(super) async fn next(&mut self) -> Result<Said, Fault> {
+    pub(super) async fn next(&mut self) -> Result<ClientFrame, Fault> {
         loop {
             let (header, length) = in_time(self.due, self.header()).await?;
             let mask = header.mask.ok_or(Fault::Protocol)?;
@@ -107,8 +107,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     let mut payload = Gathered::new(&self.memory);
                     in_time(self.due, self.payload(&mut payload, length, mask)).await?;
                     match control {
-                        Control::Ping => return Ok(Said::Ping(payload.bytes)),
-                        Control::Pong => return Ok(Said::Pong),
+                        Control::Ping => return Ok(ClientFrame::Ping(payload.bytes)),
+                        Control::Pong => return Ok(ClientFrame::Pong),
                         Control::Close => return closing(&payload.bytes),
                         Control::Reserved(_) => return Err(Fault::Protocol),
                     }
@@ -124,7 +124,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     if header.is_final {
                         self.due = None;
                         let text = String::from_utf8(message.bytes).map_err(|_| Fault::NotUtf8)?;
-                        return Ok(Said::Text(text, message.reserved));
+                        return Ok(ClientFrame::Text(text, message.reserved));
                     }
                     self.begun = Some(message);
                 }
@@ -160,7 +160,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 let since = *message.since.get_or_insert_with(Instant::now);
                 self.due = Some(since + self.arrive + at_rate(message.bytes.len()));
             }
-            let step = end.saturating_sub(message.bytes.len()).min(STEP);
+            let step = end.saturating_sub(message.bytes.len()).min(GROWTH);
             if !buffer::grow(&mut message.bytes, step, end) {
                 return Err(Fault::Busy);
             }
@@ -199,14 +199,14 @@ impl Gathered {
 
 /// Checks the payload of a close frame: empty, or a valid code and a reason (RFC
 /// 6455, 5.5.1 and 7.4).
-fn closing(payload: &[u8]) -> Result<Said, Fault> {
+fn closing(payload: &[u8]) -> Result<ClientFrame, Fault> {
     let Some((code, reason)) = payload.split_first_chunk() else {
-        return if payload.is_empty() { Ok(Said::Close) } else { Err(Fault::Protocol) };
+        return if payload.is_empty() { Ok(ClientFrame::Close) } else { Err(Fault::Protocol) };
     };
     if !CloseCode::from(u16::from_be_bytes(*code)).is_allowed() {
         return Err(Fault::Protocol);
     }
-    std::str::from_utf8(reason).map(|_| Said::Close).map_err(|_| Fault::NotUtf8)
+    std::str::from_utf8(reason).map(|_| ClientFrame::Close).map_err(|_| Fault::NotUtf8)
 }
 
 /// Reads with a deadline, if there is one.
@@ -291,12 +291,12 @@ mod tests {
     fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let mut reader =
-            Reader::new(bytes, MemoryBudget::new(memory * STEP), most, Duration::from_secs(3600));
+            Reader::new(bytes, MemoryBudget::new(memory * GROWTH), most, Duration::from_secs(3600));
         match runtime.block_on(reader.next())? {
-            Said::Text(text, _) => Ok(text),
-            Said::Ping(_) => Ok("ping".to_owned()),
-            Said::Pong => Ok("pong".to_owned()),
-            Said::Close => Ok("close".to_owned()),
+            ClientFrame::Text(text, _) => Ok(text),
+            ClientFrame::Ping(_) => Ok("ping".to_owned()),
+            ClientFrame::Pong => Ok("pong".to_owned()),
+            ClientFrame::Close => Ok("close".to_owned()),
         }
     }
 

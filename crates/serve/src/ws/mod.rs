@@ -20,10 +20,10 @@ use super::{
     Caller, Front,
     reply::{self, Body},
 };
-use crate::model::Door;
+use crate::model::Transport;
 pub use bounds::Bounds;
 pub(super) use bounds::{Sockets, cover};
-pub(super) use frames::{SMALL, STEP};
+pub(super) use frames::{GROWTH, SMALL};
 use pump::pump;
 
 /// Completes the handshake, opens a session and pumps until either side ends.
@@ -37,7 +37,7 @@ pub(super) async fn handle(
         Ok(accept) => accept,
         Err(refused) => return *refused,
     };
-    let worker = match front.open(&caller, workspace, Door::Files).await {
+    let worker = match front.open(&caller, workspace, Transport::Files).await {
         Ok(worker) => worker,
         Err(error) => return reply::refused(&error),
     };

@@ -13,12 +13,12 @@ use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{
     bounds::{Bounds, Sockets},
-    frames::{Fault, Reader, Said, Writer, at_rate},
+    frames::{ClientFrame, Fault, Reader, Writer, at_rate},
 };
 use crate::{ANSWERS, lock};
 
 /// Size of the pieces in which a message is sent to a client, in bytes.
-const PIECE: usize = 64 * 1024;
+const MAX_PIECE: usize = 64 * 1024;
 /// The reason of a close when the service stops.
 const STOPS: &str = "the service is stopping";
 /// Time for which messages of a client are still forwarded when the service stops;
@@ -149,13 +149,13 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
             *lock(self.heard) = Instant::now();
             // The memory is freed once the message is forwarded.
             let (text, _reserved) = match said {
-                Said::Text(text, reserved) => (text, reserved),
-                Said::Ping(payload) => match self.in_time(Piece::Pong(&payload)).await {
+                ClientFrame::Text(text, reserved) => (text, reserved),
+                ClientFrame::Ping(payload) => match self.in_time(Piece::Pong(&payload)).await {
                     Ok(()) => continue,
                     Err(end) => return end,
                 },
-                Said::Pong => continue,
-                Said::Close => return Closing::Close(CloseCode::Normal, ""),
+                ClientFrame::Pong => continue,
+                ClientFrame::Close => return Closing::Close(CloseCode::Normal, ""),
             };
             let Ok(length) = u32::try_from(text.len()) else { return ended(Fault::TooLarge) };
             let sent = async {
@@ -171,7 +171,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
     /// Forwards messages from worker to client, and sends pings.
     async fn outward(&self, mut worker: impl AsyncRead + Unpin) -> Closing {
         let mut next_ping = tokio::time::Instant::now() + self.bounds.ping;
-        let mut coming = Coming::default();
+        let mut coming = IncomingMessage::default();
         loop {
             let silent = *lock(self.heard) + self.bounds.silence;
             let mut patience = self.bounds.write;
@@ -252,7 +252,7 @@ fn ended(fault: Fault) -> Closing {
 /// A worker's message as it arrives: a length and as many bytes, which are forwarded
 /// in pieces.
 #[derive(Default)]
-struct Coming {
+struct IncomingMessage {
     length: [u8; 4],
     have: usize,
     /// The time at which its first piece was sent.
@@ -262,7 +262,7 @@ struct Coming {
     piece: Vec<u8>,
 }
 
-impl Coming {
+impl IncomingMessage {
     /// Fills the next piece, and returns if it is the first and the last of its
     /// message; `None` at the end. Cancel safe.
     async fn read(
@@ -277,7 +277,7 @@ impl Coming {
             }
         }
         let left = self.length().saturating_sub(self.gone);
-        let size = left.min(PIECE);
+        let size = left.min(MAX_PIECE);
         self.piece.reserve_exact(size.saturating_sub(self.piece.len()));
         while self.piece.len() < size {
             let more = u64::try_from(size.saturating_sub(self.piece.len())).unwrap_or(u64::MAX);
@@ -302,7 +302,7 @@ impl Coming {
 
     /// Notes that the piece, if there was one, is sent.
     fn sent(&mut self) {
-        let whole = self.length().saturating_sub(self.gone).min(PIECE);
+        let whole = self.length().saturating_sub(self.gone).min(MAX_PIECE);
         if self.have < self.length.len() || self.piece.len() < whole {
             return;
         }

@@ -23,15 +23,15 @@ use crate::{
 };
 
 /// Maximum of printed lines of each kind.
-const MOST_LINES: usize = 20;
+const MAX_LINES: usize = 20;
 /// Maximum of characters of a printed line, which may have several rows.
-const MOST_CHARACTERS: usize = 400;
+const MAX_CHARACTERS: usize = 400;
 /// The blanks before a row that continues a line.
 const CONTINUED: usize = 13;
 /// Maximum of listed changes; the rest is counted.
-const MOST_CHANGES: usize = 1_000;
+const MAX_CHANGES: usize = 1_000;
 /// Maximum of listed denials; the rest is counted.
-const MOST_DENIALS: usize = 1_000;
+const MAX_DENIALS: usize = 1_000;
 
 /// The summaries of a session in its workspaces, beginning with the one in which its command
 /// began.
@@ -155,7 +155,7 @@ impl Summary {
                     return;
                 }
                 self.has_made |= change.is_made();
-                if self.changes.len() == MOST_CHANGES {
+                if self.changes.len() == MAX_CHANGES {
                     self.more_changes += 1;
                 } else {
                     self.changes.push(*change);
@@ -180,7 +180,7 @@ impl Summary {
                 denial.question = question.or(denial.question.take());
                 return;
             }
-            if self.denials.len() == MOST_DENIALS {
+            if self.denials.len() == MAX_DENIALS {
                 self.more_denials += 1;
                 return;
             }
@@ -275,11 +275,11 @@ impl Summary {
         lines: impl ExactSizeIterator<Item = Line<'a>>,
         others: usize,
     ) {
-        let more = lines.len().saturating_sub(MOST_LINES).saturating_add(others);
+        let more = lines.len().saturating_sub(MAX_LINES).saturating_add(others);
         let width = stderr_width();
-        for line in lines.take(MOST_LINES) {
+        for line in lines.take(MAX_LINES) {
             let mut line = line.to_string();
-            let end = line.char_indices().nth(MOST_CHARACTERS).map(|(at, _)| at);
+            let end = line.char_indices().nth(MAX_CHARACTERS).map(|(at, _)| at);
             if let Some(end) = end {
                 line.truncate(end);
                 line.push('…');

@@ -11,9 +11,9 @@ const LOCATOR: u64 = 20;
 const LARGE_END: u64 = 56;
 const LOCAL: u64 = 30;
 /// The maximum of bytes of a member's extra field in the header: two numbers.
-const MOST_EXTRA: u64 = 20;
+const MAX_EXTRA: u64 = 20;
 /// The maximum of bytes of the central directory.
-const MOST_LISTED: u64 = 1 << 20;
+const MAX_LISTED: u64 = 1 << 20;
 /// The value of a 32-bit field whose number is in the extra field, with 64 bits.
 const LARGE: u64 = u32::MAX as u64;
 /// The id of the extra field with such numbers.
@@ -24,7 +24,7 @@ const UTF8: u64 = 0x800;
 /// Checks that an archive has the format that `audit bundle` writes.
 pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
     let length = file.seek(SeekFrom::End(0))?;
-    let Some(list) = end(file, length)?.filter(|list| list.bytes <= MOST_LISTED) else {
+    let Some(list) = end(file, length)?.filter(|list| list.bytes <= MAX_LISTED) else {
         return Err(other("its end"));
     };
     let bytes = read(file, list.offset, list.bytes)?;
@@ -32,7 +32,7 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
     for _ in 0..list.members {
         let Listed { header, offset } = from.listed().ok_or_else(|| other("its list"))?;
         let wrong = || other(&format!("the member `{}`", String::from_utf8_lossy(header.name)));
-        let most = LOCAL + header.name.len() as u64 + MOST_EXTRA;
+        let most = LOCAL + header.name.len() as u64 + MAX_EXTRA;
         let bytes = read(file, place, most)?;
         let mut own = Fields(&bytes);
         if offset != place || own.local().as_ref() != Some(&header) {

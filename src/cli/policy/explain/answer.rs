@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{
-    beside::Beside,
+    implied::ImpliedDecisions,
     search::{Search, is_entrywise},
 };
 use crate::{
     app::failure::Failure,
-    gateway::{Follow, Following, Resolved, WorkspaceView},
+    gateway::{Follow, LinkDecisions, Resolved, WorkspaceView},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{
-        Decision, Effect, Explanation, Object, ObjectKind, Place, Policy, Query, StageReport,
-        questions,
+        Decision, Effect, Explanation, Object, ObjectKind, Policy, Query, SourceLocation,
+        StageReport, questions,
     },
 };
 
@@ -62,19 +62,19 @@ pub(super) fn explained(
         decision = decision.and(policy.evaluate_move(agent, path, to, moving.as_ref()));
     }
     if !decision.is_deny() {
-        let beside = Beside { policy, workspace, agent, operation };
-        let places = [
+        let beside = ImpliedDecisions { policy, workspace, agent, operation };
+        let locations = [
             ("beneath it,", beside.beneath(path, to)),
             ("on the way, the directory", beside.on_the_way(path, to)),
         ];
-        for (place, found) in places {
+        for (location, found) in locations {
             match found {
                 Ok(Some((path, found))) => {
-                    notes.push(format!("{place} `{path}` is {}", sentence(&found)));
+                    notes.push(format!("{location} `{path}` is {}", sentence(&found)));
                     decision = decision.and(found);
                 }
                 Ok(None) => {}
-                Err(error) => notes.push(format!("{place} nothing can be decided: {error}")),
+                Err(error) => notes.push(format!("{location} nothing can be decided: {error}")),
             }
         }
     }
@@ -106,7 +106,7 @@ pub(super) fn answers(
             Answer { access, path: path.clone(), explanation }
         };
         let is_asked = policy.evaluate(&Query { agent, operation, access, path }).is_ask();
-        let following = Following { policy, agent, operation, accesses: &[access], is_asked };
+        let following = LinkDecisions { policy, agent, operation, accesses: &[access], is_asked };
         match following.resolve(workspace, path, follow) {
             Ok(resolved) if resolved.path() == path => {
                 answers.push(explain(path, Some(&resolved)));
@@ -119,7 +119,7 @@ pub(super) fn answers(
             Err(error) => {
                 notes.push(format!("`{path}` would be refused by the workspace: {error}"));
                 answers.push(explain(path, None));
-                refused.extend(Following::refused(&error));
+                refused.extend(LinkDecisions::refused(&error));
             }
         }
     }
@@ -172,24 +172,24 @@ pub(super) fn print_report(
 /// `denied by `ci` (policy.toml:12): CI changes need a person`
 pub(super) fn sentence(decision: &Decision) -> String {
     let (effect, would_deny) = (decision.effect(), decision.would_deny());
-    in_words(effect, would_deny, decision.rule(), decision.place(), decision.reason())
+    describe(effect, would_deny, decision.rule(), decision.location(), decision.reason())
 }
 
-pub(super) fn in_words(
+pub(super) fn describe(
     effect: Effect,
     would_deny: bool,
     rule: &str,
-    place: Option<&Place>,
+    location: Option<&SourceLocation>,
     reason: Option<&str>,
 ) -> String {
     let verb = if would_deny { "observed only: would be denied" } else { effect.verb() };
-    let place = place.map(|place| format!(" ({})", Escaped(&place.to_string())));
+    let location = location.map(|location| format!(" ({})", Escaped(&location.to_string())));
     let reason = reason.map(|reason| format!(": {reason}"));
-    format!("{verb} by `{rule}`{}{}", place.unwrap_or_default(), reason.unwrap_or_default())
+    format!("{verb} by `{rule}`{}{}", location.unwrap_or_default(), reason.unwrap_or_default())
 }
 
 pub(super) fn stage_line(stage: &StageReport) -> String {
-    let rest: Vec<_> = [&stage.rule, &stage.place, &stage.note]
+    let rest: Vec<_> = [&stage.rule, &stage.location, &stage.note]
         .into_iter()
         .flatten()
         .map(|text| Escaped(text).to_string())
@@ -235,8 +235,8 @@ pub(super) fn decision_json(decision: &Decision) -> Value {
     json!({
         "effect": decision.effect().as_str(),
         "rule": decision.rule(),
-        "file": decision.place().map(|place| &place.file),
-        "line": decision.place().map(|place| place.line),
+        "file": decision.location().map(|location| &location.file),
+        "line": decision.location().map(|location| location.line),
         "reason": decision.reason(),
         "wouldDeny": decision.would_deny(),
     })

@@ -69,7 +69,8 @@ pub(super) fn run(
         outln!("\nrules about it:");
     }
     for rule in rules {
-        let place = policy.place_of(rule).map(|place| format!("  {place}")).unwrap_or_default();
+        let location =
+            policy.place_of(rule).map(|location| format!("  {location}")).unwrap_or_default();
         let condition = match (rule.when_read.is_empty(), rule.holds_after(read)) {
             (true, _) => String::new(),
             (false, holds) => {
@@ -78,7 +79,7 @@ pub(super) fn run(
             }
         };
         let (effect, id) = (rule.effect.as_str(), Escaped(rule.id()));
-        outln!("  {effect:5} {id}{}{condition}", Escaped(&place));
+        outln!("  {effect:5} {id}{}{condition}", Escaped(&location));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -96,12 +97,12 @@ fn report(
     rules: &[&NetworkRule],
 ) -> Value {
     let rule = |rule: &&NetworkRule| {
-        let place = policy.place_of(rule);
+        let location = policy.place_of(rule);
         json!({
             "effect": rule.effect.as_str(),
             "rule": rule.id(),
-            "file": place.as_ref().map(|place| &place.file),
-            "line": place.as_ref().map(|place| place.line),
+            "file": location.as_ref().map(|location| &location.file),
+            "line": location.as_ref().map(|location| location.line),
             "reason": rule.reason,
             "whenRead": rule.when_read,
             "holds": rule.holds_after(read),

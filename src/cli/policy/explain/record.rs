@@ -7,12 +7,12 @@ use portcullis_audit::{AuditRecord, Directory, Reader, RecordView};
 use serde_json::{Value, json};
 
 use super::{
-    answer::{explained, in_words, print_report, report_json},
+    answer::{describe, explained, print_report, report_json},
     connect,
 };
 use crate::{
     app::{
-        audit_log::{say_unverified, unreadable},
+        audit_log::{note_unverified, unreadable},
         failure::{Context as _, Failure},
         options::Common,
         policy_loading::load,
@@ -21,7 +21,7 @@ use crate::{
     },
     config::credentials::Credential,
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::{Effect, LabelIds, Place},
+    policy::{Effect, LabelIds, SourceLocation},
 };
 
 /// Explains the record `seq`; a connection also by the operator's credentials.
@@ -133,7 +133,7 @@ fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {
         Failure::new(format_args!("the log has no record {seq}"))
             .help("`portcullis audit show --last 20` shows the newest")
     })?;
-    say_unverified();
+    note_unverified();
     entry.record().or_fail(format_args!("record {seq} cannot be read"))
 }
 
@@ -177,8 +177,9 @@ fn recorded(record: &AuditRecord) -> Option<String> {
         _ => Effect::Deny,
     };
     let rule = Escaped(draft.rule.as_deref()?).to_string();
-    let place = draft.policy.clone().zip(draft.line).map(|(file, line)| Place { file, line });
+    let location =
+        draft.policy.clone().zip(draft.line).map(|(file, line)| SourceLocation { file, line });
     let reason = draft.reason.as_deref().map(|reason| Escaped(reason).to_string());
     let would_deny = draft.would_deny.unwrap_or_default();
-    Some(in_words(effect, would_deny, &rule, place.as_ref(), reason.as_deref()))
+    Some(describe(effect, would_deny, &rule, location.as_ref(), reason.as_deref()))
 }

@@ -3,7 +3,7 @@
 
 use super::answer::{Answer, Asked};
 use crate::{
-    gateway::{Follow, Following, Resolved, WorkspaceView},
+    gateway::{Follow, LinkDecisions, Resolved, WorkspaceView},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Effect, ObjectKind, Policy, Query},
 };
@@ -36,13 +36,13 @@ impl Search<'_> {
         }
         let Self { policy, agent, operation, .. } = *self;
         let accesses = &[Access::List];
-        let following = Following { policy, agent, operation, accesses, is_asked: false };
+        let following = LinkDecisions { policy, agent, operation, accesses, is_asked: false };
         let resolved = match following.resolve(self.workspace, path, Follow::Yes) {
             Ok(resolved) => resolved,
             Err(error) => {
                 asked.notes.push(format!("`{path}` would be refused by the workspace: {error}"));
                 asked.answers.push(self.answer(Access::List, path, None));
-                asked.refused.extend(Following::refused(&error));
+                asked.refused.extend(LinkDecisions::refused(&error));
                 return asked;
             }
         };
@@ -75,7 +75,7 @@ impl Search<'_> {
         let query = self.query(Access::List, path);
         let name = self.policy.evaluate(&query);
         let effect = name.effect();
-        answer.explanation.decision = Following::beginning(self.policy, &query, name);
+        answer.explanation.decision = LinkDecisions::beginning(self.policy, &query, name);
         match (effect, answer.explanation.decision.effect()) {
             (Effect::Allow, _) => return false,
             (Effect::Ask, Effect::Allow) => asked.notes.push(LEFT_OUT.to_owned()),

@@ -14,33 +14,35 @@ use crate::{
     },
     model::{AgentName, Escaped},
     policy::{Decision, Effect, ObjectKind, Policy},
-    policy_tools::{Deed, Tree, judge},
+    policy_tools::{EntryOperation, Tree, decide_entry},
 };
 
 /// The operation in question.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Can(Deed);
+pub(super) struct AllowedOperation(EntryOperation);
 
-impl FromStr for Can {
+impl FromStr for AllowedOperation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         // The second name of a rename and restores are of no interest here.
-        let asked = |deed: &Deed| !matches!(deed, Deed::RenameTo | Deed::Restore);
-        let known = Deed::ALL.into_iter().filter(asked);
+        let asked = |deed: &EntryOperation| {
+            !matches!(deed, EntryOperation::RenameTo | EntryOperation::Restore)
+        };
+        let known = EntryOperation::ALL.into_iter().filter(asked);
         known.clone().find(|deed| deed.as_str() == text).map(Self).ok_or_else(|| {
-            let words: Vec<_> = known.map(Deed::as_str).collect();
+            let words: Vec<_> = known.map(EntryOperation::as_str).collect();
             format!("expected one of {}", words.join(", "))
         })
     }
 }
 
-impl Can {
+impl AllowedOperation {
     /// Returns the equivalent operations: a file counts as readable, too, if only a
     /// search may show its lines.
-    fn ways(&self) -> &[Deed] {
+    fn ways(&self) -> &[EntryOperation] {
         match &self.0 {
-            Deed::Read => &[Deed::Read, Deed::Grep],
+            EntryOperation::Read => &[EntryOperation::Read, EntryOperation::Grep],
             deed => std::slice::from_ref(deed),
         }
     }
@@ -64,22 +66,23 @@ struct Node {
 pub(super) fn run(
     common: &Common,
     agent: &AgentName,
-    can: Can,
+    can: AllowedOperation,
     json: bool,
 ) -> Result<ExitCode, Failure> {
     let policy = load(&common.policy)?;
     let workspace = open_workspace(&common.workspace)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
-    let Can(deed) = can;
+    let AllowedOperation(deed) = can;
     let mut root = Node::default();
     let (mut paths, mut asks, mut observed) = (Vec::new(), Vec::new(), Vec::new());
     for entry in &tree.entries {
         let ways = can.ways().iter();
-        let judged = ways.filter_map(|way| judge(&policy, agent, *way, entry));
+        let judged = ways.filter_map(|way| decide_entry(&policy, agent, *way, entry));
         let can = judged.min_by_key(|decision| (decision.effect(), decision.would_deny()));
         // A directory is removed with its entries, so they count instead of it.
         let counts = can.filter(|_| {
-            entry.object.kind != ObjectKind::Directory || matches!(deed, Deed::List | Deed::Mkdir)
+            entry.object.kind != ObjectKind::Directory
+                || matches!(deed, EntryOperation::List | EntryOperation::Mkdir)
         });
         root.add(&mut entry.path.components(), counts.as_ref());
         let Some(decision) = counts else { continue };
@@ -149,8 +152,12 @@ impl Node {
     }
 }
 
-fn print(policy: &Policy, agent: &AgentName, deed: Deed, root: &Node, not_served: u64) {
-    let what = if matches!(deed, Deed::List | Deed::Mkdir) { "directories" } else { "files" };
+fn print(policy: &Policy, agent: &AgentName, deed: EntryOperation, root: &Node, not_served: u64) {
+    let what = if matches!(deed, EntryOperation::List | EntryOperation::Mkdir) {
+        "directories"
+    } else {
+        "files"
+    };
     outln!(
         "agent `{agent}` can {} {} of {} {what} (policy `{}` version {})",
         deed.as_str(),

@@ -10,7 +10,10 @@ use crate::policy_tools::LINTS;
 pub(super) fn log(found: &[Located]) -> Result<String, serde_json::Error> {
     let rules = LINTS
         .iter()
-        .map(|lint| Rule { id: lint.id, short_description: Text { text: lint.why.to_owned() } })
+        .map(|lint| Rule {
+            id: lint.id,
+            short_description: SarifText { text: lint.why.to_owned() },
+        })
         .collect();
     let results = found.iter().map(result).collect();
     let driver = Driver { name: "portcullis", version: env!("CARGO_PKG_VERSION"), rules };
@@ -28,7 +31,7 @@ fn result(located: &Located) -> Outcome {
     Outcome {
         rule_id: finding.id,
         level: "warning",
-        message: Text { text },
+        message: SarifText { text },
         locations: [Location {
             physical_location: PhysicalLocation {
                 artifact_location: Artifact { uri: uri(&located.file.name) },
@@ -87,11 +90,11 @@ struct Driver {
 #[serde(rename_all = "camelCase")]
 struct Rule {
     id: &'static str,
-    short_description: Text,
+    short_description: SarifText,
 }
 
 #[derive(Serialize)]
-struct Text {
+struct SarifText {
     text: String,
 }
 
@@ -100,7 +103,7 @@ struct Text {
 struct Outcome {
     rule_id: &'static str,
     level: &'static str,
-    message: Text,
+    message: SarifText,
     locations: [Location; 1],
 }
 

@@ -31,22 +31,22 @@ use reqwest::{blocking::Client, redirect::Policy};
 
 use crate::{
     app::failure::{Context as _, Failure},
-    cli::serve::orders::Span,
+    cli::serve::messages::Span,
     config::serve::Telemetry,
     model::Escaped,
     serve::Exported,
 };
 
 /// Maximum of queued spans.
-const MOST: usize = 4096;
+const MAX_QUEUED: usize = 4096;
 /// Maximum of spans in a request.
-const AT_ONCE: usize = 512;
+const MAX_BATCH: usize = 512;
 /// Time for which spans are gathered for a request.
-const GATHER: Duration = Duration::from_millis(500);
+const BATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of updates of the front's counters.
-const TELL: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Default timeout of an export, without a variable of OpenTelemetry.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The variables with the timeout, in milliseconds.
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
 /// The default `service.name` of the resource.
@@ -86,7 +86,7 @@ impl Exporter {
             .build()
             .or_fail(DOING)?;
         exporter.set_resource(&resource(config));
-        let (spans, waiting) = sync_channel(MOST);
+        let (spans, waiting) = sync_channel(MAX_QUEUED);
         let (end, over) = sync_channel(1);
         let counts = Arc::<Counts>::default();
         let theirs = Arc::clone(&counts);
@@ -113,13 +113,13 @@ impl Exporter {
 
     /// Returns the time of the next update of counters.
     pub(crate) fn next(&self) -> Option<Instant> {
-        (self.counts() != self.told).then_some(self.told_at + TELL)
+        (self.counts() != self.told).then_some(self.told_at + REPORT_INTERVAL)
     }
 
     /// Returns the counters, if an update is due.
     pub(crate) fn news(&mut self) -> Option<Exported> {
         let now = self.counts();
-        if now == self.told || self.told_at.elapsed() < TELL {
+        if now == self.told || self.told_at.elapsed() < REPORT_INTERVAL {
             return None;
         }
         (self.told, self.told_at) = (now, Instant::now());
@@ -143,7 +143,7 @@ impl Exporter {
 /// Returns the timeout of an export.
 fn timeout() -> Duration {
     let set = TIMEOUTS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    set.map_or(PATIENCE, Duration::from_millis)
+    set.map_or(EXPORT_TIMEOUT, Duration::from_millis)
 }
 
 fn resource(config: &Telemetry) -> Resource {
@@ -162,8 +162,8 @@ fn run(exporter: &SpanExporter, waiting: &Receiver<(Arc<str>, Span)>, counts: &C
     let mut failing = false;
     while let Ok((workspace, span)) = waiting.recv() {
         let mut batch = vec![data(&workspace, span)];
-        let end = Instant::now() + GATHER;
-        while batch.len() < AT_ONCE {
+        let end = Instant::now() + BATCH_INTERVAL;
+        while batch.len() < MAX_BATCH {
             match waiting.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok((workspace, span)) => batch.push(data(&workspace, span)),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
@@ -191,11 +191,11 @@ fn data(workspace: &str, span: Span) -> SpanData {
     let ids = RandomIdGenerator::default();
     let (trace, id) = (ids.new_trace_id(), ids.new_span_id());
     let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(span.begun);
-    let Span { operation, door, agent, decision, rule, result, record, nanos, .. } = span;
+    let Span { operation, transport, agent, decision, rule, result, record, nanos, .. } = span;
     let texts = [
         ("portcullis.workspace", workspace.to_owned()),
         ("portcullis.operation", operation.clone()),
-        ("portcullis.door", door),
+        ("portcullis.transport", transport),
         ("portcullis.agent", agent),
         ("portcullis.decision", decision),
         ("portcullis.rule", rule),

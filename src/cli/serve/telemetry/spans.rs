@@ -23,7 +23,7 @@ use tracing_subscriber::{
 
 use crate::{
     app::failure::{Context as _, Failure},
-    cli::serve::orders::{FromWorker, Span},
+    cli::serve::messages::{FromWorker, Span},
     gateway::{Gateway, random_bytes},
     sandbox::Channel,
 };
@@ -31,13 +31,13 @@ use crate::{
 /// The name of a request's span.
 const NAME: &str = "request";
 /// Maximum of spans that wait for the broker.
-const MOST: usize = 2048;
+const MAX_QUEUED: usize = 2048;
 /// Maximum of spans in a message, which must fit in a packet.
-const AT_ONCE: usize = 128;
+const MAX_BATCH: usize = 128;
 /// Longest text of a span, in characters.
-const LONGEST: usize = 128;
+const MAX_TEXT: usize = 128;
 /// Time for which spans are gathered before they are sent.
-const GATHER: Duration = Duration::from_millis(500);
+const BATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The gathered spans, shared by the gathering threads and the sending one.
 pub(crate) struct Spans {
@@ -108,8 +108,8 @@ impl Spans {
         while !state.over && state.waiting.is_empty() {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let end = Instant::now() + GATHER;
-        while !state.over && state.waiting.len() < AT_ONCE {
+        let end = Instant::now() + BATCH_INTERVAL;
+        while !state.over && state.waiting.len() < MAX_BATCH {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -122,7 +122,7 @@ impl Spans {
 
     fn push(&self, span: Span) {
         let mut state = lock(&self.state);
-        if state.waiting.len() >= MOST {
+        if state.waiting.len() >= MAX_QUEUED {
             state.lost = state.lost.saturating_add(1);
             return;
         }
@@ -141,7 +141,7 @@ impl Spans {
 impl PendingSpans {
     fn take(&mut self) -> Option<FromWorker> {
         let lost = std::mem::take(&mut self.lost);
-        let count = self.waiting.len().min(AT_ONCE);
+        let count = self.waiting.len().min(MAX_BATCH);
         if count == 0 && lost == 0 {
             return None;
         }
@@ -192,13 +192,13 @@ impl Visit for Span {
         let place = match field.name() {
             "op" => &mut self.operation,
             "agent" => &mut self.agent,
-            "door" => &mut self.door,
+            "transport" => &mut self.transport,
             "decision" => &mut self.decision,
             "rule" => &mut self.rule,
             "result" => &mut self.result,
             _ => return,
         };
-        *place = value.chars().take(LONGEST).collect();
+        *place = value.chars().take(MAX_TEXT).collect();
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {

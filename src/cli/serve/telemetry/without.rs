@@ -8,7 +8,7 @@ use std::{
 use tracing_subscriber::{Layer, Registry};
 
 use crate::{
-    app::failure::Failure, cli::serve::orders::Span, config::serve::Telemetry, sandbox::Channel,
+    app::failure::Failure, cli::serve::messages::Span, config::serve::Telemetry, sandbox::Channel,
     serve::Exported,
 };
 

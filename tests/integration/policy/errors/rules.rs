@@ -161,7 +161,7 @@ paths = ["a"]
 /// Records could not tell them from the gateway's own, and a denial by `serve.limits.mine` never
 /// counted for `limits.denials`.
 #[test]
-fn a_rule_id_that_the_gate_uses_itself() {
+fn a_rule_id_that_the_gateway_uses_itself() {
     for id in ["batch", "search.beneath", "serve.limits.mine", "workspace.hidden"] {
         let text =
             format!("schema = 1\n[[rules]]\nid = \"{id}\"\neffect = \"deny\"\npaths = [\"a\"]\n");

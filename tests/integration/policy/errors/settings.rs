@@ -111,7 +111,7 @@ read = ["usr", "/", "/usr/../etc"]
     3 | env = ["A=b"]
       |        ^^^^^ expected a name such as "PATH": letters, digits and `_`
       |
-      = help: the value comes from the environment of the gate; variables pass by name only
+      = help: the value comes from the environment of the gateway; variables pass by name only
 
     error: bad path "usr"
      --> policy/policy.toml:4:9
@@ -123,7 +123,7 @@ read = ["usr", "/", "/usr/../etc"]
      --> policy/policy.toml:4:16
       |
     4 | read = ["usr", "/", "/usr/../etc"]
-      |                ^^^ `/` holds the workspace and the gate's own state
+      |                ^^^ `/` holds the workspace and the gateway's own state
 
     error: bad path "/usr/../etc"
      --> policy/policy.toml:4:21

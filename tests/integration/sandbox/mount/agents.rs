@@ -82,14 +82,14 @@ impl Drop for Model {
 }
 
 impl Model {
-    fn start(place: &Place, plan: Plan) -> Self {
-        Self::start_with(place, plan, &[])
+    fn start(world: &SandboxWorld, plan: Plan) -> Self {
+        Self::start_with(world, plan, &[])
     }
 
     /// The same over TLS, with a certificate and its key.
-    fn start_with(place: &Place, plan: Plan, certificate: &[PathBuf]) -> Self {
+    fn start_with(world: &SandboxWorld, plan: Plan, certificate: &[PathBuf]) -> Self {
         let (steps, plan): (Vec<_>, Vec<_>) = plan.into_iter().unzip();
-        let (file, log) = (place.at("plan.json"), place.at("model.jsonl"));
+        let (file, log) = (world.at("plan.json"), world.at("model.jsonl"));
         std::fs::write(&file, Value::from(plan).to_string()).unwrap();
         let mut command = Command::new("python3");
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/model.py"));
@@ -126,36 +126,36 @@ enum Way {
 }
 
 /// A project with a failing test, committed.
-fn project(who: As) -> Place {
-    let place = Place::new(who);
+fn project(who: As) -> SandboxWorld {
+    let world = SandboxWorld::new(who);
     for (name, text) in FILES {
-        let path = place.base().join(name);
+        let path = world.base().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    git(&place, &["init", "-q", "-b", "main"]);
-    git(&place, &["add", "--all"]);
-    git(&place, &["commit", "-qm", "the operator's"]);
+    git(&world, &["init", "-q", "-b", "main"]);
+    git(&world, &["add", "--all"]);
+    git(&world, &["commit", "-qm", "the operator's"]);
     // The owner of this must not be the reason of a refusal.
-    set_mode(&place.base().join("other"), 0o777);
+    set_mode(&world.base().join("other"), 0o777);
     if is_root() && who != As::Root {
-        place.give_away();
+        world.give_away();
     }
-    place
+    world
 }
 
 /// The steps of an agent with these tools.
-fn steps(place: &Place, tools: Tools, canary: u16) -> Plan {
+fn steps(world: &SandboxWorld, tools: Tools, canary: u16) -> Plan {
     let test = "PYTHONDONTWRITEBYTECODE=1 python3 -m unittest 2>&1 | tail -4";
     let shell = |command: &str| json!({"do": "shell", "command": command});
     let read = |name: &str| match tools {
-        Tools::Files => json!({"do": "read", "path": place.at(&format!("ws/{name}"))}),
+        Tools::Files => json!({"do": "read", "path": world.at(&format!("ws/{name}"))}),
         _ => shell(&format!("cat {name}")),
     };
     let hook = json!({
-        "do": "write", "path": place.at("ws/.git/hooks/pre-commit"), "content": "#!/bin/sh\nexit 1\n"
+        "do": "write", "path": world.at("ws/.git/hooks/pre-commit"), "content": "#!/bin/sh\nexit 1\n"
     });
-    let (calc, outside) = (place.at("ws/calc.py"), place.base().display());
+    let (calc, outside) = (world.at("ws/calc.py"), world.base().display());
     let edit = json!({"do": "edit", "path": calc, "old": "return a - b", "new": "return a + b"});
     let without = |file_tool: Value, command: &str| match tools {
         Tools::Files => file_tool,
@@ -212,7 +212,7 @@ fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-impl Place {
+impl SandboxWorld {
     /// `portcullis ARGS…` under the policy that is built in, without a word on the network.
     fn with_agent(&self, agent: &Agent, model: &Model, args: &[&str]) -> Command {
         let options = self.options(agent, model);
@@ -291,33 +291,33 @@ impl Place {
 
 fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     let agent = agent(who);
-    let place = project(who);
+    let world = project(who);
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
     canary.set_nonblocking(true).unwrap();
-    let before = content(&place.base().join("ws"));
+    let before = content(&world.base().join("ws"));
     let port = canary.local_addr().unwrap().port();
-    let steps = steps(&place, agent.tools, port);
+    let steps = steps(&world, agent.tools, port);
     let has_tools = agent.tools != Tools::None;
     let say = json!({"do": "say", "text": EDIT, "asked": ASKED});
     let plan = if has_tools { steps.clone() } else { vec![("edit", say)] };
-    let model = Model::start(&place, plan);
+    let model = Model::start(&world, plan);
     let attempts = (!has_tools).then(|| (ATTEMPTS, attempts(steps)));
     for file in agent.home.iter().chain(&attempts) {
-        place.put_home(&agent, &model, file);
+        world.put_home(&agent, &model, file);
     }
     match way {
         Way::CommandLine => {
             let args = [&["exec", "--"], &agent.command[..]].concat();
-            let mut exec = place.with_agent(&agent, &model, &args);
+            let mut exec = world.with_agent(&agent, &model, &args);
             // Some read more of the prompt from there.
             let ended = end(exec.stdin(Stdio::null()).spawn().unwrap());
             assert_eq!(ended.code, 0, "{ended:?}");
         }
         Way::Editor => {
-            let mut run = place.with_agent(&agent, &model, &["run"]).spawn().unwrap();
+            let mut run = world.with_agent(&agent, &model, &["run"]).spawn().unwrap();
             let streams = (run.stdout.take().unwrap(), run.stdin.take().unwrap());
             let mut client = Client::with(streams.0, streams.1, Editor::default());
-            let session = client.session(&place.base().join("ws"));
+            let session = client.session(&world.base().join("ws"));
             let turn = client.prompt(&session, "fix the test");
             assert_eq!(turn.stop_reason, "end_turn", "{}", turn.said);
             drop(client);
@@ -351,21 +351,21 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     for marker in ["marker-of-env", "marker-of-ssh", "marker-of-other"] {
         assert!(!heard.contains(marker), "{marker}: {results:#?}");
     }
-    assert!(!place.base().join("other/planted").exists());
+    assert!(!world.base().join("other/planted").exists());
     assert_eq!(canary.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    let large = std::fs::metadata(place.at("ws/large")).map_or(0, |large| large.len());
+    let large = std::fs::metadata(world.at("ws/large")).map_or(0, |large| large.len());
     assert!(large < 1 << 30, "{large}");
-    let after = content(&place.base().join("ws"));
+    let after = content(&world.base().join("ws"));
     let is_changed = |path: &&PathBuf| before.get(*path) != after.get(*path);
     let changed: Vec<_> = after.keys().filter(is_changed).collect();
-    let git_directory = place.base().join("ws/.git");
+    let git_directory = world.base().join("ws/.git");
     assert!(!changed.iter().any(|path| path.starts_with(&git_directory)), "{changed:?}");
 
     // The log records it, and verifies; its commits are imported; all of it is undone.
-    let records = place.records();
+    let records = world.records();
     let session = records.iter().rev().find(|record| record["kind"] == "start").unwrap();
     let session = said(session, "session");
-    place.assert_fixed();
+    world.assert_fixed();
     let connected = |decision: &str, to: &str, rule: &str| {
         records.iter().any(|record| {
             let is_so = said(record, "op") == "connect" && said(record, "decision") == decision;
@@ -376,14 +376,14 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
     let own = format!("preset:{}:", agent.preset);
     assert!(connected("allow", "127.0.0.2", &own), "{records:#?}");
     assert!(connected("deny", "127.0.0.1", "default"), "{records:#?}");
-    place.operator(&["audit", "verify"]);
-    place.operator(&["git", "import", "--session", session, "--yes"]);
+    world.operator(&["audit", "verify"]);
+    world.operator(&["git", "import", "--session", session, "--yes"]);
     let name = format!("refs/portcullis/{session}/main");
-    assert_eq!(git(&place, &["log", "-1", "--format=%s", &name]), subject);
-    assert_eq!(git(&place, &["diff", "--name-only", "HEAD", &name]), "calc.py");
-    place.operator(&["backup", "undo", "--session", session, "--yes"]);
-    assert_eq!(content(&place.base().join("ws")), before);
-    place.operator(&["audit", "verify"]);
+    assert_eq!(git(&world, &["log", "-1", "--format=%s", &name]), subject);
+    assert_eq!(git(&world, &["diff", "--name-only", "HEAD", &name]), "calc.py");
+    world.operator(&["backup", "undo", "--session", session, "--yes"]);
+    assert_eq!(content(&world.base().join("ws")), before);
+    world.operator(&["audit", "verify"]);
 }
 
 /// On its command line as each user, and in an editor.

@@ -5,12 +5,12 @@ use super::*;
 /// A token among the arguments of a program stood in the log, which exports and bundles copy.
 #[test]
 fn secrets_in_arguments_are_not_recorded() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let options = ["--quiet", "--agent-env", "NAMED=value"];
     let script = "sh -c 'cat file.txt; echo x >made' 'login --password hunter7'";
-    let ended = place.exec(&options, script);
+    let ended = world.exec(&options, script);
     assert!(ended.stdout.contains("secret"), "{ended:?}");
-    let records = place.records();
+    let records = world.records();
     let text = serde_json::to_string(&records).unwrap();
     assert!(!text.contains("hunter7"), "{text}");
     let placeholder = "login --password [portcullis-secret:password:";
@@ -31,18 +31,18 @@ fn secrets_in_arguments_are_not_recorded() {
 fn a_secret_in_two_arguments_was_recorded() {
     const RULE: &str =
         "\n[[secrets.rules]]\nid = \"option\"\nregex = '--password[= ]([A-Za-z0-9]{12,})'\n";
-    let place = Place::mounted(users()[0]);
-    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{RULE}")).unwrap();
-    let policy = place.at("policies/policy.toml");
+    let world = SandboxWorld::mounted(users()[0]);
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{RULE}")).unwrap();
+    let policy = world.at("policies/policy.toml");
     let program =
         ["python3", "-c", "open('made', 'w').write('x')", "--password", "Abcdefgh12345678"];
     let args = ["exec", "--quiet", "--policy", &policy, "--"];
-    let ended = end(place.limited(&[&args[..], &program].concat()).spawn().unwrap());
+    let ended = end(world.limited(&[&args[..], &program].concat()).spawn().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
-    let records = place.records();
+    let records = world.records();
     let text = serde_json::to_string(&records).unwrap();
     assert!(!text.contains("Abcdefgh"), "{text}");
-    let command = &place.facts()["command"];
+    let command = &world.facts()["command"];
     let write = records.iter().find(|record| said(record, "op") == "write").unwrap();
     for words in [command, &write["facts"]["process"]["arguments"]] {
         assert_eq!((&words[2], &words[3]), (&program[2].into(), &"--password".into()), "{text}");

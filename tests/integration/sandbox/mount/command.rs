@@ -10,10 +10,10 @@ use super::*;
 #[test]
 fn the_streams_are_the_commands_own() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let script = "cat; echo error >&2; echo again >/dev/stdout";
         let args = ["exec", "--quiet", "--", "sh", "-c", script];
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         child.stdin.take().unwrap().write_all(b"\0input\n").unwrap();
         let ended = end(child);
         assert_eq!(ended.stdout, "\0input\nagain\n", "{who:?} {ended:?}");
@@ -26,14 +26,14 @@ fn the_streams_are_the_commands_own() {
 #[test]
 fn files_that_are_streams_are_not_open_in_the_sandbox() {
     for who in users() {
-        let place = Place::new(who);
-        let (input, output) = (place.at("input"), place.at("output"));
+        let world = SandboxWorld::new(who);
+        let (input, output) = (world.at("input"), world.at("output"));
         std::fs::write(&input, "what is read\n").unwrap();
         std::fs::write(&output, "what stood there\n").unwrap();
         set_mode(Path::new(&input), 0o640);
         let script = "cat; for fd in 0 1 2; do readlink /proc/self/fd/$fd | cut -d: -f1; \
             chmod 777 /proc/self/fd/$fd 2>/dev/null; done; for n in 1 2 3; do echo $n; echo $n >&2; done";
-        let mut command = place.limited(&["exec", "--quiet", "--", "sh", "-c", script]);
+        let mut command = world.limited(&["exec", "--quiet", "--", "sh", "-c", script]);
         let file = std::fs::OpenOptions::new().append(true).open(&output).unwrap();
         command.stdin(std::fs::File::open(&input).unwrap());
         command.stdout(file.try_clone().unwrap()).stderr(file);
@@ -50,50 +50,50 @@ fn files_that_are_streams_are_not_open_in_the_sandbox() {
 /// It was granted with a warning.
 #[test]
 fn an_agents_own_configuration_was_granted_to_a_command_that_named_it_once() {
-    let place = Place::new(users()[0]);
-    std::fs::create_dir_all(place.base().join("home/.claude/hooks")).unwrap();
-    std::os::unix::fs::symlink(place.base().join("home/.claude"), place.base().join("link"))
+    let world = SandboxWorld::new(users()[0]);
+    std::fs::create_dir_all(world.base().join("home/.claude/hooks")).unwrap();
+    std::os::unix::fs::symlink(world.base().join("home/.claude"), world.base().join("link"))
         .unwrap();
     let (path, inner, link) =
-        (place.at("home/.claude"), place.at("home/.claude/hooks"), place.at("link"));
+        (world.at("home/.claude"), world.at("home/.claude/hooks"), world.at("link"));
     let exec = |options: &[&str]| {
-        end(place.limited(&[&["exec"], options, &["--", "true"]].concat()).spawn().unwrap())
+        end(world.limited(&[&["exec"], options, &["--", "true"]].concat()).spawn().unwrap())
     };
     for granted in [&path, &inner, &link] {
-        for options in [&[][..], &["--accept-agent-config", &place.at("ws")]] {
+        for options in [&[][..], &["--accept-agent-config", &world.at("ws")]] {
             let ended = exec(&[&["--agent-write", granted.as_str()], options].concat());
             assert_eq!(ended.code, 1, "{granted} {ended:?}");
             assert!(ended.stderr.contains("--accept-agent-config"), "{ended:?}");
         }
     }
     let policy = format!("schema = 1\nname = \"p\"\nversion = 1\n[agent]\nwrite = [\"{path}\"]\n");
-    std::fs::write(place.at("policies/policy.toml"), policy).unwrap();
-    let policy = place.at("policies/policy.toml");
+    std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
+    let policy = world.at("policies/policy.toml");
     assert_eq!(exec(&["--policy", &policy]).code, 1);
-    assert!(!place.base().join("state/audit").exists());
+    assert!(!world.base().join("state/audit").exists());
 
     let ended = exec(&["--agent-write", &link, "--accept-agent-config", &path]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains(&format!("warning: `{link}`")), "{ended:?}");
-    assert_eq!(place.facts()["agentConfig"], serde_json::json!([link]));
+    assert_eq!(world.facts()["agentConfig"], serde_json::json!([link]));
 }
 
 /// Such a grant was refused only where the configuration existed already, and of `~/.config` only
 /// the default place was known.
 #[test]
 fn an_agents_configuration_that_was_not_made_yet_was_granted() {
-    let place = Place::new(users()[0]);
-    let (dev, config) = (place.at("home/dev"), place.at("home/config"));
+    let world = SandboxWorld::new(users()[0]);
+    let (dev, config) = (world.at("home/dev"), world.at("home/config"));
     std::fs::create_dir_all(&dev).unwrap();
-    std::fs::create_dir_all(place.at("home/config/opencode")).unwrap();
-    std::os::unix::fs::symlink(&dev, place.at("link")).unwrap();
+    std::fs::create_dir_all(world.at("home/config/opencode")).unwrap();
+    std::os::unix::fs::symlink(&dev, world.at("link")).unwrap();
     let opencode = format!("{config}/opencode");
     for (variable, value, granted) in [
         ("CLAUDE_CONFIG_DIR", format!("{dev}/claude"), &dev),
-        ("CODEX_HOME", format!("{}/codex", place.at("link")), &dev),
+        ("CODEX_HOME", format!("{}/codex", world.at("link")), &dev),
         ("XDG_CONFIG_HOME", config, &opencode),
     ] {
-        let mut command = place.limited(&["exec", "--agent-write", granted, "--", "true"]);
+        let mut command = world.limited(&["exec", "--agent-write", granted, "--", "true"]);
         let ended = end(command.env(variable, value).spawn().unwrap());
         assert_eq!(ended.code, 1, "{variable} {ended:?}");
         assert!(ended.stderr.contains("--accept-agent-config"), "{variable} {ended:?}");
@@ -102,9 +102,9 @@ fn an_agents_configuration_that_was_not_made_yet_was_granted() {
 
 #[test]
 fn a_directory_as_a_stream_is_refused() {
-    let place = Place::new(users()[0]);
-    let mut command = place.limited(&["exec", "--", "ls", "-A", "/proc/self/fd/0/"]);
-    command.stdin(std::fs::File::open(place.at("ws")).unwrap());
+    let world = SandboxWorld::new(users()[0]);
+    let mut command = world.limited(&["exec", "--", "ls", "-A", "/proc/self/fd/0/"]);
+    command.stdin(std::fs::File::open(world.at("ws")).unwrap());
     let ended = end(command.spawn().unwrap());
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
     assert!(ended.stderr.contains("is a directory"), "{ended:?}");
@@ -142,18 +142,18 @@ print(shown.decode().replace(chr(13), ''))
 /// `--timeout`.
 #[test]
 fn what_is_typed_stopped_a_command_in_the_background() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let reads = "test -t 0 && echo terminal; read line; echo \"got $line\"; echo $line >&2";
     for (ground, script, shown) in
         [("foreground", reads, "got typed"), ("background", "sleep 1; exit 7", "ended 7")]
     {
-        let command = place.command(&["exec", "--quiet", "--", "sh", "-c", script]);
+        let command = world.command(&["exec", "--quiet", "--", "sh", "-c", script]);
         let mut inside = Command::new("python3");
         inside.args(["-c", TERMINAL, ground]).arg(command.get_program()).args(command.get_args());
         inside
             .env_clear()
             .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        inside.current_dir(place.at("ws"));
+        inside.current_dir(world.at("ws"));
         let output = inside.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.lines().any(|line| line == shown), "{ground}: {output:?}");
@@ -164,18 +164,18 @@ fn what_is_typed_stopped_a_command_in_the_background() {
 
 #[test]
 fn the_exit_code_is_the_commands() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for (script, code) in
         [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", 139), ("kill -TERM $$", 143)]
     {
-        assert_eq!(place.plain(&[], script).code, code, "{script}");
+        assert_eq!(world.plain(&[], script).code, code, "{script}");
     }
-    let mut none = place.limited(&["exec", "--", "no-such-program"]);
+    let mut none = world.limited(&["exec", "--", "no-such-program"]);
     let ended = end(none.spawn().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
 }
 
-impl Place {
+impl SandboxWorld {
     /// `portcullis exec OPTIONS… -- sh -c SCRIPT` under the default policy.
     pub(super) fn plain(&self, options: &[&str], script: &str) -> Ended {
         let args = [&["exec"], options, &["--", "sh", "-c", script]].concat();
@@ -185,29 +185,29 @@ impl Place {
 
 #[test]
 fn a_command_whose_time_is_over_is_stopped() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for script in ["exec sleep 50", "trap '' TERM; while :; do sleep 1; done"] {
         let began = std::time::Instant::now();
-        let ended = place.plain(&["--timeout", "500ms"], script);
+        let ended = world.plain(&["--timeout", "500ms"], script);
         assert_eq!(ended.code, 124, "{script}: {ended:?}");
         assert!(ended.stderr.contains("time was over"), "{ended:?}");
         assert!(began.elapsed() < Duration::from_secs(15), "{script}");
     }
     for bad in ["0s", "5", "-1s", "x"] {
-        assert_eq!(place.plain(&["--timeout", bad], "true").code, 2, "{bad}");
+        assert_eq!(world.plain(&["--timeout", bad], "true").code, 2, "{bad}");
     }
 }
 
 #[test]
 fn signals_are_passed_on() {
     use rustix::process::{Pid, Signal, kill_process};
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
         let script = format!(
             "trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.1; done"
         );
         let args = ["exec", "--quiet", "--", "sh", "-c", &script];
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         let mut ready = [0; 6];
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_exact(&mut ready).unwrap();
@@ -222,14 +222,14 @@ fn signals_are_passed_on() {
 #[test]
 fn the_summary_tells_changes_and_denials_and_the_way_back() {
     for who in users() {
-        let place = Place::mounted(who);
-        std::fs::create_dir(place.at("ws/empty")).unwrap();
-        std::os::unix::fs::symlink("file.txt", place.at("ws/link")).unwrap();
-        place.give_away_if(who != As::Root);
-        std::fs::set_permissions(place.at("ws/empty"), PermissionsExt::from_mode(0o700)).unwrap();
+        let world = SandboxWorld::mounted(who);
+        std::fs::create_dir(world.at("ws/empty")).unwrap();
+        std::os::unix::fs::symlink("file.txt", world.at("ws/link")).unwrap();
+        world.give_away_if(who != As::Root);
+        std::fs::set_permissions(world.at("ws/empty"), PermissionsExt::from_mode(0o700)).unwrap();
         let script = "echo more >>file.txt; echo again >>file.txt; rm -f fixed.txt; rm -f fixed.txt; mkdir made
                       mv -T dir empty; ln -s empty new; mv -T new link; cat link/inner.txt";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         let line = |words: &str| ended.stderr.lines().any(|line| line.trim().starts_with(words));
         assert!(line("write    file.txt (2 versions)"), "{who:?} {ended:?}");
         assert!(line("mkdir    made"), "{who:?} {ended:?}");
@@ -241,10 +241,10 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
             ended.stderr.lines().find_map(|line| line.trim().strip_prefix("undo: portcullis "));
         let mut args: Vec<_> = undo.unwrap().split(' ').collect();
         args.push("--yes");
-        let undone = end(place.command(&args).spawn().unwrap());
+        let undone = end(world.command(&args).spawn().unwrap());
         assert_eq!(undone.code, 0, "{undone:?}");
-        assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secret\n");
-        let ws = place.base().join("ws");
+        assert_eq!(std::fs::read_to_string(world.at("ws/file.txt")).unwrap(), "secret\n");
+        let ws = world.base().join("ws");
         assert!(
             ended.stdout.contains("inner") && !ws.join("made").exists() && !ws.join("new").exists()
         );
@@ -259,33 +259,33 @@ fn the_summary_tells_changes_and_denials_and_the_way_back() {
 /// a file that a shell made stayed as an empty one when its last record was undone.
 #[test]
 fn what_was_stored_of_one_open_file_is_undone_at_once() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "echo new >new.txt; (sh -c 'echo one'; sh -c 'echo two') >>file.txt; \
                   (sh -c 'echo one'; mv dir/inner.txt moved; sh -c 'echo two') >>dir/inner.txt";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
     let intents = |path: &str| -> Vec<u64> {
-        let mut records = place.records();
+        let mut records = world.records();
         records.retain(|record| said(record, "kind") == "intent" && said(record, "path") == path);
         records.iter().map(|record| record["seq"].as_u64().unwrap()).collect()
     };
     let undo = |record: &u64| {
         let record = record.to_string();
-        let policy = place.at("policies/policy.toml");
+        let policy = world.at("policies/policy.toml");
         let args = ["backup", "undo", "--policy", &policy, "--record", &record, "--yes"];
-        let undone = end(place.command(&args).spawn().unwrap());
+        let undone = end(world.command(&args).spawn().unwrap());
         assert_eq!(undone.code, 0, "{undone:?}");
     };
     let (new, file) = (intents("new.txt"), intents("file.txt"));
-    assert_eq!((new.len(), file.len()), (2, 2), "{:#?}", place.records());
+    assert_eq!((new.len(), file.len()), (2, 2), "{:#?}", world.records());
     undo(new.last().unwrap());
-    assert!(!place.base().join("ws/new.txt").exists());
+    assert!(!world.base().join("ws/new.txt").exists());
     // Whichever of them is named.
     undo(&file[0]);
-    assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secret\n");
+    assert_eq!(std::fs::read_to_string(world.at("ws/file.txt")).unwrap(), "secret\n");
     // Under another name it is another step.
     undo(intents("moved").last().unwrap());
-    assert_eq!(std::fs::read_to_string(place.at("ws/moved")).unwrap(), "inner\none\n");
+    assert_eq!(std::fs::read_to_string(world.at("ws/moved")).unwrap(), "inner\none\n");
 }
 
 #[test]
@@ -293,16 +293,16 @@ fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
     let script = "sleep 0.1; for i in 1 2 3; do cat file.txt; cat shut.txt; done >/dev/null 2>&1";
     let rule = "\n[[rules]]\nid = \"shut\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"shut.txt\"]\n";
     for (choice, of_file, of_shut) in [("versions", 1, 1), ("opens", 3, 3)] {
-        let place = Place::mounted(users()[0]);
-        let policy = place.at("policies/policy.toml");
+        let world = SandboxWorld::mounted(users()[0]);
+        let policy = world.at("policies/policy.toml");
         std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
-        std::fs::write(place.at("ws/shut.txt"), "shut\n").unwrap();
-        let config = place.at("policies/portcullis.toml");
+        std::fs::write(world.at("ws/shut.txt"), "shut\n").unwrap();
+        let config = world.at("policies/portcullis.toml");
         std::fs::write(&config, format!("[audit]\nmount = \"{choice}\"\n")).unwrap();
-        let ended = place.exec(&["--config", &config], script);
+        let ended = world.exec(&["--config", &config], script);
         let told = "denied   read shut.txt, 3 times: rule shut";
         assert!(ended.stderr.contains(told), "{choice} {ended:?}");
-        let records = place.records();
+        let records = world.records();
         let count = |path: &str| {
             let reads =
                 |record: &&Value| said(record, "op") == "read" && said(record, "path") == path;
@@ -311,13 +311,13 @@ fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
         assert_eq!((count("file.txt"), count("shut.txt")), (of_file, of_shut), "{choice}");
         let repeats: Vec<_> = records.iter().filter(|r| said(r, "op") == "repeats").collect();
         let session = said(&records[0], "session");
-        let shown = place.command(&[
+        let shown = world.command(&[
             "audit",
             "session",
             session,
             "--records",
             "--workspace",
-            &place.at("ws"),
+            &world.at("ws"),
         ]);
         let shown = end({ shown }.spawn().unwrap());
         if choice == "opens" {
@@ -329,7 +329,7 @@ fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
             ]);
             assert_eq!(repeats.len(), 1, "{repeats:?}");
             assert_eq!(
-                (&repeats[0]["door"], &repeats[0]["facts"]["paths"]),
+                (&repeats[0]["transport"], &repeats[0]["facts"]["paths"]),
                 (&"mount".into(), &paths)
             );
             assert!(shown.stdout.contains("2 more opens, 2 more denials"), "{shown:?}");
@@ -341,17 +341,17 @@ fn repeated_opens_are_counted_in_the_log_or_recorded_each() {
 fn a_command_that_tries_again_passes_once_a_person_has_approved() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"asked.txt\"]\n";
     for who in users() {
-        let place = Place::mounted(who);
-        let policy = place.at("policies/policy.toml");
+        let world = SandboxWorld::mounted(who);
+        let policy = world.at("policies/policy.toml");
         std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
         let script =
             "echo approved >~/new; until cp ~/new asked.txt; do sleep 0.1; done 2>/dev/null";
         let command = ["exec", "--policy", &policy, "--", "sh", "-c", script];
-        let child = place.limited(&command).spawn().unwrap();
-        let workspace = place.at("ws");
+        let child = world.limited(&command).spawn().unwrap();
+        let workspace = world.at("ws");
         let approve = |args: &[&str]| {
             let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
-            end(place.command(&args).spawn().unwrap())
+            end(world.command(&args).spawn().unwrap())
         };
         let id = loop {
             let list: Value = serde_json::from_str(&approve(&["--list"]).stdout).unwrap();
@@ -360,20 +360,20 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
             }
             std::thread::sleep(Duration::from_millis(50));
         };
-        assert!(!place.base().join("ws/asked.txt").exists());
+        assert!(!world.base().join("ws/asked.txt").exists());
         assert_eq!(approve(&["--yes", &id]).code, 0, "{who:?}");
         let ended = end(child);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
-        assert_eq!(std::fs::read_to_string(place.at("ws/asked.txt")).unwrap(), "approved\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/asked.txt")).unwrap(), "approved\n");
         // It was reported at once, and at the end.
         for told in
             [format!("`portcullis approve {id} --state"), format!(": rule careful, question {id}")]
         {
             assert!(ended.stderr.contains(&told), "{who:?} {told} {ended:?}");
         }
-        let records = place.records();
+        let records = world.records();
         let approval = records.iter().find(|record| said(record, "kind") == "approval").unwrap();
-        assert_eq!((said(approval, "door"), said(approval, "result")), ("mount", "once"));
+        assert_eq!((said(approval, "transport"), said(approval, "result")), ("mount", "once"));
     }
 }
 
@@ -381,16 +381,16 @@ fn a_command_that_tries_again_passes_once_a_person_has_approved() {
 #[test]
 fn a_directory_about_which_a_person_is_asked_is_made_with_its_mode() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"mkdir\", \"setattr\", \"remove\"]\npaths = [\"asked\"]\n";
-    let place = Place::mounted(users()[0]);
-    let policy = place.at("policies/policy.toml");
+    let world = SandboxWorld::mounted(users()[0]);
+    let policy = world.at("policies/policy.toml");
     std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
     let script = "until mkdir -m 700 asked; do sleep 0.1; done 2>/dev/null; stat -c %a asked";
     let command = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", script];
-    let child = place.limited(&command).spawn().unwrap();
-    let workspace = place.at("ws");
+    let child = world.limited(&command).spawn().unwrap();
+    let workspace = world.at("ws");
     let approve = |args: &[&str]| {
         let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
-        end(place.command(&args).spawn().unwrap()).stdout
+        end(world.command(&args).spawn().unwrap()).stdout
     };
     let asked = loop {
         let list: Value = serde_json::from_str(&approve(&[])).unwrap();
@@ -407,7 +407,7 @@ fn a_directory_about_which_a_person_is_asked_is_made_with_its_mode() {
     approve(&["--yes", said(&asked, "id")]);
     let ended = end(child);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "700\n"), "{ended:?}");
-    let mut records = place.records();
+    let mut records = world.records();
     records.retain(|record| said(record, "path") == "asked");
     assert!(records.iter().all(|record| said(record, "op") == "mkdir"), "{records:?}");
     let intents = records.iter().filter(|record| said(record, "kind") == "intent").count();
@@ -417,10 +417,10 @@ fn a_directory_about_which_a_person_is_asked_is_made_with_its_mode() {
 /// It was stored once its program was gone, without the program's name.
 #[test]
 fn the_record_of_an_emptied_file_names_its_program() {
-    let place = Place::mounted(users()[0]);
-    let ended = place.exec(&["--quiet"], "sh -c ': >file.txt'; sleep 1");
+    let world = SandboxWorld::mounted(users()[0]);
+    let ended = world.exec(&["--quiet"], "sh -c ': >file.txt'; sleep 1");
     assert_eq!(ended.code, 0, "{ended:?}");
-    let records = place.records();
+    let records = world.records();
     let is_emptied = |r: &&Value| said(r, "kind") == "intent" && said(r, "path") == "file.txt";
     let intent = records.iter().find(is_emptied).unwrap();
     assert_eq!(intent["facts"]["process"]["program"], "sh", "{intent}");
@@ -430,14 +430,14 @@ fn the_record_of_an_emptied_file_names_its_program() {
 #[test]
 fn touch_fails_where_a_person_is_asked() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"asked.txt\"]\n";
-    let place = Place::mounted(users()[0]);
-    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let world = SandboxWorld::mounted(users()[0]);
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
     // The kernel forgets the name in the background.
     let script = "touch asked.txt; echo $?; sleep 2; \
                   test -e asked.txt; echo $?";
-    let ended = place.exec(&["--quiet"], script);
+    let ended = world.exec(&["--quiet"], script);
     assert_eq!(ended.stdout, "1\n1\n", "{ended:?}");
-    let records = place.records();
+    let records = world.records();
     let asks = records.iter().filter(|record| said(record, "decision") == "ask").count();
     assert_eq!(asks, 1, "{records:?}");
 }
@@ -446,8 +446,8 @@ fn touch_fails_where_a_person_is_asked() {
 #[test]
 fn a_question_shows_the_mode_of_what_it_would_make() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\", \"setattr\"]\npaths = [\"tool\", \"file.txt\"]\n";
-    let place = Place::mounted(users()[0]);
-    let policy = place.at("policies/policy.toml");
+    let world = SandboxWorld::mounted(users()[0]);
+    let policy = world.at("policies/policy.toml");
     std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
     let making =
         "import os; os.close(os.open('tool', os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o755))";
@@ -462,11 +462,11 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
     ] {
         let script = format!("until {script}; do sleep 0.1; done 2>/dev/null");
         let command = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", &script];
-        let child = place.limited(&command).spawn().unwrap();
-        let workspace = place.at("ws");
+        let child = world.limited(&command).spawn().unwrap();
+        let workspace = world.at("ws");
         let approve = |args: &[&str]| {
             let args = [&["approve", "--workspace", &workspace], args].concat();
-            end(place.command(&args).spawn().unwrap()).stdout
+            end(world.command(&args).spawn().unwrap()).stdout
         };
         let asked = loop {
             let list: Value = serde_json::from_str(&approve(&["--json"])).unwrap();
@@ -481,7 +481,7 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
         assert!(listed.contains("mode 0755 (executable)"), "{listed}");
         approve(&["--yes", said(&asked, "id")]);
         assert_eq!(end(child).code, 0, "{path}");
-        let mode = std::fs::metadata(place.base().join("ws").join(path)).unwrap().mode();
+        let mode = std::fs::metadata(world.base().join("ws").join(path)).unwrap().mode();
         assert_eq!(mode & 0o777, 0o755, "{path}");
     }
 }
@@ -491,27 +491,27 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
 #[test]
 fn a_home_is_kept_for_a_named_agent_alone() {
     for who in users() {
-        let place = Place::mounted(who);
-        let homes = || walk(&place.base().join("home/.local/share/portcullis/homes"));
+        let world = SandboxWorld::mounted(who);
+        let homes = || walk(&world.base().join("home/.local/share/portcullis/homes"));
         let leave =
             "test ! -e ~/left && mkdir -p ~/left/a/b && echo x >~/left/a/f && chmod 000 ~/left/a";
         for _ in 0..2 {
-            let ended = place.exec(&["--quiet"], leave);
+            let ended = world.exec(&["--quiet"], leave);
             assert_eq!(ended.code, 0, "{who:?} {ended:?}");
             let left = homes().into_iter().filter(|path| path.to_string_lossy().contains("exec"));
             assert_eq!(left.count(), 0, "{who:?} {ended:?}");
         }
         let named = ["--quiet", "--agent", "builder"];
-        assert_eq!(place.exec(&named, "echo kept >~/left").code, 0, "{who:?}");
-        assert_eq!(place.exec(&named, "cat ~/left").stdout, "kept\n", "{who:?}");
+        assert_eq!(world.exec(&named, "echo kept >~/left").code, 0, "{who:?}");
+        assert_eq!(world.exec(&named, "cat ~/left").stdout, "kept\n", "{who:?}");
     }
 }
 
 /// A file that was cut by an error looked like a complete one.
 #[test]
 fn an_error_of_standard_input_was_not_told() {
-    let place = Place::new(users()[0]);
-    let mut command = place.limited(&["exec", "--quiet", "--", "cat"]);
+    let world = SandboxWorld::new(users()[0]);
+    let mut command = world.limited(&["exec", "--quiet", "--", "cat"]);
     // Its memory has no first page.
     command.stdin(std::fs::File::open("/proc/self/mem").unwrap());
     let ended = end(command.spawn().unwrap());
@@ -522,9 +522,9 @@ fn an_error_of_standard_input_was_not_told() {
 /// The error came after half a minute.
 #[test]
 fn a_command_that_is_too_long_is_refused_at_once() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let long = "x".repeat(110_000);
-    let ended = end(place.limited(&["exec", "--", "echo", &long]).spawn().unwrap());
+    let ended = end(world.limited(&["exec", "--", "echo", &long]).spawn().unwrap());
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{:.300}", ended.stderr);
     assert!(ended.stderr.contains("too large"), "{:.300}", ended.stderr);
 }
@@ -532,11 +532,11 @@ fn a_command_that_is_too_long_is_refused_at_once() {
 /// The record looked as if another command had run.
 #[test]
 fn the_end_of_a_long_command_was_left_out_without_a_word() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let long = format!(": {}", "x".repeat(5000));
-    let ended = end(place.limited(&["exec", "--", "sh", "-c", &long, "last"]).spawn().unwrap());
+    let ended = end(world.limited(&["exec", "--", "sh", "-c", &long, "last"]).spawn().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
-    let facts = place.facts();
+    let facts = world.facts();
     assert_eq!(facts["command"], serde_json::json!(["sh", "-c"]), "{facts}");
     assert_eq!(facts["argumentsLeftOut"], 2, "{facts}");
 }
@@ -544,13 +544,13 @@ fn the_end_of_a_long_command_was_left_out_without_a_word() {
 #[test]
 fn a_program_of_the_workspace_runs() {
     for who in users() {
-        let place = Place::new(who);
-        let program = place.at("ws/program");
+        let world = SandboxWorld::new(who);
+        let program = world.at("ws/program");
         std::fs::write(&program, "#!/bin/sh\necho \"ran in $(pwd)\"\n").unwrap();
         set_mode(Path::new(&program), 0o755);
-        place.give_away_if(who != As::Root);
-        let ended = end(place.limited(&["exec", "--quiet", "--", &program]).spawn().unwrap());
-        assert_eq!(ended.stdout, format!("ran in {}\n", place.at("ws")), "{who:?} {ended:?}");
+        world.give_away_if(who != As::Root);
+        let ended = end(world.limited(&["exec", "--quiet", "--", &program]).spawn().unwrap());
+        assert_eq!(ended.stdout, format!("ran in {}\n", world.at("ws")), "{who:?} {ended:?}");
     }
 }
 
@@ -564,10 +564,10 @@ fn state(pid: u32) -> char {
 #[test]
 fn job_control_stops_and_continues_the_command_too() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let script = "echo ready; while :; do sleep 0.05; done";
         let args = ["exec", "--quiet", "--", "sh", "-c", script];
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         std::io::BufRead::read_line(&mut output, &mut line).unwrap();
@@ -577,7 +577,7 @@ fn job_control_stops_and_continues_the_command_too() {
                 processes.iter().find(|(pid, line)| *pid != child.id() && line.contains(words));
             found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
         };
-        let (exec, gate) = (one(" exec --quiet"), one("gate-process"));
+        let (exec, gateway) = (one(" exec --quiet"), one("gateway-process"));
         // The last one is beneath the others.
         let command = processes.iter().rfind(|(_, line)| line.starts_with("sh -c echo ready"));
         let command = command.unwrap().0;
@@ -585,7 +585,7 @@ fn job_control_stops_and_continues_the_command_too() {
         let wait = |wanted: &dyn Fn() -> bool, what: &str| {
             let end = std::time::Instant::now() + Duration::from_secs(10);
             while !wanted() {
-                let states = [exec, command, gate].map(state);
+                let states = [exec, command, gateway].map(state);
                 assert!(std::time::Instant::now() < end, "{who:?} {what} {states:?} {processes:?}");
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -593,7 +593,7 @@ fn job_control_stops_and_continues_the_command_too() {
         for _ in 0..2 {
             rustix::process::kill_process(exec_pid, rustix::process::Signal::TSTP).unwrap();
             wait(&|| state(exec) == 'T' && state(command) == 'T', "stops");
-            assert_ne!(state(gate), 'T', "{who:?}");
+            assert_ne!(state(gateway), 'T', "{who:?}");
             rustix::process::kill_process(exec_pid, rustix::process::Signal::CONT).unwrap();
             wait(&|| state(exec) != 'T' && state(command) != 'T', "continues");
         }

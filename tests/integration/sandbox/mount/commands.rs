@@ -9,11 +9,11 @@ use super::*;
 use crate::acp_client::{Client, Editor};
 
 /// The time that something may take that is over at once on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An agent in a mount, with terminals, before our own client.
 struct Run {
-    place: Place,
+    world: SandboxWorld,
     child: Child,
     client: Option<Client>,
     session: String,
@@ -25,8 +25,8 @@ impl Run {
     }
 
     fn with(who: As, policy: &str, options: &[&str]) -> Self {
-        let place = Place::mounted(who);
-        let file = place.at("policies/policy.toml");
+        let world = SandboxWorld::mounted(who);
+        let file = world.at("policies/policy.toml");
         std::fs::write(&file, format!("{POLICY}{policy}")).unwrap();
         let scripts = tools().join("agent");
         let script = scripts.join("commands.py");
@@ -35,11 +35,11 @@ impl Run {
         let scripts = [scripts.to_str().unwrap()];
         let agent = ["--", "/usr/bin/python3", script.to_str().unwrap()];
         let args = [&given, &scripts[..], options, &agent].concat();
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
         let mut client = Client::with(streams.0, streams.1, Editor::default());
-        let session = client.session(&place.base().join("ws").canonicalize().unwrap());
-        Self { place, child, client: Some(client), session }
+        let session = client.session(&world.base().join("ws").canonicalize().unwrap());
+        Self { world, child, client: Some(client), session }
     }
 
     /// Has the agent carry out an order; returns its report.
@@ -101,7 +101,7 @@ impl Run {
         self.client = None;
         let ended = end(self.child);
         assert_eq!(ended.code, 0, "{ended:?}");
-        self.place.records()
+        self.world.records()
     }
 }
 
@@ -117,7 +117,7 @@ fn runs(words: &str) -> bool {
 
 #[track_caller]
 fn ends(words: &str) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while runs(words) {
         assert!(Instant::now() < end, "`{words}` goes on");
         std::thread::sleep(Duration::from_millis(5));
@@ -142,14 +142,14 @@ fn terminals_were_the_editors_and_outside_the_sandbox() {
     for who in users() {
         let mut run = Run::start(who);
         assert_eq!(run.order(&json!({"order": "capabilities"}))["terminal"], true);
-        let ws = run.place.at("ws");
+        let ws = run.world.at("ws");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let script = format!(
             "pwd; cat file.txt; echo \"$MINE$SECRET_TOKEN.\"; echo x >made; cat hidden/file; ls {}; \
              python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 2)' && \
              echo connected; exit 3",
-            run.place.at("state")
+            run.world.at("state")
         );
         let own = run.order(&json!({"order": "own_read", "path": format!("{ws}/dir/inner.txt")}));
         assert_eq!(own, "inner\n");
@@ -159,7 +159,7 @@ fn terminals_were_the_editors_and_outside_the_sandbox() {
         assert!(output.starts_with(&format!("{ws}\nsecret\nmine.\n")), "{output}");
         assert!(!output.contains("audit") && !output.contains("\nconnected"), "{output}");
         assert!(output.contains("hidden/file: No such file"), "{output}");
-        assert_eq!(std::fs::read_to_string(run.place.at("ws/made")).unwrap(), "x\n");
+        assert_eq!(std::fs::read_to_string(run.world.at("ws/made")).unwrap(), "x\n");
 
         let direct = json!({"command": "printf", "args": ["%s|", "a b", "$HOME"], "cwd": format!("{ws}/dir")});
         assert_eq!(run.command(&direct), ("a b|$HOME|".to_owned(), json!({"exitCode": 0})));
@@ -180,7 +180,7 @@ fn terminals_were_the_editors_and_outside_the_sandbox() {
         let asked = run.client.as_ref().unwrap().asked.clone();
         assert!(asked.is_empty(), "{asked:?}");
 
-        let place = run.place.at("");
+        let world = run.world.at("");
         let records = run.end();
         let facts =
             |op: &str| &records.iter().find(|record| said(record, "op") == op).unwrap()["facts"];
@@ -193,12 +193,12 @@ fn terminals_were_the_editors_and_outside_the_sandbox() {
         assert_eq!((said(begun, "decision"), said(begun, "rule")), ("allow", "agent.terminal"));
         assert_eq!(begun["facts"]["variables"], json!(["MINE"]));
         assert_eq!(ended["facts"]["exitCode"], 3);
-        assert_eq!((said(begun, "door"), &begun["session"]), ("acp", &ended["session"]));
+        assert_eq!((said(begun, "transport"), &begun["session"]), ("acp", &ended["session"]));
         // Its accesses in the mount are recorded as its own, and those of the agent are not.
         let mounted = |op: &str, path: &str| {
-            let mut all = records.iter().filter(|record| said(record, "door") == "mount");
+            let mut all = records.iter().filter(|record| said(record, "transport") == "mount");
             let is = |record: &&Value| said(record, "op") == op && said(record, "path") == path;
-            all.find(is).unwrap_or_else(|| panic!("{op} {path} {place} {records:#?}"))
+            all.find(is).unwrap_or_else(|| panic!("{op} {path} {world} {records:#?}"))
         };
         for (op, path) in [("read", "file.txt"), ("write", "made")] {
             assert_eq!(mounted(op, path)["facts"]["command"], begun["seq"], "{who:?} {op} {path}");
@@ -277,8 +277,8 @@ fn output_and_terminals_are_bounded() {
 }
 
 #[test]
-fn commands_end_with_the_agent_and_with_the_gate() {
-    for way in ["agent", "gate", "session"] {
+fn commands_end_with_the_agent_and_with_the_gateway() {
+    for way in ["agent", "gateway", "session"] {
         let mut run = Run::start(users()[0]);
         let number = 86_430 + way.len();
         let words = format!("sleep {number}");
@@ -286,15 +286,15 @@ fn commands_end_with_the_agent_and_with_the_gate() {
         run.terminals(&json!([["terminal/output", {"terminalId": terminal}]]));
         let begun = Instant::now();
         while !runs(&words) {
-            assert!(begun.elapsed() < PATIENCE);
+            assert!(begun.elapsed() < TIMEOUT);
         }
         match way {
-            "gate" => {
+            "gateway" => {
                 let all = beneath(run.child.id());
-                let gate = all.iter().find(|(_, line)| line.contains("gate-process"));
-                let gate = i32::try_from(gate.unwrap().0).unwrap();
-                let gate = rustix::process::Pid::from_raw(gate).unwrap();
-                rustix::process::kill_process(gate, rustix::process::Signal::KILL).unwrap();
+                let gateway = all.iter().find(|(_, line)| line.contains("gateway-process"));
+                let gateway = i32::try_from(gateway.unwrap().0).unwrap();
+                let gateway = rustix::process::Pid::from_raw(gateway).unwrap();
+                rustix::process::kill_process(gateway, rustix::process::Signal::KILL).unwrap();
                 assert_ne!(end(run.child).code, 0);
             }
             "agent" => {
@@ -303,7 +303,7 @@ fn commands_end_with_the_agent_and_with_the_gate() {
                 let client = run.client.as_mut().unwrap();
                 client.send(&json!({"jsonrpc": "2.0", "id": 99, "method": "session/prompt", "params": params}));
                 assert_eq!(end(run.child).code, 0);
-                let records = run.place.records();
+                let records = run.world.records();
                 let (_, ended) = of_command(&records, &words);
                 assert!(ended["facts"]["lost"] == true || ended["facts"]["signal"] == "SIGKILL");
             }
@@ -315,7 +315,7 @@ fn commands_end_with_the_agent_and_with_the_gate() {
 
 /// An editor knows no terminal that it did not make.
 #[test]
-fn an_editor_is_shown_what_terminals_of_the_gate_wrote() {
+fn an_editor_is_shown_what_terminals_of_the_gateway_wrote() {
     let mut run = Run::start(users()[0]);
     let mark = json!({"type": "content", "content": {"type": "text", "text": "before"}});
     let content = json!([mark, {"type": "terminal", "terminalId": "$"}, {"type": "terminal", "terminalId": "call_9"}]);
@@ -428,12 +428,12 @@ fn mcp_clients_in_the_sandbox_have_commands_too() {
         ends("sleep 86442");
         let records = run.end();
         let (begun, ended) = of_command(&records, "echo $MINE");
-        assert_eq!((said(begun, "door"), &ended["facts"]["exitCode"]), ("mcp", &json!(0)));
+        assert_eq!((said(begun, "transport"), &ended["facts"]["exitCode"]), ("mcp", &json!(0)));
         // The client numbers its requests.
         let request = |words: &str| of_command(&records, words).0["facts"]["mcpRequest"].as_u64();
         assert!(request("echo $MINE") < request("20000"), "{begun}");
         let is = |record: &&Value| {
-            record["facts"]["command"] == begun["seq"] && said(record, "door") == "mount"
+            record["facts"]["command"] == begun["seq"] && said(record, "transport") == "mount"
         };
         let read = records.iter().find(is).unwrap_or_else(|| panic!("{records:#?}"));
         assert_eq!((said(read, "op"), said(read, "path")), ("read", "file.txt"));
@@ -467,8 +467,8 @@ fn terminals_that_the_operator_forwards_are_the_editors() {
 /// Without namespaces the sandbox is the same as the agent's, too.
 #[test]
 fn an_agent_in_part_confined_has_commands() {
-    let place = Place::new(As::UserWithoutNamespaces);
-    let policy = place.at("policies/policy.toml");
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    let policy = world.at("policies/policy.toml");
     let terminal = "schema = 1\nname = \"test\"\nversion = 1\n[agent]\nterminal = \"allow\"\n";
     std::fs::write(&policy, terminal).unwrap();
     let scripts = tools().join("agent");
@@ -476,12 +476,12 @@ fn an_agent_in_part_confined_has_commands() {
     std::fs::write(&script, include_str!("../../acp_agent.py")).unwrap();
     let options =
         ["--allow-partial", "--policy", &policy, "--agent-read", scripts.to_str().unwrap()];
-    let mut child = place.start(&options, &["/usr/bin/python3", script.to_str().unwrap()]);
+    let mut child = world.start(&options, &["/usr/bin/python3", script.to_str().unwrap()]);
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
     let mut client = Client::with(streams.0, streams.1, Editor::default());
-    let session = client.session(&place.base().join("ws").canonicalize().unwrap());
-    let mut run = Run { place, child, client: Some(client), session };
-    let script = format!("echo here; cat {}; exit 5", run.place.at("ws/file.txt"));
+    let session = client.session(&world.base().join("ws").canonicalize().unwrap());
+    let mut run = Run { world, child, client: Some(client), session };
+    let script = format!("echo here; cat {}; exit 5", run.world.at("ws/file.txt"));
     let (output, exit) = run.command(&json!({"command": script}));
     assert!(output.starts_with("here\n") && !output.contains("secret"), "{output}");
     assert_eq!(exit, json!({"exitCode": 5}));

@@ -13,11 +13,11 @@ const CLOSED_DEVICE: &str = r#"rm -f "$0/fuse" && mknod "$0/fuse" c 10 229 && ch
     mount --bind "$0/fuse" /dev/fuse && exec "$@""#;
 
 #[track_caller]
-fn refused(place: &Place, script: &str, words: &[&str]) {
+fn refused(world: &SandboxWorld, script: &str, words: &[&str]) {
     let (run, exec) = (["run", "--mount"], ["exec"]);
     for (command, leave_out) in [(&run[..], true), (&exec[..], false)] {
         let marked = ["--", "sh", "-c", "echo ran >&2"];
-        let child = place.limited_after(script, &[command, &marked].concat()).spawn().unwrap();
+        let child = world.limited_after(script, &[command, &marked].concat()).spawn().unwrap();
         let ended = end(child);
         assert_eq!(ended.code, 1, "{ended:?}");
         for word in words {
@@ -25,13 +25,13 @@ fn refused(place: &Place, script: &str, words: &[&str]) {
         }
         assert_eq!(ended.stderr.contains("leave `--mount` out"), leave_out, "{ended:?}");
         assert!(!ended.stderr.contains("ran\n"), "{ended:?}");
-        let log = place.base().join("state/audit");
-        assert!(!log.exists() || place.records().is_empty(), "{ended:?}");
+        let log = world.base().join("state/audit");
+        assert!(!log.exists() || world.records().is_empty(), "{ended:?}");
     }
-    place.untouched();
+    world.untouched();
     // Where none is required, a message names that, and the agent runs.
     let marked = ["run", "--", "sh", "-c", "ls -A >&2; echo ran >&2"];
-    let ended = end(place.limited_after(script, &marked).spawn().unwrap());
+    let ended = end(world.limited_after(script, &marked).spawn().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(
         ended.stderr.contains("agent: ran\n") && !ended.stderr.contains("file.txt"),
@@ -41,12 +41,12 @@ fn refused(place: &Place, script: &str, words: &[&str]) {
     for word in words.iter().chain([&note, &"leave it out with `--no-mount`"]) {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
-    let facts = place.facts();
+    let facts = world.facts();
     assert!(facts["noMount"].as_str().unwrap().contains("/dev/fuse"), "{facts}");
     assert_eq!((&facts["enforcement"], &facts["mount"]), (&"full".into(), &Value::Null));
 }
 
-impl Place {
+impl SandboxWorld {
     fn doctor(&self, script: &str) -> Value {
         let ended = end(self.limited_after(script, &["doctor", "--json"]).spawn().unwrap());
         let report: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -61,10 +61,10 @@ fn without_a_device_there_is_a_message() {
         return;
     }
     for who in users() {
-        let place = Place::new(who);
-        refused(&place, NO_DEVICE, &["this machine has no `/dev/fuse`", "modprobe fuse"]);
+        let world = SandboxWorld::new(who);
+        refused(&world, NO_DEVICE, &["this machine has no `/dev/fuse`", "modprobe fuse"]);
     }
-    let mount = Place::new(As::User).doctor(NO_DEVICE);
+    let mount = SandboxWorld::new(As::User).doctor(NO_DEVICE);
     assert_eq!((&mount["status"], &mount["facts"]["possible"]), (&"warning".into(), &false.into()));
     assert!(mount["help"].as_str().unwrap().contains("modprobe fuse"));
 }
@@ -74,18 +74,18 @@ fn a_device_that_may_not_be_opened_is_told_with_its_mode() {
     if !is_root() {
         return;
     }
-    let place = Place::new(As::User);
-    refused(&place, CLOSED_DEVICE, &["of mode 0600, cannot be opened", "chmod 0666 /dev/fuse"]);
-    let mount = Place::new(As::User).doctor(CLOSED_DEVICE);
+    let world = SandboxWorld::new(As::User);
+    refused(&world, CLOSED_DEVICE, &["of mode 0600, cannot be opened", "chmod 0666 /dev/fuse"]);
+    let mount = SandboxWorld::new(As::User).doctor(CLOSED_DEVICE);
     assert_eq!(mount["facts"]["possible"], false);
 }
 
 #[test]
 fn without_namespaces_there_is_no_mount() {
-    let place = Place::new(As::UserWithoutNamespaces);
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
     let script = if is_root() { OPEN_DEVICE } else { r#"exec "$@""# };
     let args = ["run", "--mount", "--allow-partial", "--", "sh", "-c", "true"];
-    let ended = end(place.limited_after(script, &args).spawn().unwrap());
+    let ended = end(world.limited_after(script, &args).spawn().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("there is no user namespace to mount in"), "{ended:?}");
     assert!(ended.stderr.contains("leave `--mount` out"), "{ended:?}");
@@ -98,11 +98,11 @@ fn root_without_user_namespaces_has_no_mount() {
         return;
     }
     let script = r#"echo 0 >/proc/sys/user/max_user_namespaces && exec "$@""#;
-    let place = Place::new(As::Root);
+    let world = SandboxWorld::new(As::Root);
     let inner = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"];
     let nested = format!("exec {} \"$@\"", inner.map(|word| format!("'{word}'")).join(" "));
     let args = ["run", "--mount", "--", "sh", "-c", "true"];
-    let ended = end(place.limited_after(&nested, &args).spawn().unwrap());
+    let ended = end(world.limited_after(&nested, &args).spawn().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("namespace"), "{ended:?}");
 }
@@ -111,7 +111,7 @@ fn root_without_user_namespaces_has_no_mount() {
 fn doctor_says_that_a_mount_is_possible() {
     for who in users() {
         let script = if is_root() && who != As::Root { OPEN_DEVICE } else { r#"exec "$@""# };
-        let mount = Place::new(who).doctor(script);
+        let mount = SandboxWorld::new(who).doctor(script);
         assert_eq!((&mount["status"], &mount["facts"]["possible"]), (&"ok".into(), &true.into()));
     }
 }

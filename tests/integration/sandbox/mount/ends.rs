@@ -8,21 +8,21 @@ use std::{
 use super::*;
 
 /// A program in the mount, as long as this is here.
-struct Inside {
+struct RunningMount {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Inside {
+impl RunningMount {
     /// Starts a script by `exec`, which prints `ready` first.
-    fn start(place: &Place, script: &str) -> Self {
+    fn start(world: &SandboxWorld, script: &str) -> Self {
         let script = format!("echo ready; {script}");
         let args = ["exec", "--quiet", "--", "sh", "-c", &script];
-        Self::start_with(place, &args)
+        Self::start_with(world, &args)
     }
 
-    fn start_with(place: &Place, args: &[&str]) -> Self {
-        let mut child = place.limited(args).spawn().unwrap();
+    fn start_with(world: &SandboxWorld, args: &[&str]) -> Self {
+        let mut child = world.limited(args).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "ready");
         Self { child, lines }
@@ -60,19 +60,19 @@ fn devices(pid: u32) -> usize {
 }
 
 #[test]
-fn only_the_gate_keeps_the_descriptor_and_nobody_outside_gets_in() {
+fn only_the_gateway_keeps_the_descriptor_and_nobody_outside_gets_in() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         // Its process is the one whose input is open still.
-        let inside = Inside::start(&place, "cat >/dev/null; cat file.txt");
-        let gate = inside.one("gate-process");
+        let inside = RunningMount::start(&world, "cat >/dev/null; cat file.txt");
+        let gateway = inside.one("gateway-process");
         let program = inside.one("cat >/dev/null");
         if is_root() {
             for (pid, line) in inside.processes() {
-                let least = usize::from(pid == gate);
+                let least = usize::from(pid == gateway);
                 assert!((devices(pid) > 0) == (least > 0), "{who:?} {pid} {line}");
             }
-            let path = format!("/proc/{program}/root{}", place.at("ws"));
+            let path = format!("/proc/{program}/root{}", world.at("ws"));
             let error = std::fs::read_dir(path).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(13), "{who:?} {error}");
             let path = format!("/proc/{program}/cwd/file.txt");
@@ -85,16 +85,16 @@ fn only_the_gate_keeps_the_descriptor_and_nobody_outside_gets_in() {
 }
 
 #[test]
-fn programs_do_not_hang_when_the_gate_is_killed() {
+fn programs_do_not_hang_when_the_gateway_is_killed() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let script = "while cat file.txt >/dev/null; do :; done; echo lost; ls . ; cd /; echo over";
-        let inside = Inside::start(&place, script);
-        let gate = inside.one("gate-process");
+        let inside = RunningMount::start(&world, script);
+        let gateway = inside.one("gateway-process");
         std::thread::sleep(Duration::from_millis(200));
         let killed = Instant::now();
         rustix::process::kill_process(
-            rustix::process::Pid::from_raw(i32::try_from(gate).unwrap()).unwrap(),
+            rustix::process::Pid::from_raw(i32::try_from(gateway).unwrap()).unwrap(),
             rustix::process::Signal::KILL,
         )
         .unwrap();
@@ -102,19 +102,19 @@ fn programs_do_not_hang_when_the_gate_is_killed() {
         assert!(killed.elapsed() < Duration::from_secs(20), "{:?}", killed.elapsed());
         assert!(ended.stdout.contains("lost"), "{who:?} {ended:?}");
         assert!(ended.stderr.contains("Transport endpoint is not connected"), "{ended:?}");
-        assert!(ended.stderr.contains("the gate failed"), "{who:?} {ended:?}");
+        assert!(ended.stderr.contains("the gateway failed"), "{who:?} {ended:?}");
         assert_ne!(ended.code, 0);
-        assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secret\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/file.txt")).unwrap(), "secret\n");
     }
 }
 
 #[test]
 fn nothing_is_left_when_the_broker_is_killed() {
-    let place = Place::new(users()[0]);
-    let inside = Inside::start(&place, "cat >/dev/null");
+    let world = SandboxWorld::new(users()[0]);
+    let inside = RunningMount::start(&world, "cat >/dev/null");
     let processes = inside.processes();
-    let gate = inside.one("gate-process");
-    let status = std::fs::read_to_string(format!("/proc/{gate}/status")).unwrap();
+    let gateway = inside.one("gateway-process");
+    let status = std::fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
     let broker = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
     let broker = rustix::process::Pid::from_raw(broker.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(broker, rustix::process::Signal::KILL).unwrap();
@@ -134,17 +134,17 @@ fn nothing_is_left_when_the_broker_is_killed() {
 #[test]
 fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped() {
     for who in users() {
-        let place = Place::mounted(who);
-        let policy = place.at("policies/policy.toml");
+        let world = SandboxWorld::mounted(who);
+        let policy = world.at("policies/policy.toml");
         let script = "trap 'echo late >late.txt; exit 3' TERM; while :; do sleep 0.1; done";
         let args = ["run", "--policy", &policy, "--", "sh", "-c", script];
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         // The editor leaves at once.
         child.stdin.take();
         let gone = Instant::now();
         let ended = end(child);
         assert_eq!(ended.code, 3, "{who:?} {ended:?}");
-        assert_eq!(std::fs::read_to_string(place.at("ws/late.txt")).unwrap(), "late\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/late.txt")).unwrap(), "late\n");
         assert!(!ended.stderr.contains("still had the mount"), "{who:?} {ended:?}");
         assert!(gone.elapsed() < Duration::from_secs(15), "{:?}", gone.elapsed());
     }
@@ -153,13 +153,13 @@ fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped
 /// Signals were blocked, and no longer read.
 #[test]
 fn exec_can_be_stopped_while_it_writes_its_summary() {
-    let place = Place::mounted(users()[0]);
-    let policy = place.at("policies/policy.toml");
+    let world = SandboxWorld::mounted(users()[0]);
+    let policy = world.at("policies/policy.toml");
     // The summary does not fit into the rest of the pipe, which has no reader.
     let script = "for n in $(seq 100); do echo x >made-$n; done; \
                   head -c 60000 /dev/zero >&2; echo done";
     let args = ["exec", "--json", "--policy", &policy, "--", "sh", "-c", script];
-    let mut child = place.limited(&args).spawn().unwrap();
+    let mut child = world.limited(&args).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "done\n");
@@ -174,8 +174,8 @@ fn exec_can_be_stopped_while_it_writes_its_summary() {
 }
 
 /// The records about scratch directories.
-fn scratch_records(place: &Place) -> Vec<Value> {
-    let mut records = place.records();
+fn scratch_records(world: &SandboxWorld) -> Vec<Value> {
+    let mut records = world.records();
     records.retain(|record| said(record, "op") == "scratch");
     records
 }
@@ -185,22 +185,22 @@ fn scratch_records(place: &Place) -> Vec<Value> {
 #[test]
 fn scratch_of_a_killed_session_is_on_record_with_the_next_one() {
     for who in users() {
-        let place = Place::with_scratch(who, "");
+        let world = SandboxWorld::with_scratch(who, "");
         let script = "mkdir -p target/a/b; head -c 1048576 /dev/zero >target/a/b/f; chmod 0 target/a; \
                       chmod 0 target; echo ready; sleep 30";
-        let policy = place.at("policies/policy.toml");
+        let policy = world.at("policies/policy.toml");
         let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", script];
-        let inside = Inside::start_with(&place, &args);
-        let gate = i32::try_from(inside.one("gate-process")).unwrap();
-        let gate = rustix::process::Pid::from_raw(gate).unwrap();
-        rustix::process::kill_process(gate, rustix::process::Signal::KILL).unwrap();
+        let inside = RunningMount::start_with(&world, &args);
+        let gateway = i32::try_from(inside.one("gateway-process")).unwrap();
+        let gateway = rustix::process::Pid::from_raw(gateway).unwrap();
+        rustix::process::kill_process(gateway, rustix::process::Signal::KILL).unwrap();
         inside.end();
-        assert_eq!(scratch_records(&place), Vec::<Value>::new(), "{who:?}");
-        let session = said(&place.records()[0], "session").to_owned();
-        let _ = std::fs::remove_file(place.base().join("fuse"));
-        let ended = place.exec(&[], "stat -c %a target; chmod 700 target; stat -c %a target/a");
+        assert_eq!(scratch_records(&world), Vec::<Value>::new(), "{who:?}");
+        let session = said(&world.records()[0], "session").to_owned();
+        let _ = std::fs::remove_file(world.base().join("fuse"));
+        let ended = world.exec(&[], "stat -c %a target; chmod 700 target; stat -c %a target/a");
         assert_eq!(ended.stdout, "0\n0\n", "{who:?} {ended:?}");
-        let records = scratch_records(&place);
+        let records = scratch_records(&world);
         let facts: Vec<_> = records.iter().map(|record| record["facts"].clone()).collect();
         let numbers = |facts: &Value| (facts["entries"].clone(), facts["bytes"].clone());
         let expected = (4.into(), (3 * 4096 + 1_048_576).into());
@@ -214,7 +214,7 @@ fn scratch_of_a_killed_session_is_on_record_with_the_next_one() {
 /// Where nothing was left, and where a signal or the timeout ended it, there was no record.
 #[test]
 fn each_end_of_a_session_has_a_record_of_its_scratch() {
-    let place = Place::with_scratch(users()[0], "");
+    let world = SandboxWorld::with_scratch(users()[0], "");
     let ways: [(&[&str], &str); 5] = [
         (&[], "true"),
         (&[], "mkdir target; exit 7"),
@@ -223,27 +223,27 @@ fn each_end_of_a_session_has_a_record_of_its_scratch() {
         (&["--timeout", "1s"], "echo x >target/f; sleep 30 & sleep 30"),
     ];
     for (number, (options, script)) in ways.into_iter().enumerate() {
-        let _ = std::fs::remove_file(place.base().join("fuse"));
-        let ended = place.exec(options, script);
-        let records = scratch_records(&place);
+        let _ = std::fs::remove_file(world.base().join("fuse"));
+        let ended = world.exec(options, script);
+        let records = scratch_records(&world);
         assert_eq!(records.len(), number + 1, "{script}: {ended:?} {records:?}");
         assert_eq!(records[number]["facts"].get("leftBy"), None, "{script}");
     }
-    let policy = place.at("policies/policy.toml");
+    let policy = world.at("policies/policy.toml");
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         let args = ["exec", "--policy", &policy, "--", "sh", "-c", "echo ready; sleep 30"];
-        let _ = std::fs::remove_file(place.base().join("fuse"));
-        let mut child = place.limited(&args).spawn().unwrap();
+        let _ = std::fs::remove_file(world.base().join("fuse"));
+        let mut child = world.limited(&args).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let exec =
             beneath(child.id()).into_iter().find(|(_, line)| line.contains(" exec --policy"));
         let exec = i32::try_from(exec.unwrap().0).unwrap();
-        let before = scratch_records(&place).len();
+        let before = scratch_records(&world).len();
         rustix::process::kill_process(rustix::process::Pid::from_raw(exec).unwrap(), signal)
             .unwrap();
         let ended = end(child);
-        assert_eq!(scratch_records(&place).len(), before + 1, "{signal:?} {ended:?}");
+        assert_eq!(scratch_records(&world).len(), before + 1, "{signal:?} {ended:?}");
     }
 }
 
@@ -251,16 +251,16 @@ fn each_end_of_a_session_has_a_record_of_its_scratch() {
 #[test]
 fn files_that_a_command_emptied_as_it_ended_were_as_before() {
     for who in users() {
-        let place = Place::mounted(who);
-        let path = |number: u32| place.at(&format!("ws/many{number}"));
+        let world = SandboxWorld::mounted(who);
+        let path = |number: u32| world.at(&format!("ws/many{number}"));
         for number in 0..40 {
             std::fs::write(path(number), "as before").unwrap();
         }
         if is_root() && who != As::Root {
-            place.give_away();
+            world.give_away();
         }
         let script = "python3 -c 'import os\nfor n in range(40): os.open(\"many%d\" % n, os.O_WRONLY | os.O_TRUNC)'";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         assert_eq!(ended.code, 0, "{ended:?}");
         let left: Vec<_> =
             (0..40).filter(|n| !std::fs::read(path(*n)).unwrap().is_empty()).collect();

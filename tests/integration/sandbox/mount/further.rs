@@ -24,16 +24,16 @@ operations = ["write", "remove"]
 paths = ["frozen.txt"]
 "#;
 
-impl Place {
+impl SandboxWorld {
     /// The same with a second directory, and a policy for it.
     fn with_library(who: As) -> Self {
-        let place = Self::mounted(who);
-        std::fs::create_dir(place.at("lib")).unwrap();
-        std::fs::write(place.at("lib/lib.txt"), "lib\n").unwrap();
-        std::fs::write(place.at("lib/frozen.txt"), "frozen\n").unwrap();
-        std::fs::write(place.at("policies/library.toml"), LIBRARY).unwrap();
-        place.give_away_if(who != As::Root);
-        place
+        let world = Self::mounted(who);
+        std::fs::create_dir(world.at("lib")).unwrap();
+        std::fs::write(world.at("lib/lib.txt"), "lib\n").unwrap();
+        std::fs::write(world.at("lib/frozen.txt"), "frozen\n").unwrap();
+        std::fs::write(world.at("policies/library.toml"), LIBRARY).unwrap();
+        world.give_away_if(who != As::Root);
+        world
     }
 
     fn library(&self) -> String {
@@ -59,27 +59,27 @@ fn paths(records: &[Value]) -> Vec<&str> {
 
 /// An operator could give none: an agent had one directory, or the other one past the gateway.
 #[test]
-fn programs_reach_a_further_workspace_through_a_gate_of_its_own() {
+fn programs_reach_a_further_workspace_through_a_gateway_of_its_own() {
     for who in users() {
-        let place = Place::with_library(who);
-        let (lib, file) = (place.at("lib"), place.at("summary.json"));
+        let world = SandboxWorld::with_library(who);
+        let (lib, file) = (world.at("lib"), world.at("summary.json"));
         let script = format!(
             "cat file.txt {lib}/lib.txt; echo new >{lib}/new.txt; echo more >>{lib}/lib.txt; \
              echo x >{lib}/frozen.txt && echo wrote; rm -f {lib}/frozen.txt; mv {lib}/new.txt moved; \
              echo x >fixed.txt; ls {lib}"
         );
-        let ended = place.exec(&["--add-dir", &place.library(), "--summary", &file], &script);
+        let ended = world.exec(&["--add-dir", &world.library(), "--summary", &file], &script);
         assert_eq!(ended.stdout, "secret\nlib\nfrozen.txt\nlib.txt\n", "{who:?} {ended:?}");
-        assert_eq!(std::fs::read_to_string(place.at("lib/lib.txt")).unwrap(), "lib\nmore\n");
-        assert_eq!(std::fs::read_to_string(place.at("lib/frozen.txt")).unwrap(), "frozen\n");
-        assert_eq!(std::fs::read_to_string(place.at("ws/moved")).unwrap(), "new\n");
+        assert_eq!(std::fs::read_to_string(world.at("lib/lib.txt")).unwrap(), "lib\nmore\n");
+        assert_eq!(std::fs::read_to_string(world.at("lib/frozen.txt")).unwrap(), "frozen\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/moved")).unwrap(), "new\n");
 
-        let (main, library) = (place.records(), place.library_records());
+        let (main, library) = (world.records(), world.library_records());
         for (records, root, other) in [(&main, "ws", "lib"), (&library, "lib", "ws")] {
             assert_eq!(said(&records[0], "kind"), "start");
             let facts = &records[0]["facts"];
-            let root = place.base().canonicalize().unwrap().join(root);
-            let other = place.base().canonicalize().unwrap().join(other);
+            let root = world.base().canonicalize().unwrap().join(root);
+            let other = world.base().canonicalize().unwrap().join(other);
             assert_eq!(facts["workspace"], root.to_str().unwrap(), "{facts}");
             assert_eq!(facts["otherWorkspaces"], serde_json::json!([other]), "{facts}");
             assert_eq!(records[0]["session"], main[0]["session"]);
@@ -107,11 +107,11 @@ fn programs_reach_a_further_workspace_through_a_gate_of_its_own() {
         assert_eq!(further["denials"][0]["rule"], "frozen", "{summary}");
         assert_eq!(summary["denials"][0]["rule"], "fixed", "{summary}");
         assert!(further["workspace"].as_str().unwrap().ends_with("/lib"), "{summary}");
-        let state = place.at(&place.library_state().unwrap());
-        let verified = end(place.command(&["audit", "verify", "--state", &state]).spawn().unwrap());
+        let state = world.at(&world.library_state().unwrap());
+        let verified = end(world.command(&["audit", "verify", "--state", &state]).spawn().unwrap());
         assert_eq!(verified.code, 0, "{verified:?}");
         let session = summary["session"].as_str().unwrap();
-        let mut undo = place.command(&[
+        let mut undo = world.command(&[
             "backup",
             "undo",
             "--session",
@@ -124,8 +124,8 @@ fn programs_reach_a_further_workspace_through_a_gate_of_its_own() {
         ]);
         let undone = end(undo.spawn().unwrap());
         assert_eq!(undone.code, 0, "{undone:?}");
-        assert_eq!(std::fs::read_to_string(place.at("lib/lib.txt")).unwrap(), "lib\n");
-        assert_eq!(std::fs::read_to_string(place.at("ws/moved")).unwrap(), "new\n");
+        assert_eq!(std::fs::read_to_string(world.at("lib/lib.txt")).unwrap(), "lib\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/moved")).unwrap(), "new\n");
     }
 }
 
@@ -133,23 +133,23 @@ fn programs_reach_a_further_workspace_through_a_gate_of_its_own() {
 #[test]
 fn nothing_but_its_mount_leads_to_a_further_workspace() {
     for who in users() {
-        let place = Place::with_library(who);
-        let lib = place.at("lib");
+        let world = SandboxWorld::with_library(who);
+        let lib = world.at("lib");
         let script = format!(
             "stat -c %d:%i {lib} {lib}/lib.txt; cat /proc/1/root{lib}/lib.txt; umount {lib}; \
              mount -t tmpfs none {lib}; ls {0}/home; ln {lib}/lib.txt linked; ln -s {lib}/lib.txt way; \
              cat way",
-            place.at("")
+            world.at("")
         );
-        let ended = place.exec(&["--add-dir", &place.library()], &script);
+        let ended = world.exec(&["--add-dir", &world.library()], &script);
         for name in ["lib", "lib/lib.txt"] {
-            let facts = place.base().join(name).metadata().unwrap();
+            let facts = world.base().join(name).metadata().unwrap();
             let number = format!("{}:{}", facts.dev(), facts.ino());
             assert!(!ended.stdout.contains(&number), "{who:?} {ended:?}");
         }
-        assert!(!place.base().join("ws/linked").exists(), "{who:?} {ended:?}");
+        assert!(!world.base().join("ws/linked").exists(), "{who:?} {ended:?}");
         assert!(!ended.stdout.contains(".local"), "{who:?} {ended:?}");
-        let facts = &place.library_records()[1]["facts"];
+        let facts = &world.library_records()[1]["facts"];
         let counted = facts["selfTest"].as_str().unwrap().split_once('/').unwrap();
         assert_eq!(counted.0, counted.1, "{facts}");
     }
@@ -158,27 +158,27 @@ fn nothing_but_its_mount_leads_to_a_further_workspace() {
 #[test]
 fn without_a_mount_a_further_workspace_is_an_empty_directory() {
     for who in users() {
-        let place = Place::with_library(who);
-        let script = format!("ls -A {0} >&2; cat {0}/lib.txt >&2; echo done >&2", place.at("lib"));
-        let options = ["--no-mount", "--add-dir", &place.library()];
-        let ended = place.run(&options, &["/bin/sh", "-c", &script]);
+        let world = SandboxWorld::with_library(who);
+        let script = format!("ls -A {0} >&2; cat {0}/lib.txt >&2; echo done >&2", world.at("lib"));
+        let options = ["--no-mount", "--add-dir", &world.library()];
+        let ended = world.run(&options, &["/bin/sh", "-c", &script]);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
         assert!(ended.stderr.contains("agent: done"), "{who:?} {ended:?}");
         assert!(!ended.stderr.contains("agent: lib"), "{who:?} {ended:?}");
-        assert_eq!(said(&place.library_records()[0], "kind"), "start");
+        assert_eq!(said(&world.library_records()[0], "kind"), "start");
     }
 }
 
 #[test]
 fn further_workspaces_that_lie_in_one_another_are_refused() {
-    let place = Place::with_library(users()[0]);
+    let world = SandboxWorld::with_library(users()[0]);
     for name in ["given/tool", "ws/dir/deep", "lib/sub", "policies/inner"] {
-        std::fs::create_dir_all(place.at(name)).unwrap();
+        std::fs::create_dir_all(world.at(name)).unwrap();
     }
-    std::os::unix::fs::symlink(place.at("lib"), place.at("ws/way")).unwrap();
-    std::os::unix::fs::symlink(place.at("ws"), place.at("other")).unwrap();
-    place.give_away_if(users()[0] != As::Root);
-    let at = |name: &str| place.at(name);
+    std::os::unix::fs::symlink(world.at("lib"), world.at("ws/way")).unwrap();
+    std::os::unix::fs::symlink(world.at("ws"), world.at("other")).unwrap();
+    world.give_away_if(users()[0] != As::Root);
+    let at = |name: &str| world.at(name);
     for options in [
         vec!["--add-dir", &at("ws")],
         vec!["--add-dir", &at("ws/dir")],
@@ -197,33 +197,33 @@ fn further_workspaces_that_lie_in_one_another_are_refused() {
     ] {
         std::fs::create_dir_all(at("state")).unwrap();
         set_mode(Path::new(&at("state")), 0o700);
-        place.give_away_if(users()[0] != As::Root);
-        let ended = place.exec(&options, "echo ran");
+        world.give_away_if(users()[0] != As::Root);
+        let ended = world.exec(&options, "echo ran");
         assert!(ended.code == 1 || ended.code == 4, "{options:?} {ended:?}");
         assert_eq!(ended.stdout, "", "{options:?} {ended:?}");
-        assert_eq!(place.library_state(), None, "{options:?}");
+        assert_eq!(world.library_state(), None, "{options:?}");
     }
     // The command could change its own summary.
-    let (lib, told) = (place.library(), at("lib/told.json"));
-    let ended = place.exec(&["--add-dir", &lib, "--summary", &told], "echo ran");
+    let (lib, told) = (world.library(), at("lib/told.json"));
+    let ended = world.exec(&["--add-dir", &lib, "--summary", &told], "echo ran");
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
     let nine: Vec<_> = std::iter::repeat_n(["--add-dir", &lib], 9).flatten().collect();
-    assert_eq!(place.exec(&nine, "echo ran").code, 2);
-    assert_eq!(place.exec(&["--add-dir", ""], "echo ran").code, 2);
+    assert_eq!(world.exec(&nine, "echo ran").code, 2);
+    assert_eq!(world.exec(&["--add-dir", ""], "echo ran").code, 2);
 }
 
 /// Two logs in one directory would be one.
 #[test]
 fn a_state_directory_serves_one_of_several_workspaces() {
-    let place = Place::with_library(users()[0]);
-    assert_eq!(place.exec(&["--add-dir", &place.library()], "true").code, 0);
-    let state = place.library_state().unwrap();
-    let before = place.library_records().len();
-    let given = place.at(&state);
-    let ended = place.exec(&["--state", &given, "--add-dir", &place.library()], "echo ran");
+    let world = SandboxWorld::with_library(users()[0]);
+    assert_eq!(world.exec(&["--add-dir", &world.library()], "true").code, 0);
+    let state = world.library_state().unwrap();
+    let before = world.library_records().len();
+    let given = world.at(&state);
+    let ended = world.exec(&["--state", &given, "--add-dir", &world.library()], "echo ran");
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
     std::fs::remove_dir_all(&given).unwrap();
-    let ended = place.exec(&["--state", &given, "--add-dir", &place.library()], "echo ran");
+    let ended = world.exec(&["--state", &given, "--add-dir", &world.library()], "echo ran");
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
     // Nothing was begun in it.
     assert!(before > 0 && !Path::new(&given).join("audit").exists());
@@ -240,46 +240,46 @@ fn wait_for(mut is_there: impl FnMut() -> bool) {
 /// Each follows its own policy, which lies apart from all of them.
 #[test]
 fn the_policy_of_a_further_workspace_is_taken_up_while_it_is_served() {
-    let place = Place::with_library(users()[0]);
-    let lib = place.at("lib");
+    let world = SandboxWorld::with_library(users()[0]);
+    let lib = world.at("lib");
     let script = format!(
         "echo >ready; until ! cat {lib}/lib.txt; do sleep 0.1; done >/dev/null 2>&1; \
          cat file.txt; echo >closed; until test -e over; do sleep 0.1; done"
     );
-    let policy = place.at("policies/policy.toml");
-    let args = ["exec", "--add-dir", &place.library(), "--policy", &policy, "--", "sh", "-c"];
-    let child = place.limited(&[&args[..], &[&script]].concat()).spawn().unwrap();
-    wait_for(|| place.base().join("ws/ready").exists());
+    let policy = world.at("policies/policy.toml");
+    let args = ["exec", "--add-dir", &world.library(), "--policy", &policy, "--", "sh", "-c"];
+    let child = world.limited(&[&args[..], &[&script]].concat()).spawn().unwrap();
+    wait_for(|| world.base().join("ws/ready").exists());
     let closed = "[[rules]]\nid = \"closed\"\neffect = \"deny\"\npaths = [\"lib.txt\"]\n";
     let text = LIBRARY.replace("version = 1", "version = 2") + closed;
-    std::fs::write(place.at("policies/fresh"), text).unwrap();
-    std::fs::rename(place.at("policies/fresh"), place.at("policies/library.toml")).unwrap();
-    wait_for(|| place.base().join("ws/closed").exists());
+    std::fs::write(world.at("policies/fresh"), text).unwrap();
+    std::fs::rename(world.at("policies/fresh"), world.at("policies/library.toml")).unwrap();
+    wait_for(|| world.base().join("ws/closed").exists());
     // A file that the agent could write in the further workspace is no policy of the first.
     let planted = "schema = 1\nname = \"planted\"\nversion = 9\n";
-    std::fs::write(place.at("lib/planted.toml"), planted).unwrap();
+    std::fs::write(world.at("lib/planted.toml"), planted).unwrap();
     let extends = "name = \"mounted\"\nextends = [\"../lib/planted.toml\"]";
     let text = POLICY.replace("version = 1", "version = 2").replace("name = \"mounted\"", extends);
-    std::fs::write(place.at("policies/fresh"), text).unwrap();
-    std::fs::rename(place.at("policies/fresh"), &policy).unwrap();
+    std::fs::write(world.at("policies/fresh"), text).unwrap();
+    std::fs::rename(world.at("policies/fresh"), &policy).unwrap();
     let policies = |records: Vec<Value>| {
         let kept = records.into_iter().filter(|record| record["kind"] == "policy");
         kept.collect::<Vec<_>>()
     };
-    wait_for(|| !policies(place.records()).is_empty());
-    std::fs::write(place.at("ws/over"), "").unwrap();
+    wait_for(|| !policies(world.records()).is_empty());
+    std::fs::write(world.at("ws/over"), "").unwrap();
     let ended = end(child);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "secret\n"), "{ended:?}");
     // Both messages had no workspace.
     for (workspace, told) in [("lib", "is in force"), ("ws", "is not taken up")] {
-        let root = format!("`{}`", place.base().canonicalize().unwrap().join(workspace).display());
+        let root = format!("`{}`", world.base().canonicalize().unwrap().join(workspace).display());
         let is_told = |line: &str| line.contains(told) && line.contains(&root);
         assert!(ended.stderr.lines().any(is_told), "{workspace} {ended:?}");
     }
-    let taken = policies(place.library_records());
+    let taken = policies(world.library_records());
     assert_eq!(taken.len(), 1, "{taken:?}");
     assert_eq!(taken[0]["facts"]["version"], 2, "{taken:?}");
-    let refused = policies(place.records());
+    let refused = policies(world.records());
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert_ne!(refused[0]["result"], "ok", "{refused:?}");
 }

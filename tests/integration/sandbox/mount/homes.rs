@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 
 use super::*;
 
-impl Place {
+impl SandboxWorld {
     fn homes(&self) -> Vec<std::path::PathBuf> {
         let homes = self.base().join("home/.local/share/portcullis/homes");
         let workspace = std::fs::read_dir(homes).unwrap().next().unwrap().unwrap().path();
@@ -41,42 +41,42 @@ fn over(mut child: Child) -> Ended {
 #[test]
 fn the_home_of_a_command_that_was_killed_goes_with_the_next_one() {
     for who in users() {
-        let place = Place::mounted(who);
-        let outside = place.base().join("outside");
+        let world = SandboxWorld::mounted(who);
+        let outside = world.base().join("outside");
         std::fs::create_dir(&outside).unwrap();
         std::fs::write(outside.join("stays"), "").unwrap();
         let leave = format!(
             "mkdir -p ~/closed/a && ln -s {} ~/link && chmod 0 ~/closed ~; echo left",
             outside.display()
         );
-        let (child, exec, line) = place.waiting(&[], &leave);
+        let (child, exec, line) = world.waiting(&[], &leave);
         assert_eq!(line, "left\n", "{who:?}");
-        let (running, _, _) = place.waiting(&[], "echo left");
+        let (running, _, _) = world.waiting(&[], "echo left");
         // Each with its lock.
-        assert_eq!(place.homes().len(), 4, "{who:?} {:?}", place.homes());
+        assert_eq!(world.homes().len(), 4, "{who:?} {:?}", world.homes());
         let exec = rustix::process::Pid::from_raw(i32::try_from(exec).unwrap()).unwrap();
         rustix::process::kill_process(exec, rustix::process::Signal::KILL).unwrap();
         over(child);
-        assert_eq!(place.homes().len(), 4, "{who:?} {:?}", place.homes());
-        let _ = std::fs::remove_file(place.base().join("fuse"));
-        let ended = place.exec(&["--quiet", "--agent", "named"], "true");
+        assert_eq!(world.homes().len(), 4, "{who:?} {:?}", world.homes());
+        let _ = std::fs::remove_file(world.base().join("fuse"));
+        let ended = world.exec(&["--quiet", "--agent", "named"], "true");
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
-        let homes = place.homes();
+        let homes = world.homes();
         // That of the command that runs, with its lock, and that of the agent with a name.
         assert_eq!(homes.len(), 3, "{who:?} {homes:?}");
         assert!(homes.iter().any(|home| home.ends_with("named")), "{who:?} {homes:?}");
         assert!(outside.join("stays").exists(), "{who:?}");
         over(running);
-        assert_eq!(place.homes().len(), 1, "{who:?} {:?}", place.homes());
+        assert_eq!(world.homes().len(), 1, "{who:?} {:?}", world.homes());
     }
 }
 
 /// Files that had been removed already were reported as impossible to remove.
 #[test]
 fn a_home_that_was_removed_meanwhile_was_told_as_one_that_cannot_be() {
-    let place = Place::mounted(users()[0]);
-    let (child, _, _) = place.waiting(&[], "echo begun");
-    for path in place.homes() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let (child, _, _) = world.waiting(&[], "echo begun");
+    for path in world.homes() {
         let is_lock = path.extension().is_some_and(|extension| extension == "lock");
         let removed =
             if is_lock { std::fs::remove_file(path) } else { std::fs::remove_dir_all(path) };
@@ -89,18 +89,18 @@ fn a_home_that_was_removed_meanwhile_was_told_as_one_that_cannot_be() {
 /// All sessions of an agent name were thought to share one place.
 #[test]
 fn sessions_at_the_same_time_have_scratch_and_a_repository_of_their_own() {
-    let place = Place::with_scratch(users()[0], "");
+    let world = SandboxWorld::with_scratch(users()[0], "");
     let script = "mkdir -p target .git; for own in target .git; do \
                   test -e $own/mine && seen=\"$seen$own \"; echo x >$own/mine; done; echo \"${seen:-none}\"";
-    let (first, _, line) = place.waiting(&["--agent", "same"], script);
+    let (first, _, line) = world.waiting(&["--agent", "same"], script);
     assert_eq!(line, "none\n");
-    let (second, _, line) = place.waiting(&["--agent", "same"], script);
+    let (second, _, line) = world.waiting(&["--agent", "same"], script);
     assert_eq!(line, "none\n");
     for child in [first, second] {
         assert_eq!(over(child).code, 0);
     }
     // Sessions one after the other have the same.
-    let (third, _, line) = place.waiting(&["--agent", "same"], script);
+    let (third, _, line) = world.waiting(&["--agent", "same"], script);
     assert_eq!(line, "target .git \n");
     assert_eq!(over(third).code, 0);
 }

@@ -32,7 +32,7 @@ impl Imported {
     }
 }
 
-impl Place {
+impl SandboxWorld {
     /// `portcullis git import OPTIONS…`.
     fn end_import(&self, options: &[&str]) -> Ended {
         let policy = self.at("policies/policy.toml");
@@ -81,34 +81,34 @@ const EVIL: &str = "b=$(echo x | git hash-object -w --stdin); evil() { t=$( (git
 /// They stayed for ever.
 #[test]
 fn git_directories_of_a_killed_import_were_left_in_the_state_directory() {
-    let place = committed(users()[0]);
-    place.commit_as("x");
-    let (left, held) = (place.base().join("state/git-left"), place.base().join("state/git-held"));
+    let world = committed(users()[0]);
+    world.commit_as("x");
+    let (left, held) = (world.base().join("state/git-left"), world.base().join("state/git-held"));
     for path in [left.join("theirs-0"), held.clone()] {
         std::fs::create_dir_all(path).unwrap();
     }
     let lock = std::fs::File::open(&held).unwrap();
     let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     rustix::fs::flock(&lock, exclusive).unwrap();
-    assert_eq!(place.import(&["--dry-run"]).code, 0);
+    assert_eq!(world.import(&["--dry-run"]).code, 0);
     assert!(!left.exists() && held.exists());
     drop(lock);
-    assert_eq!(place.import(&["--dry-run"]).code, 0);
+    assert_eq!(world.import(&["--dry-run"]).code, 0);
     assert!(!held.exists());
 }
 
 /// Only eight of them were looked at, and the commits of other sessions were said to be gone.
 #[test]
 fn commits_are_found_in_as_many_repositories_as_sessions_make() {
-    let place = committed(users()[0]);
-    let session = place.commit_as("x");
-    let slots = slots(&place);
+    let world = committed(users()[0]);
+    let session = world.commit_as("x");
+    let slots = slots(&world);
     std::fs::rename(slots.join("slot-0"), slots.join("slot-9")).unwrap();
-    place.commit_as("y");
+    world.commit_as("y");
     for slot in (1..16).filter(|slot| *slot != 9) {
         copy(&slots.join("slot-0"), &slots.join(format!("slot-{slot}")));
     }
-    let import = || place.end_import(&["--dry-run", "--json", "--session", &session]);
+    let import = || world.end_import(&["--dry-run", "--json", "--session", &session]);
     let ended = import();
     assert_eq!(ended.code, 0, "{ended:?}");
     copy(&slots.join("slot-0"), &slots.join("slot-16"));
@@ -118,8 +118,8 @@ fn commits_are_found_in_as_many_repositories_as_sessions_make() {
 }
 
 /// The directory with the slots of the one agent and policy.
-fn slots(place: &Place) -> std::path::PathBuf {
-    let base = place.base().join("home/.local/share/portcullis/scratch");
+fn slots(world: &SandboxWorld) -> std::path::PathBuf {
+    let base = world.base().join("home/.local/share/portcullis/scratch");
     let slot = walk(&base).into_iter().find(|path| path.ends_with("slot-0")).unwrap();
     slot.parent().unwrap().to_owned()
 }
@@ -132,16 +132,16 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn commits_come_back_with_secrets_in_place_and_hidden_files() {
     for who in users() {
-        let place = committed(who);
-        let head = git(&place, &["rev-parse", "HEAD"]);
-        let before = place.files_beside();
+        let world = committed(who);
+        let head = git(&world, &["rev-parse", "HEAD"]);
+        let before = world.files_beside();
         let script = "git mv dir/inner.txt moved.txt && chmod +x file.txt && \
             printf '\\000\\001' >binary && ln -s file.txt link && git add -A && git commit -qm first && \
             echo more >>password.txt && git commit -qam second && \
             git checkout -qb side && echo s >side.txt && git add -A && git commit -qm side && \
             git checkout -q main && git rm -q link && git commit -qm main && \
             git merge -q --no-edit side && git cat-file -p HEAD | grep -c ^parent";
-        let ended = place.exec(&["--json"], script);
+        let ended = world.exec(&["--json"], script);
         assert_eq!((ended.code, ended.stdout.as_str()), (0, "2\n"), "{who:?} {ended:?}");
         let summary = ended.stderr.lines().find(|line| line.starts_with('{')).unwrap();
         let summary: Value = serde_json::from_str(summary).unwrap();
@@ -149,36 +149,36 @@ fn commits_come_back_with_secrets_in_place_and_hidden_files() {
         let command = format!("portcullis git import --session {session} ");
         assert!(said(&summary, "import").starts_with(&command), "{summary}");
 
-        let dry = place.import(&["--dry-run"]);
+        let dry = world.import(&["--dry-run"]);
         assert_eq!((dry.code, &dry.told["imported"]), (0, &Value::Bool(false)), "{}", dry.told);
-        assert!(!place.base().join("ws/.git/refs/portcullis").exists());
+        assert!(!world.base().join("ws/.git/refs/portcullis").exists());
 
-        let imported = place.import(&["--session", &session[..8], "--yes"]);
+        let imported = world.import(&["--session", &session[..8], "--yes"]);
         assert_eq!(imported.code, 0, "{who:?} {} {}", imported.told, imported.stderr);
         assert_eq!(imported.told["base"], head.as_str());
         let name = format!("refs/portcullis/{session}/main");
-        let tip = git(&place, &["rev-parse", &name]);
+        let tip = git(&world, &["rev-parse", &name]);
         assert_eq!(dry.told["branches"], imported.told["branches"]);
-        let subjects = git(&place, &["log", "--topo-order", "--format=%an:%s", &name]);
+        let subjects = git(&world, &["log", "--topo-order", "--format=%an:%s", &name]);
         assert_eq!(
             subjects,
             "agent:Merge branch 'side'\nagent:side\nagent:main\nagent:second\nagent:first\nn:the operator's"
         );
-        let diff = git(&place, &["diff-tree", "-r", "--no-renames", "--name-status", &head, &name]);
+        let diff = git(&world, &["diff-tree", "-r", "--no-renames", "--name-status", &head, &name]);
         let expected =
             "A\tbinary\nD\tdir/inner.txt\nM\tfile.txt\nA\tmoved.txt\nM\tpassword.txt\nA\tside.txt";
         assert_eq!(diff, expected);
-        let show = |path: &str| git(&place, &["show", &format!("{name}:{path}")]);
+        let show = |path: &str| git(&world, &["show", &format!("{name}:{path}")]);
         assert_eq!(show("password.txt"), "it is hunter2, really\nmore");
         assert_eq!(show("hidden/file"), "hidden");
-        assert!(git(&place, &["ls-tree", &name, "file.txt"]).starts_with("100755"));
-        let body = git(&place, &["log", "-1", "--format=%b", &name]);
+        assert!(git(&world, &["ls-tree", &name, "file.txt"]).starts_with("100755"));
+        let body = git(&world, &["log", "-1", "--format=%b", &name]);
         assert!(body.starts_with(&format!("Portcullis-Session: {session}\n")), "{body}");
-        git(&place, &["fsck", "--strict"]);
-        assert_eq!(before, place.files_beside());
-        assert_eq!(git(&place, &["for-each-ref", "--format=%(refname)"]).lines().count(), 3);
+        git(&world, &["fsck", "--strict"]);
+        assert_eq!(before, world.files_beside());
+        assert_eq!(git(&world, &["for-each-ref", "--format=%(refname)"]).lines().count(), 3);
 
-        let records = place.records();
+        let records = world.records();
         let noted: Vec<_> =
             records.iter().filter(|record| said(record, "op") == "commit").collect();
         assert_eq!(noted.len(), 5, "{noted:?}");
@@ -189,8 +189,8 @@ fn commits_come_back_with_secrets_in_place_and_hidden_files() {
         };
         assert!(records.iter().filter(decided).count() > 10);
         // The same again is the same.
-        assert_eq!(place.import(&["--yes"]).told["branches"], imported.told["branches"]);
-        let left = std::fs::read_dir(place.at("state")).unwrap();
+        assert_eq!(world.import(&["--yes"]).told["branches"], imported.told["branches"]);
+        let left = std::fs::read_dir(world.at("state")).unwrap();
         let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         assert_eq!(left.filter(|name| name.starts_with("git-")).count(), 0);
     }
@@ -198,7 +198,7 @@ fn commits_come_back_with_secrets_in_place_and_hidden_files() {
 
 #[test]
 fn a_commit_that_the_policy_denies_is_refused_and_what_builds_on_it() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = "echo good >good.txt && git add -A && git commit -qm good; \
         b=$(echo x | git hash-object -w --stdin); \
         git update-index --cacheinfo 100644,$b,fixed.txt && git commit -qm denied; \
@@ -206,9 +206,9 @@ fn a_commit_that_the_policy_denies_is_refused_and_what_builds_on_it() {
         export GIT_INDEX_FILE=.git/other; git read-tree HEAD~3; \
         git update-index --add --cacheinfo 100644,$b,hidden/file; \
         git update-ref refs/heads/hidden $(git commit-tree -p HEAD~3 -m hidden $(git write-tree))";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
     let denied = imported.refused("denied");
     assert_eq!(denied[0].0, "fixed.txt", "{denied:?}");
@@ -221,8 +221,8 @@ fn a_commit_that_the_policy_denies_is_refused_and_what_builds_on_it() {
     let main = branches.iter().find(|branch| said(branch, "ref").ends_with("/main")).unwrap();
     assert_eq!(main["partial"], true, "{main}");
     let name = said(main, "ref");
-    assert_eq!(git(&place, &["log", "-1", "--format=%s", name]), "good");
-    let records = place.records();
+    assert_eq!(git(&world, &["log", "-1", "--format=%s", name]), "good");
+    let records = world.records();
     let denials =
         records.iter().filter(|r| said(r, "rule") == "fixed" && said(r, "decision") == "deny");
     assert!(denials.count() > 0);
@@ -230,26 +230,26 @@ fn a_commit_that_the_policy_denies_is_refused_and_what_builds_on_it() {
 
 #[test]
 fn a_placeholder_in_another_file_is_refused() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = "b=$(git rev-parse HEAD:password.txt); \
         git update-index --add --cacheinfo 100644,$b,stolen.txt && git commit -qm stolen";
-    place.exec(&[], script);
-    let imported = place.import(&["--yes"]);
+    world.exec(&[], script);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{}", imported.told);
     let stolen = imported.refused("stolen");
     assert_eq!(stolen[0].0, "stolen.txt");
     assert!(stolen[0].1.contains("placeholder"), "{stolen:?}");
     assert_eq!(imported.told["branches"], serde_json::json!([]));
-    assert!(!place.base().join("ws/.git/refs/portcullis").exists());
+    assert!(!world.base().join("ws/.git/refs/portcullis").exists());
 }
 
 #[test]
 fn what_was_not_committed_at_the_start_is_told_and_not_overwritten() {
-    let place = committed(users()[0]);
-    std::fs::write(place.at("ws/file.txt"), "changed by the operator\n").unwrap();
+    let world = committed(users()[0]);
+    std::fs::write(world.at("ws/file.txt"), "changed by the operator\n").unwrap();
     let script = "echo more >>file.txt && git commit -qam dirty; echo x >>dir/inner.txt; git commit -qam clean";
-    place.exec(&[], script);
-    let imported = place.import(&["--yes"]);
+    world.exec(&[], script);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{}", imported.told);
     let dirty = imported.refused("dirty");
     assert!(dirty[0].1.contains("not committed when the session began"), "{dirty:?}");
@@ -257,7 +257,7 @@ fn what_was_not_committed_at_the_start_is_told_and_not_overwritten() {
 
 #[test]
 fn trees_that_lead_elsewhere_are_refused() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let names =
         [".git", ".GIT", "git~1", "GIT~1", "..", ".", ".git ", ".git.", ".git::x", ".g\u{200c}it"];
     let mut script = EVIL.to_owned();
@@ -275,9 +275,9 @@ fn trees_that_lead_elsewhere_are_refused() {
         t=$( (git ls-tree HEAD | grep -v dir; printf '120000 blob %s\\tdir\\n' $l) | git mktree); \
         git update-ref refs/heads/swapped $(git commit-tree -p HEAD -m swapped $t); \
         git update-ref refs/heads/escape $(git commit-tree -p HEAD -m \"$(printf 'a\\033[2Jb')\" HEAD^{tree})";
-    let ended = place.exec(&[], &script);
+    let ended = world.exec(&[], &script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
     for at in 0..names.len() {
         for kind in ["n", "d"] {
@@ -290,12 +290,12 @@ fn trees_that_lead_elsewhere_are_refused() {
     // A link that replaces a directory is one, within the workspace.
     assert_eq!(imported.branches(), ["swapped"], "{}", imported.told);
     assert!(imported.stderr.chars().all(|c| c == '\n' || !c.is_control()));
-    git(&place, &["fsck", "--strict"]);
+    git(&world, &["fsck", "--strict"]);
 }
 
 #[test]
 fn nothing_of_a_private_repository_runs_or_is_believed() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = "echo one >one.txt && git add -A && git commit -qm one && \
         echo two >two.txt && git add -A && git commit -qm two; \
         git replace HEAD~1 HEAD; mkdir -p .git/info; \
@@ -309,25 +309,25 @@ fn nothing_of_a_private_repository_runs_or_is_believed() {
             [filter \"x\"]\\nclean = touch ran\\nsmudge = touch ran\\n\
             [diff \"x\"]\\ntextconv = touch ran\\n[include]\\npath = /etc/passwd\\n[broken' \
             >.git/config; true";
-    place.exec(&[], script);
-    let imported = place.import(&["--yes"]);
+    world.exec(&[], script);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
     let name = said(&imported.told["branches"][0], "ref").to_owned();
-    assert_eq!(git(&place, &["log", "--format=%s", &name]), "two\none\nthe operator's");
-    assert_eq!(git(&place, &["show", &format!("{name}:one.txt")]), "one");
-    assert!(walk(place.base()).iter().all(|path| !path.ends_with("ran")));
+    assert_eq!(git(&world, &["log", "--format=%s", &name]), "two\none\nthe operator's");
+    assert_eq!(git(&world, &["show", &format!("{name}:one.txt")]), "one");
+    assert!(walk(world.base()).iter().all(|path| !path.ends_with("ran")));
 }
 
 #[test]
 fn an_object_with_another_content_is_refused() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = "echo good >good.txt && git add -A && git commit -qm good; \
         echo evil >other && o=$(git hash-object -w other) && g=$(git rev-parse HEAD:good.txt); \
         at() { echo .git/objects/$(echo $1 | cut -c1-2)/$(echo $1 | cut -c3-); }; \
         cp -f $(at $o) copy && rm -f $(at $g) && cp copy $(at $g)";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{}", imported.told);
     let why = imported.refused("good");
     assert!(why[0].1.contains("does not have the content"), "{why:?}");
@@ -335,37 +335,37 @@ fn an_object_with_another_content_is_refused() {
 
 #[test]
 fn packed_refs_and_reftables_are_read() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script =
         "echo x >x.txt && git add -A && git commit -qm x && git gc -q && git pack-refs --all";
-    place.exec(&[], script);
-    let imported = place.import(&["--yes"]);
+    world.exec(&[], script);
+    let imported = world.import(&["--yes"]);
     assert_eq!((imported.code, imported.told["commits"].as_array().unwrap().len()), (0, 1));
     let script = "rm -r .git/logs && git refs migrate --ref-format=reftable && echo y >y.txt && git add -A && git commit -qm y";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--dry-run"]);
+    let imported = world.import(&["--dry-run"]);
     assert_eq!(imported.told["commits"][0]["subject"], "y", "{}", imported.told);
 }
 
 #[test]
 fn a_million_branches_are_refused_in_time() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = "h=$(git commit-tree -p HEAD -m x HEAD^{tree}); \
         seq 1000000 | sed \"s,^,$h refs/heads/b,\" >.git/packed-refs && tail -1 .git/packed-refs";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert!(ended.stdout.ends_with("/b1000000\n"), "{ended:?}");
     let begun = std::time::Instant::now();
-    let ended = place.end_import(&["--yes"]);
+    let ended = world.end_import(&["--yes"]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("more than 1000 branches"), "{ended:?}");
     assert!(begun.elapsed().as_secs() < 30);
-    assert!(!place.base().join("ws/.git/refs/portcullis").exists());
+    assert!(!world.base().join("ws/.git/refs/portcullis").exists());
 }
 
 #[test]
 fn large_files_and_what_git_would_not_take_are_refused_by_themselves() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = EVIL.to_owned()
         + "evil large 100644 blob large $(head -c 100000000 /dev/zero | git hash-object -w --stdin); \
         m=$(printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = --upload-pack=touch\\n' | \
@@ -376,29 +376,29 @@ fn large_files_and_what_git_would_not_take_are_refused_by_themselves() {
             t=$( (git ls-tree HEAD; printf \"100644 blob $b\\tz\\n\") | git mktree); \
             c=$(git commit-tree -p $c -m delta $t); done; git update-ref refs/heads/deltas $c; \
         git repack -qad --depth=4000 --window=50";
-    let ended = place.exec(&[], &script);
+    let ended = world.exec(&[], &script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
     assert!(imported.refused("large")[0].1.contains("100000000 bytes"));
     assert_eq!(imported.refused("modules")[0].0, ".gitmodules");
     assert_eq!(imported.refused("attributes")[0].0, ".gitattributes");
     assert_eq!(imported.branches(), ["deltas", "good"]);
-    git(&place, &["fsck", "--strict"]);
+    git(&world, &["fsck", "--strict"]);
 }
 
 #[test]
 fn limits_of_a_session_are_not_those_of_an_import() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let limits = format!("{POLICY}\n[limits]\noperationsPerSecond = 5\ndenials = 2\n");
-    std::fs::write(place.at("policies/policy.toml"), limits).unwrap();
+    std::fs::write(world.at("policies/policy.toml"), limits).unwrap();
     let script = "for i in $(seq 50); do echo $i >f$i; done; git add -A && git commit -qm many; \
         b=$(git rev-parse HEAD:f1); for i in 1 2 3 4; do \
         git update-index --cacheinfo 100644,$b,fixed.txt && git commit -qm d$i && \
         git update-ref refs/heads/d$i HEAD && git reset -q HEAD~1; done";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
     for subject in ["d1", "d2", "d3", "d4"] {
         assert!(imported.refused(subject)[0].1.contains("`fixed`"), "{}", imported.told);
@@ -409,19 +409,19 @@ fn limits_of_a_session_are_not_those_of_an_import() {
 #[test]
 fn commits_of_sessions_that_follow_build_on_those_that_were_imported() {
     for takes_over in [true, false] {
-        let place = committed(users()[0]);
-        let one = place.commit_as("one");
-        let first = place.import(&["--yes"]);
+        let world = committed(users()[0]);
+        let one = world.commit_as("one");
+        let first = world.import(&["--yes"]);
         assert_eq!(first.code, 0, "{}", first.told);
         if takes_over {
-            git(&place, &["reset", "-q", &format!("refs/portcullis/{one}/main")]);
-            assert_eq!(git(&place, &["status", "--porcelain"]), "");
+            git(&world, &["reset", "-q", &format!("refs/portcullis/{one}/main")]);
+            assert_eq!(git(&world, &["status", "--porcelain"]), "");
         }
-        let two = place.commit_as("two");
-        let second = place.import(&["--session", &two, "--yes"]);
+        let two = world.commit_as("two");
+        let second = world.import(&["--session", &two, "--yes"]);
         assert_eq!(second.code, 0, "{} {}", second.told, second.stderr);
         let subjects = |session: &str| {
-            git(&place, &["log", "--format=%s", &format!("refs/portcullis/{session}/main")])
+            git(&world, &["log", "--format=%s", &format!("refs/portcullis/{session}/main")])
         };
         assert_eq!(subjects(&two), "two\none\nthe operator's");
         assert_eq!(subjects(&one), "one\nthe operator's");
@@ -430,29 +430,29 @@ fn commits_of_sessions_that_follow_build_on_those_that_were_imported() {
 
 #[test]
 fn a_commit_is_imported_once() {
-    let place = committed(users()[0]);
-    let (one, two) = (place.commit_as("one"), place.commit_as("two"));
-    let early = place.import(&["--session", &two, "--yes"]);
+    let world = committed(users()[0]);
+    let (one, two) = (world.commit_as("one"), world.commit_as("two"));
+    let early = world.import(&["--session", &two, "--yes"]);
     assert_eq!(early.code, 1, "{}", early.told);
     assert!(early.refused("two")[0].1.contains("when the session began"), "{}", early.told);
-    let first = place.import(&["--session", &one, "--yes"]);
+    let first = world.import(&["--session", &one, "--yes"]);
     assert_eq!(first.code, 0, "{} {}", first.told, first.stderr);
-    let records = place.records().len();
-    let second = place.import(&["--session", &two, "--yes"]);
+    let records = world.records().len();
+    let second = world.import(&["--session", &two, "--yes"]);
     assert_eq!(second.code, 0, "{} {}", second.told, second.stderr);
     assert_eq!(second.told["commits"][0]["known"], true, "{}", second.told);
     assert_eq!(second.told["branches"][0]["commit"], first.told["branches"][0]["commit"]);
-    let records = place.records().split_off(records);
+    let records = world.records().split_off(records);
     assert!(records.iter().all(|record| said(record, "op") != "commit"));
 }
 
 #[test]
 fn nothing_of_the_workspaces_repository_runs_or_leads_elsewhere() {
-    let place = committed(users()[0]);
-    let outside = place.at("outside");
+    let world = committed(users()[0]);
+    let outside = world.at("outside");
     std::fs::create_dir(&outside).unwrap();
-    place.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
-    let repository = place.base().join("ws/.git");
+    world.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
+    let repository = world.base().join("ws/.git");
     let hook = "#!/bin/sh\ntouch ran\n";
     for name in ["reference-transaction", "post-checkout", "pre-auto-gc"] {
         std::fs::write(repository.join("hooks").join(name), hook).unwrap();
@@ -466,7 +466,7 @@ fn nothing_of_the_workspaces_repository_runs_or_leads_elsewhere() {
             std::os::unix::fs::symlink(&outside, at).unwrap();
         }
     }
-    let import = || place.end_import(&["--yes"]);
+    let import = || world.end_import(&["--yes"]);
     let ended = import();
     assert_eq!(ended.code, 1, "{ended:?}");
     for byte in 0..256 {
@@ -483,37 +483,37 @@ fn nothing_of_the_workspaces_repository_runs_or_leads_elsewhere() {
     let ended = import();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("git reset refs/portcullis/"), "{ended:?}");
-    assert!(walk(place.base()).iter().all(|path| !path.ends_with("ran")));
+    assert!(walk(world.base()).iter().all(|path| !path.ends_with("ran")));
 }
 
 #[test]
 fn without_a_yes_nothing_is_imported() {
-    let place = committed(users()[0]);
-    place.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
-    let ended = place.end_import(&[]);
+    let world = committed(users()[0]);
+    world.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
+    let ended = world.end_import(&[]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("--yes"), "{ended:?}");
-    assert!(!place.base().join("ws/.git/refs/portcullis").exists());
-    let list = place.end_import(&["--list"]);
+    assert!(!world.base().join("ws/.git/refs/portcullis").exists());
+    let list = world.end_import(&["--list"]);
     assert_eq!((list.code, list.stdout.lines().count()), (0, 1), "{list:?}");
-    let unknown = place.end_import(&["--session", "zz"]);
+    let unknown = world.end_import(&["--session", "zz"]);
     assert_eq!(unknown.code, 1, "{unknown:?}");
 }
 
 #[test]
 fn run_and_shell_say_at_the_end_how_to_import() {
-    let place = committed(users()[0]);
-    let policy = place.at("policies/policy.toml");
+    let world = committed(users()[0]);
+    let policy = world.at("policies/policy.toml");
     let script = "echo x >x.txt && git add -A && git commit -qm x";
     for (script, commits) in [(script, true), ("git status", false)] {
         let command = ["run", "--policy", &policy, "--", "sh", "-c", script];
-        let ended = end(place.limited(&command).spawn().unwrap());
+        let ended = end(world.limited(&command).spawn().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
-        let records = place.records();
+        let records = world.records();
         let last = records.iter().rfind(|record| record["kind"] == "start").unwrap();
         let offer = format!("portcullis git import --session {} ", said(last, "session"));
         assert_eq!(ended.stderr.contains(&offer), commits, "{ended:?}");
     }
     let script = "echo y >y.txt && git add -A && git commit -qm y";
-    place.shell_script(&[], script).sees("commits: portcullis git import --session ");
+    world.shell_script(&[], script).sees("commits: portcullis git import --session ");
 }

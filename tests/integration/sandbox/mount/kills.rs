@@ -22,18 +22,18 @@ const BUILD: &str = "n=$1; mkdir -p out; while :; do n=$((n + 1)); f=out/$((n % 
 
 #[derive(Debug, Clone, Copy)]
 enum Victim {
-    Gate,
+    Gateway,
     Program,
     Launcher,
 }
 
 /// Runs a build that goes on after version `from` and is killed after a while; returns the last
 /// version that it was told is stored.
-fn round(place: &Place, from: u64, victim: Victim, pause: Duration) -> u64 {
-    let (policy, from) = (place.at("policies/policy.toml"), from.to_string());
+fn round(world: &SandboxWorld, from: u64, victim: Victim, pause: Duration) -> u64 {
+    let (policy, from) = (world.at("policies/policy.toml"), from.to_string());
     let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", BUILD, "sh", &from];
     // Without its gateway the build complains again and again, and nobody reads it.
-    let mut child = place.limited(&args).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = world.limited(&args).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut last: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     std::thread::sleep(pause);
@@ -42,12 +42,12 @@ fn round(place: &Place, from: u64, victim: Victim, pause: Duration) -> u64 {
         let found = processes.iter().rfind(|(_, line)| line.contains(words));
         found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
     };
-    let gate = one("gate-process");
+    let gateway = one("gateway-process");
     let killed = match victim {
-        Victim::Gate => gate,
+        Victim::Gateway => gateway,
         Victim::Program => one("sh -c n=$1"),
         Victim::Launcher => {
-            let status = std::fs::read_to_string(format!("/proc/{gate}/status")).unwrap();
+            let status = std::fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
             let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
             parent.trim().parse().unwrap()
         }
@@ -70,10 +70,10 @@ fn round(place: &Place, from: u64, victim: Victim, pause: Duration) -> u64 {
 }
 
 /// Checks that each file is complete, and of the last stored version or a later one.
-fn check(place: &Place, last: u64, victim: Victim) {
+fn check(world: &SandboxWorld, last: u64, victim: Victim) {
     for version in last.saturating_sub(FILES - 1).max(1)..=last {
         let name = format!("ws/out/{}", version % FILES);
-        let bytes = std::fs::read_to_string(place.at(&name)).unwrap();
+        let bytes = std::fs::read_to_string(world.at(&name)).unwrap();
         let found: u64 = bytes.lines().next().unwrap().parse().unwrap();
         let whole = format!("{found}\n").repeat(SIZE);
         assert!(
@@ -85,29 +85,29 @@ fn check(place: &Place, last: u64, victim: Victim) {
 }
 
 #[test]
-fn a_build_whose_gate_program_or_launcher_is_killed_loses_nothing() {
-    let place = Place::mounted(users()[0]);
-    std::fs::write(place.at("outside.txt"), "outside\n").unwrap();
+fn a_build_whose_gateway_program_or_launcher_is_killed_loses_nothing() {
+    let world = SandboxWorld::mounted(users()[0]);
+    std::fs::write(world.at("outside.txt"), "outside\n").unwrap();
     let mut last = 0;
     for number in 0..ROUNDS * budget() {
-        for victim in [Victim::Gate, Victim::Program, Victim::Launcher] {
+        for victim in [Victim::Gateway, Victim::Program, Victim::Launcher] {
             let pause = Duration::from_millis(50 + number * 61 % 250);
-            last = round(&place, last, victim, pause);
-            check(&place, last, victim);
+            last = round(&world, last, victim, pause);
+            check(&world, last, victim);
         }
     }
     // The next gateway settles the remains of the last one.
-    let ended = place.exec(&[], "true");
+    let ended = world.exec(&[], "true");
     assert_eq!(ended.code, 0, "{ended:?}");
     let verified =
-        end(place.command(&["audit", "verify", "--workspace", &place.at("ws")]).spawn().unwrap());
+        end(world.command(&["audit", "verify", "--workspace", &world.at("ws")]).spawn().unwrap());
     assert_eq!(verified.code, 0, "{verified:?}");
     let find =
-        Command::new("find").args([&place.at("ws"), "-name", ".portcullis*"]).output().unwrap();
+        Command::new("find").args([&world.at("ws"), "-name", ".portcullis*"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&find.stdout), "");
-    assert_eq!(std::fs::read_to_string(place.at("outside.txt")).unwrap(), "outside\n");
-    assert_eq!(std::fs::read_to_string(place.at("ws/hidden/file")).unwrap(), "hidden\n");
-    let records = place.records();
+    assert_eq!(std::fs::read_to_string(world.at("outside.txt")).unwrap(), "outside\n");
+    assert_eq!(std::fs::read_to_string(world.at("ws/hidden/file")).unwrap(), "hidden\n");
+    let records = world.records();
     let intents = records.iter().filter(|record| said(record, "kind") == "intent");
     let answered: std::collections::BTreeSet<_> =
         records.iter().filter_map(|record| record["of"].as_u64()).collect();

@@ -26,14 +26,14 @@ open('bomb.txt', 'w').write(open('file.txt').read())
 
 const LIMITED: &str = "\n[agent.limits]\nprocesses = 64\n";
 
-impl Place {
+impl SandboxWorld {
     /// A mounted place with more in its policy.
     fn limited_by(who: As, more: &str) -> Self {
-        let place = Self::mounted(who);
-        std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{more}")).unwrap();
-        std::fs::write(place.at("ws/bomb.py"), FORK_BOMB).unwrap();
-        place.give_away_if_not_root();
-        place
+        let world = Self::mounted(who);
+        std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{more}")).unwrap();
+        std::fs::write(world.at("ws/bomb.py"), FORK_BOMB).unwrap();
+        world.give_away_if_not_root();
+        world
     }
 
     fn give_away_if_not_root(&self) {
@@ -58,22 +58,22 @@ fn is_bounded(line: &str, most: usize) {
 #[test]
 fn a_fork_bomb_took_all_processes_of_the_machine() {
     for who in users() {
-        let place = Place::limited_by(who, LIMITED);
-        let policy = place.at("policies/policy.toml");
+        let world = SandboxWorld::limited_by(who, LIMITED);
+        let policy = world.at("policies/policy.toml");
         let args = ["exec", "--policy", &policy, "--json", "--", "python3", "bomb.py"];
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         is_bounded(&line, 64);
         // Other programs of the same user.
-        let other = place.command(&["policy", "check", &policy]).output().unwrap();
+        let other = world.command(&["policy", "check", &policy]).output().unwrap();
         assert!(other.status.success(), "{other:?}");
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         let ended = end(child);
         assert_eq!(ended.code, 0, "{who:?} {ended:?}");
-        let text = std::fs::read_to_string(place.at("ws/bomb.txt")).unwrap();
+        let text = std::fs::read_to_string(world.at("ws/bomb.txt")).unwrap();
         assert_eq!(text, "secret\n");
-        let limit = &place.facts()["agentLimits"]["processes"];
+        let limit = &world.facts()["agentLimits"]["processes"];
         assert_eq!(limit["most"], 64);
         assert!(["rlimit", "cgroup"].contains(&limit["by"].as_str().unwrap()), "{limit}");
     }
@@ -81,14 +81,14 @@ fn a_fork_bomb_took_all_processes_of_the_machine() {
 
 #[test]
 fn a_fork_bomb_on_a_terminal_or_of_an_agent_is_bounded() {
-    let place = Place::limited_by(users()[0], LIMITED);
+    let world = SandboxWorld::limited_by(users()[0], LIMITED);
     let script = "echo | python3 bomb.py; cat bomb.txt";
-    let mut operator = place.shell_script(&[], script);
+    let mut operator = world.shell_script(&[], script);
     operator.sees("secret");
     is_bounded(&operator.line_with("refused"), 64);
-    let policy = place.at("policies/policy.toml");
+    let policy = world.at("policies/policy.toml");
     let args = ["run", "--mount", "--policy", &policy, "--", "sh", "-c", "echo | python3 bomb.py"];
-    let ended = end(place.limited(&args).spawn().unwrap());
+    let ended = end(world.limited(&args).spawn().unwrap());
     let line = ended.stderr.lines().find_map(|line| line.strip_prefix("agent: ")).unwrap();
     is_bounded(line, 64);
 }
@@ -110,8 +110,8 @@ stop.set()
 ";
     for (operators, most) in [(None, 4096), (Some(2000), 1000)] {
         let who = users().pop().unwrap();
-        let place = Place::new(who);
-        let limited = place.limited(&["exec", "--quiet", "--", "python3", "-c", script]);
+        let world = SandboxWorld::new(who);
+        let limited = world.limited(&["exec", "--quiet", "--", "python3", "-c", script]);
         let mut command = Command::new("prlimit");
         let operators = operators.map(|most| format!("--nproc={most}:{most}"));
         command.arg(operators.as_deref().unwrap_or("--core=0:0"));
@@ -123,14 +123,14 @@ stop.set()
         let count = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>();
         let count = count.unwrap_or_else(|_| panic!("{who:?} {output:?}"));
         assert!((most - 8..=most).contains(&count), "{who:?} {count}");
-        assert_eq!(place.facts()["agentLimits"]["processes"]["most"], most);
+        assert_eq!(world.facts()["agentLimits"]["processes"]["most"], most);
     }
 }
 
 #[test]
 fn memory_and_processors_were_not_limited() {
     for who in users() {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let script = r"
 import os
 try: bytearray(2 << 30)
@@ -142,9 +142,9 @@ print(open('/proc/self/oom_score_adj').read().strip())
 ";
         let options = ["--agent-limit", "memory=512MiB", "--agent-limit", "cpu=1"];
         let args = [&["exec", "--quiet"], &options[..], &["--", "python3", "-c", script]].concat();
-        let ended = end(place.limited(&args).spawn().unwrap());
+        let ended = end(world.limited(&args).spawn().unwrap());
         assert_eq!(ended.stdout, "no memory\n1\nno processors\n1000\n", "{who:?} {ended:?}");
-        let facts = place.facts();
+        let facts = world.facts();
         let limits = &facts["agentLimits"];
         assert_eq!(limits["cpu"], json!({ "most": 1, "by": "affinity" }));
         assert_eq!(limits["memory"]["most"], 512 << 20);
@@ -155,10 +155,10 @@ print(open('/proc/self/oom_score_adj').read().strip())
 
 #[test]
 fn limits_hold_without_namespaces_where_the_kernel_counts_them() {
-    let place = Place::new(As::UserWithoutNamespaces);
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
     let script = "import os; print(len(os.sched_getaffinity(0)))";
     let options = ["--allow-partial", "--agent-limit", "processes=512", "--agent-limit", "cpu=1"];
-    let ended = place.run(&options, &["/usr/bin/python3", "-c", script]);
+    let ended = world.run(&options, &["/usr/bin/python3", "-c", script]);
     assert!(ended.stderr.contains("agent: 1\n"), "{ended:?}");
-    assert_eq!(place.facts()["agentLimits"]["processes"]["most"], 512);
+    assert_eq!(world.facts()["agentLimits"]["processes"]["most"], 512);
 }

@@ -29,54 +29,54 @@ for to in sys.argv[1:]:
 #[test]
 fn a_login_stores_credentials_in_the_agents_home_and_sees_no_file() {
     for who in users() {
-        let place = Place::mounted(who);
-        let base = place.base().to_str().unwrap().to_owned();
+        let world = SandboxWorld::mounted(who);
+        let base = world.base().to_str().unwrap().to_owned();
         let args = ["--agent", "coder", "--", "sh", "-c", LOGIN, &base];
-        let mut operator = place.on_terminal("login", &args, &[]);
+        let mut operator = world.on_terminal("login", &args, &[]);
         assert_eq!(operator.ends(), 3, "{who:?} {:?}", operator.text());
         let text = operator.text();
         for line in ["terminal", "0", "called back"] {
             assert!(text.lines().any(|shown| shown.trim() == line), "{who:?} {line} {text}");
         }
         assert!(!text.contains("secret"), "{text}");
-        let facts = place.facts();
+        let facts = world.facts();
         assert_eq!(facts["credentials"], "in-sandbox", "{facts}");
         assert_eq!(facts["pseudoTerminal"], true);
         assert_eq!(facts["mount"], Value::Null);
-        let kinds = place.records();
+        let kinds = world.records();
         let kinds: Vec<_> = kinds.iter().map(|record| record["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["start", "stop"]);
 
         let stored =
-            place.exec(&["--agent", "coder", "--quiet"], "cat ~/credentials; cat file.txt");
+            world.exec(&["--agent", "coder", "--quiet"], "cat ~/credentials; cat file.txt");
         assert_eq!(stored.stdout, "key\nsecret\n", "{who:?} {stored:?}");
-        assert_eq!(place.facts()["credentials"], Value::Null);
-        let other = place.exec(&["--agent", "other", "--quiet"], "ls -A ~");
+        assert_eq!(world.facts()["credentials"], Value::Null);
+        let other = world.exec(&["--agent", "other", "--quiet"], "ls -A ~");
         assert!(!other.stdout.contains("credentials"), "{other:?}");
     }
 }
 
 #[test]
 fn a_login_needs_the_name_of_an_agent_a_terminal_and_a_command() {
-    let place = Place::mounted(users()[0]);
-    let mut unnamed = place.on_terminal("login", &["--", "true"], &[]);
+    let world = SandboxWorld::mounted(users()[0]);
+    let mut unnamed = world.on_terminal("login", &["--", "true"], &[]);
     assert_eq!(unnamed.ends(), 2, "{:?}", unnamed.text());
-    let mut unknown = place.on_terminal("login", &["--preset", "aider"], &[]);
+    let mut unknown = world.on_terminal("login", &["--preset", "aider"], &[]);
     assert_eq!(unknown.ends(), 2, "{:?}", unknown.text());
     assert!(unknown.text().contains("is not known"), "{:?}", unknown.text());
-    let ended = end(place.limited(&["login", "--agent", "a", "--", "true"]).spawn().unwrap());
+    let ended = end(world.limited(&["login", "--agent", "a", "--", "true"]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
-    assert!(!place.base().join("state/audit").exists());
+    assert!(!world.base().join("state/audit").exists());
 }
 
 /// It reached every host, or what the policy gives the agent that works.
 #[test]
 fn a_login_reaches_the_hosts_of_its_preset_alone() {
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         let servers = ["127.0.0.2:0", "127.0.0.3:0"].map(|at| TcpListener::bind(at).unwrap());
         let [own, other] = servers.each_ref().map(|server| server.local_addr().unwrap());
-        let policy = std::fs::read_to_string(place.at("policies/policy.toml")).unwrap();
+        let policy = std::fs::read_to_string(world.at("policies/policy.toml")).unwrap();
         let rule = format!(
             "[[network.rules]]\nid = \"both\"\neffect = \"allow\"\nhosts = [\"127.0.0.0/8\"]\n\
              ports = [{}, {}]\n",
@@ -84,26 +84,26 @@ fn a_login_reaches_the_hosts_of_its_preset_alone() {
             other.port()
         );
         for rules in ["", &rule] {
-            std::fs::write(place.at("policies/policy.toml"), format!("{policy}{rules}")).unwrap();
+            std::fs::write(world.at("policies/policy.toml"), format!("{policy}{rules}")).unwrap();
             let preset = format!("name = \"it\"\ntitle = \"It\"\nhosts = [\"{own}\"]\n");
-            std::fs::write(place.at("it.toml"), preset).unwrap();
+            std::fs::write(world.at("it.toml"), preset).unwrap();
             if is_root() && who != As::Root {
-                place.give_away();
+                world.give_away();
             }
             let hosts = [own, other].map(|address| address.to_string());
-            let preset = place.at("it.toml");
+            let preset = world.at("it.toml");
             let args = ["--preset", &preset, "--", "/usr/bin/python3", "-c", CONNECT];
             let args = [&args[..], &hosts.each_ref().map(String::as_str)].concat();
-            let mut operator = place.on_terminal("login", &args, &[]);
+            let mut operator = world.on_terminal("login", &args, &[]);
             assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
             let text = operator.text();
             let codes: Vec<_> =
                 text.lines().map(str::trim).filter(|line| ["200", "403"].contains(line)).collect();
             assert_eq!(codes, ["200", "403"], "{who:?} {text}");
-            let facts = place.facts();
+            let facts = world.facts();
             assert_eq!(facts["credentials"], "in-sandbox", "{facts}");
             assert_eq!(facts["presetHosts"], serde_json::json!([own.to_string()]));
-            let records = place.records();
+            let records = world.records();
             let denied = records.iter().find(|record| said(record, "decision") == "deny").unwrap();
             assert_eq!(said(&denied["facts"], "host"), "127.0.0.3");
         }
@@ -125,12 +125,12 @@ while True:
     if word == "code\n":
         break"#;
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let port = port.to_string();
         let command = ["--", "/usr/bin/python3", "-c", script, &port];
         let args = [&["--agent", "coder", "--callback", &port][..], &command].concat();
-        let mut operator = place.on_terminal("login", &args, &[]);
+        let mut operator = world.on_terminal("login", &args, &[]);
         operator.sees("listens");
         for word in ["first\n", "code\n"] {
             let mut browser = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
@@ -140,7 +140,7 @@ while True:
             assert_eq!(reply, format!("got {word}"), "{who:?}");
         }
         assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
-        let facts = place.facts();
+        let facts = world.facts();
         assert_eq!(facts["callback"], port.parse::<u16>().unwrap(), "{facts}");
         assert_eq!(facts["agentNetwork"], "none");
     }
@@ -148,7 +148,7 @@ while True:
 
 #[test]
 fn a_port_of_a_callback_is_free_and_leads_to_a_network_of_its_own() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
     for (args, code) in [
@@ -158,19 +158,20 @@ fn a_port_of_a_callback_is_free_and_leads_to_a_network_of_its_own() {
         (&["--callback", "1455", "--agent-network", "443"], 2),
     ] {
         let args = [&["--agent", "coder"], args, &["--", "true"]].concat();
-        let mut operator = place.on_terminal("login", &args, &[]);
+        let mut operator = world.on_terminal("login", &args, &[]);
         assert_eq!(operator.ends(), code, "{args:?} {:?}", operator.text());
     }
-    assert!(!place.base().join("state/audit").exists());
+    assert!(!world.base().join("state/audit").exists());
 }
 
 /// The connections to a login are bounded, and one that nobody accepts ends.
 #[test]
 fn callbacks_are_counted() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let args = ["--agent", "coder", "--callback", &port.to_string(), "--", "sh", "-c", "echo up; read x"];
-    let mut operator = place.on_terminal("login", &args, &[]);
+    let args =
+        ["--agent", "coder", "--callback", &port.to_string(), "--", "sh", "-c", "echo up; read x"];
+    let mut operator = world.on_terminal("login", &args, &[]);
     operator.sees("up");
     let connect = || TcpStream::connect(("127.0.0.1", port));
     let mut ended = 0;
@@ -190,7 +191,7 @@ fn callbacks_are_counted() {
 /// Claude Code wants a port that the kernel picks, and none could be named.
 #[test]
 fn a_login_in_the_hosts_network_could_not_be_called_back() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = r#"
 import socket
 server = socket.create_server(("127.0.0.1", 0))
@@ -198,12 +199,12 @@ print("port", server.getsockname()[1], "end", flush=True)
 server.accept()[0].sendall(b"x")"#;
     let named = ["--agent", "coder", "--agent-network", "443"];
     let command = ["--", "/usr/bin/python3", "-c", script];
-    let mut refused = place.on_terminal("login", &[&named[..], &command].concat(), &[]);
+    let mut refused = world.on_terminal("login", &[&named[..], &command].concat(), &[]);
     assert_eq!(refused.ends(), 1, "{:?}", refused.text());
     assert!(refused.text().contains("--agent-listen 0"), "{:?}", refused.text());
 
     let listens = [&named[..], &["--agent-listen", "0"], &command].concat();
-    let mut operator = place.on_terminal("login", &listens, &[]);
+    let mut operator = world.on_terminal("login", &listens, &[]);
     operator.sees(" end");
     let line = operator.line_with(" end");
     let port = line.split_whitespace().nth(1).unwrap();
@@ -212,5 +213,5 @@ server.accept()[0].sendall(b"x")"#;
     called.read_to_end(&mut said).unwrap();
     assert_eq!(said, b"x");
     assert_eq!(operator.ends(), 0, "{:?}", operator.text());
-    assert_eq!(place.facts()["agentListen"], serde_json::json!([0]));
+    assert_eq!(world.facts()["agentListen"], serde_json::json!([0]));
 }

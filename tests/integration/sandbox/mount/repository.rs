@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use super::*;
 
 /// Git in the workspace, from outside, with no configuration but its own.
-pub(super) fn git(place: &Place, arguments: &[&str]) -> String {
+pub(super) fn git(world: &SandboxWorld, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.args(["-C", &place.at("ws"), "-c", "user.name=n", "-c", "user.email=n@example.org"]);
+    command.args(["-C", &world.at("ws"), "-c", "user.name=n", "-c", "user.email=n@example.org"]);
     command.args(["-c", "safe.directory=*"]).args(arguments);
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     let output = command.output().unwrap();
@@ -16,26 +16,26 @@ pub(super) fn git(place: &Place, arguments: &[&str]) -> String {
 }
 
 /// A workspace with a repository that has all that the policy hides.
-pub(super) fn committed(who: As) -> Place {
-    let place = Place::mounted(who);
-    git(&place, &["init", "-q", "-b", "work"]);
-    git(&place, &["add", "--all"]);
-    git(&place, &["commit", "-qm", "the operator's"]);
+pub(super) fn committed(who: As) -> SandboxWorld {
+    let world = SandboxWorld::mounted(who);
+    git(&world, &["init", "-q", "-b", "work"]);
+    git(&world, &["add", "--all"]);
+    git(&world, &["commit", "-qm", "the operator's"]);
     if is_root() && who != As::Root {
-        place.give_away();
+        world.give_away();
     }
-    place
+    world
 }
 
 #[test]
 fn a_private_repository_has_what_the_policy_shows() {
     for who in users() {
-        let place = committed(who);
-        let head = git(&place, &["rev-parse", "HEAD"]);
+        let world = committed(who);
+        let head = git(&world, &["rev-parse", "HEAD"]);
         let script = "git status --porcelain; git log --format=%an:%s; git ls-files; \
             git show HEAD:password.txt | sed 's/secret:[^]]*/secret/'; git show HEAD:hidden/file 2>&1 | grep -c '^fatal'; \
             git cat-file --batch-all-objects --batch | grep -a -c -e hunter2 -e operator";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         let shown = "portcullis:Files that the policy shows at the start of the session\n\
             dir/inner.txt\nfile.txt\nfixed.txt\npassword.txt\nit is [portcullis-secret], really\n1\n0\n";
         assert_eq!(ended.stdout, shown, "{who:?} {ended:?}");
@@ -43,14 +43,14 @@ fn a_private_repository_has_what_the_policy_shows() {
 
         // A commit stays there, and is there again.
         let script = "echo more >>file.txt && git commit -qam more && git status --porcelain";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         assert_eq!((ended.code, ended.stdout.as_str()), (0, ""), "{ended:?}");
         assert!(!ended.stderr.contains("git repository"), "{ended:?}");
-        let ended = place.exec(&[], "git log --format=%an:%s -1");
+        let ended = world.exec(&[], "git log --format=%an:%s -1");
         assert_eq!(ended.stdout, "agent:more\n", "{ended:?}");
-        assert_eq!(git(&place, &["rev-parse", "HEAD"]), head);
-        assert_eq!(git(&place, &["status", "--porcelain"]), "M file.txt");
-        let records = place.records();
+        assert_eq!(git(&world, &["rev-parse", "HEAD"]), head);
+        assert_eq!(git(&world, &["status", "--porcelain"]), "M file.txt");
+        let records = world.records();
         let about = records.iter().map(|record| said(record, "path"));
         assert_eq!(about.filter(|path| path.starts_with(".git")).count(), 0);
         let start = records.iter().find(|record| record["kind"] == "start").unwrap();
@@ -60,23 +60,23 @@ fn a_private_repository_has_what_the_policy_shows() {
 
 #[test]
 fn a_repository_that_was_not_finished_is_made_anew() {
-    let place = committed(users()[0]);
-    let ended = place.exec(&[], "touch .git/portcullis-unfinished && rm .git/HEAD");
+    let world = committed(users()[0]);
+    let ended = world.exec(&[], "touch .git/portcullis-unfinished && rm .git/HEAD");
     assert_eq!(ended.code, 0, "{ended:?}");
-    let ended = place.exec(&[], "git log --format=%an && ls .git/portcullis-unfinished");
+    let ended = world.exec(&[], "git log --format=%an && ls .git/portcullis-unfinished");
     assert_eq!((ended.code, ended.stdout.as_str()), (2, "portcullis\n"), "{ended:?}");
 }
 
 /// It was made for minutes, despite `--timeout`.
 #[test]
 fn a_repository_that_takes_long_held_up_a_command_with_a_timeout() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     for number in 0..12 {
-        let file = std::fs::File::create(place.at(&format!("ws/large{number}"))).unwrap();
+        let file = std::fs::File::create(world.at(&format!("ws/large{number}"))).unwrap();
         file.set_len(250 << 20).unwrap();
     }
     let args = ["exec", "--timeout", "1s", "--", "echo", "it ran"];
-    let ended = end(place.limited(&args).spawn().unwrap());
+    let ended = end(world.limited(&args).spawn().unwrap());
     assert_eq!((ended.code, ended.stdout.as_str()), (124, ""), "{ended:?}");
     assert!(ended.stderr.contains("was not started"), "{ended:?}");
 }
@@ -85,15 +85,15 @@ fn a_repository_that_takes_long_held_up_a_command_with_a_timeout() {
 /// after the command's end, and at each start of a later one.
 #[test]
 fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
-    let place = committed(users()[0]);
-    assert_eq!(place.exec(&[], "git commit -q --allow-empty -m one").code, 0);
+    let world = committed(users()[0]);
+    assert_eq!(world.exec(&[], "git commit -q --allow-empty -m one").code, 0);
     let loops = "cd .git/refs/heads && ln -s . a && ln -s . b && ln -s . c && date +%s";
-    let ended = place.exec(&["--timeout", "5s"], loops);
+    let ended = world.exec(&["--timeout", "5s"], loops);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert!(now - ended.stdout.trim().parse::<u64>().unwrap() < 15, "{ended:?}");
     assert!(ended.stderr.contains("were not counted"), "{ended:?}");
     assert!(ended.stderr.contains("  commits: portcullis git import"), "{ended:?}");
-    let ended = place.exec(&["--timeout", "5s"], "rm -rf .git && echo removed");
+    let ended = world.exec(&["--timeout", "5s"], "rm -rf .git && echo removed");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "removed\n"), "{ended:?}");
     assert!(ended.stderr.contains("portcullis exec -- rm -rf .git"), "{ended:?}");
     assert!(!ended.stderr.contains("git import"), "{ended:?}");
@@ -103,14 +103,14 @@ fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
 /// Portcullis ran as git.
 #[test]
 fn a_repository_chose_the_program_that_is_run_as_git() {
-    let place = committed(users()[0]);
-    assert_eq!(place.exec(&[], "git commit -q --allow-empty -m one").code, 0);
-    let programs = place.base().join("ws/.venv/bin");
+    let world = committed(users()[0]);
+    assert_eq!(world.exec(&[], "git commit -q --allow-empty -m one").code, 0);
+    let programs = world.base().join("ws/.venv/bin");
     std::fs::create_dir_all(&programs).unwrap();
     std::os::unix::fs::symlink("/usr/bin/true", programs.join("git")).unwrap();
-    let policy = place.at("policies/policy.toml");
+    let policy = world.at("policies/policy.toml");
     let command = ["git", "import", "--policy", &policy, "--dry-run", "--json"];
-    let mut import = place.limited(&command);
+    let mut import = world.limited(&command);
     import.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
     let ended = end(import.spawn().unwrap());
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -120,64 +120,64 @@ fn a_repository_chose_the_program_that_is_run_as_git() {
 
 #[test]
 fn hooks_of_a_private_repository_run_in_the_sandbox_alone() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let hook = "printf '#!/bin/sh\\ncat /proc/self/status >made\\n' >.git/hooks/post-commit && \
         chmod +x .git/hooks/post-commit && git config core.fsmonitor 'touch fsmonitor' && \
         git commit -q --allow-empty -m one && grep -c '^Seccomp:.2' made && rm -f made fsmonitor";
-    let ended = place.exec(&[], hook);
+    let ended = world.exec(&[], hook);
     assert_eq!(ended.stdout, "1\n", "{ended:?}");
-    git(&place, &["status"]);
-    git(&place, &["commit", "-q", "--allow-empty", "-m", "outside"]);
-    assert!(!place.base().join("ws/made").exists() && !place.base().join("ws/fsmonitor").exists());
+    git(&world, &["status"]);
+    git(&world, &["commit", "-q", "--allow-empty", "-m", "outside"]);
+    assert!(!world.base().join("ws/made").exists() && !world.base().join("ws/fsmonitor").exists());
 }
 
 #[test]
 fn the_policy_may_show_the_workspaces_repository() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let policy = format!("{POLICY}\n[git]\nrepository = \"workspace\"\n");
-    std::fs::write(place.at("policies/policy.toml"), policy).unwrap();
-    std::fs::write(place.at("ws/fresh.txt"), "fresh\n").unwrap();
+    std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
+    std::fs::write(world.at("ws/fresh.txt"), "fresh\n").unwrap();
     let script = "git() { command git -c safe.directory='*' \"$@\"; }; git log --format=%s; \
         git status --short; echo more >>file.txt; git diff --stat file.txt | tail -1";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     let shown = "the operator's\n D hidden/file\n M password.txt\n?? fresh.txt\n 1 file changed, 1 insertion(+)\n";
     assert_eq!(ended.stdout, shown, "{ended:?}");
 }
 
 #[test]
 fn without_a_repository_in_the_workspace_none_is_made() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let ended =
-        place.exec(&[], "ls -A | grep -c git; git init -q && git status --porcelain | wc -l");
+        world.exec(&[], "ls -A | grep -c git; git init -q && git status --porcelain | wc -l");
     assert_eq!(ended.stdout, "0\n4\n", "{ended:?}");
-    assert!(!place.base().join("ws/.git").exists());
+    assert!(!world.base().join("ws/.git").exists());
 }
 
 /// Has the policy allow history.
-fn with_history(place: &Place) {
+fn with_history(world: &SandboxWorld) {
     let policy = format!("{POLICY}\n[git]\nhistory = \"allow\"\n");
-    std::fs::write(place.at("policies/policy.toml"), policy).unwrap();
+    std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
 }
 
 #[test]
 fn history_is_in_the_private_repository_where_the_policy_allows_it() {
     for who in users() {
-        let place = committed(who);
-        std::fs::write(place.at("ws/file.txt"), "second\n").unwrap();
-        git(&place, &["commit", "-qam", "second"]);
-        git(&place, &["config", "alias.evil", "!touch evil"]);
+        let world = committed(who);
+        std::fs::write(world.at("ws/file.txt"), "second\n").unwrap();
+        git(&world, &["commit", "-qam", "second"]);
+        git(&world, &["config", "alias.evil", "!touch evil"]);
         if is_root() && who != As::Root {
-            place.give_away();
+            world.give_away();
         }
-        with_history(&place);
-        let head = git(&place, &["rev-parse", "HEAD"]);
+        with_history(&world);
+        let head = git(&world, &["rev-parse", "HEAD"]);
         let script = "git log --format=%an:%s; git rev-parse HEAD~1; git status --porcelain; \
             git show HEAD~2:hidden/file HEAD~1:password.txt; git ls-files; \
             git config --get alias.evil; git for-each-ref --format='%(refname)' refs/heads; \
             echo more >>file.txt && git commit -qam more && \
             git checkout -qb amended HEAD~1 && echo a >a.txt && git add a.txt && \
             git commit -q --amend -m amended";
-        let ended = place.exec(&["--json"], script);
+        let ended = world.exec(&["--json"], script);
         let shown = format!(
             "portcullis:Files that the policy shows at the start of the session\nn:second\n\
              n:the operator's\n{head}\nhidden\nit is hunter2, really\n\
@@ -185,53 +185,53 @@ fn history_is_in_the_private_repository_where_the_policy_allows_it() {
         );
         assert_eq!((ended.code, &ended.stdout), (0, &shown), "{who:?} {ended:?}");
         assert!(ended.stderr.contains("`[git] history = \"allow\"`"), "{ended:?}");
-        let records = place.records();
+        let records = world.records();
         let start = records.iter().find(|record| record["kind"] == "start").unwrap();
         let fact =
             serde_json::json!({ "commit": head, "branch": "refs/heads/work", "history": true });
         assert_eq!(start["facts"]["git"], fact, "{start}");
 
-        let policy = place.at("policies/policy.toml");
+        let policy = world.at("policies/policy.toml");
         let import = ["git", "import", "--policy", &policy, "--yes", "--json"];
-        let ended = end(place.limited(&import).spawn().unwrap());
+        let ended = end(world.limited(&import).spawn().unwrap());
         let told: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(ended.code, 0, "{told} {}", ended.stderr);
         for (branch, changes) in [("main", "M\tfile.txt"), ("amended", "A\ta.txt")] {
             let name = told["branches"].as_array().unwrap().iter();
             let mut name = name.map(|one| said(one, "ref")).filter(|name| name.ends_with(branch));
             let name = name.next().unwrap();
-            assert_eq!(git(&place, &["rev-parse", &format!("{name}~1")]), head, "{branch}");
+            assert_eq!(git(&world, &["rev-parse", &format!("{name}~1")]), head, "{branch}");
             let diff = ["diff-tree", "-r", "--no-commit-id", "--name-status", name];
-            assert_eq!(git(&place, &diff), changes, "{branch}");
+            assert_eq!(git(&world, &diff), changes, "{branch}");
         }
     }
 }
 
 #[test]
 fn a_history_that_borrows_objects_of_another_repository_is_not_copied() {
-    let place = committed(users()[0]);
-    with_history(&place);
-    let objects = place.base().join("ws/.git/objects");
-    std::fs::rename(&objects, place.at("lender")).unwrap();
+    let world = committed(users()[0]);
+    with_history(&world);
+    let objects = world.base().join("ws/.git/objects");
+    std::fs::rename(&objects, world.at("lender")).unwrap();
     std::fs::create_dir_all(objects.join("info")).unwrap();
-    std::fs::write(objects.join("info/alternates"), place.at("lender")).unwrap();
+    std::fs::write(objects.join("info/alternates"), world.at("lender")).unwrap();
     if is_root() {
-        place.give_away();
+        world.give_away();
     }
-    git(&place, &["log"]);
+    git(&world, &["log"]);
     let ended =
-        place.exec(&[], "git log --format=%an; git fsck --strict && git status --porcelain");
+        world.exec(&[], "git log --format=%an; git fsck --strict && git status --porcelain");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "portcullis\n"), "{ended:?}");
     assert!(ended.stderr.contains("could not be copied"), "{ended:?}");
 }
 
 #[test]
 fn lint_lists_tracked_files_that_rules_hide() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let lint = || {
-        let (policy, ws) = (place.at("policies/policy.toml"), place.at("ws"));
+        let (policy, ws) = (world.at("policies/policy.toml"), world.at("ws"));
         let args = ["policy", "lint", &policy, "--workspace", &ws, "--json"];
-        let ended = end(place.limited(&args).spawn().unwrap());
+        let ended = end(world.limited(&args).spawn().unwrap());
         let told: Value = serde_json::from_str(&ended.stdout).unwrap();
         let findings = told["findings"].as_array().unwrap().iter();
         let history = findings.filter(|finding| finding["id"] == "git-history").cloned();
@@ -239,7 +239,7 @@ fn lint_lists_tracked_files_that_rules_hide() {
     };
     let hidden = serde_json::json!({ "count": 1, "paths": ["hidden/file"] });
     assert_eq!(lint(), (hidden.clone(), Vec::new()));
-    with_history(&place);
+    with_history(&world);
     let (tracked, history) = lint();
     assert_eq!((tracked, history.len()), (hidden, 1));
     assert!(said(&history[0], "message").contains("`hidden/file`"), "{history:?}");

@@ -5,30 +5,30 @@ use super::*;
 
 const SCRATCH: &str = "\n[scratch]\npaths = [\"target\", \"hidden\"]\n";
 
-impl Place {
+impl SandboxWorld {
     pub(super) fn with_scratch(who: As, more: &str) -> Self {
-        let place = Self::mounted(who);
-        std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{SCRATCH}{more}"))
+        let world = Self::mounted(who);
+        std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{SCRATCH}{more}"))
             .unwrap();
-        place
+        world
     }
 }
 
 #[test]
 fn what_is_done_in_scratch_is_outside_and_not_recorded() {
     for who in users() {
-        let place = Place::with_scratch(who, "");
+        let world = SandboxWorld::with_scratch(who, "");
         let script = "mkdir -p dir/target/a; echo x >dir/target/a/f; ln -s /etc/passwd dir/target/l; \
             mv dir/target/a/f dir/target/g; cp dir/target/g out.txt; echo no >fixed.txt; ls dir hidden";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         assert_eq!(ended.stdout, "dir:\ninner.txt\ntarget\n", "{who:?} {ended:?}");
         assert!(ended.stderr.contains("fixed.txt"), "{who:?} {ended:?}");
         let notes = ended.stderr.matches("scratch directories (target, hidden)").count();
         assert_eq!(notes, 1, "{ended:?}");
-        assert!(!place.base().join("ws/dir/target").exists());
-        assert_eq!(std::fs::read_to_string(place.at("ws/out.txt")).unwrap(), "x\n");
-        assert_eq!(std::fs::read_to_string(place.at("ws/fixed.txt")).unwrap(), "fixed\n");
-        let records = place.records();
+        assert!(!world.base().join("ws/dir/target").exists());
+        assert_eq!(std::fs::read_to_string(world.at("ws/out.txt")).unwrap(), "x\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/fixed.txt")).unwrap(), "fixed\n");
+        let records = world.records();
         let facts = &records[0]["facts"]["scratch"];
         assert_eq!(facts["paths"], serde_json::json!([["target", "hidden"]]), "{facts}");
         assert!(facts["directory"].as_str().unwrap().contains("/portcullis/scratch/"), "{facts}");
@@ -38,8 +38,8 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
         assert_eq!(end.len(), 1, "{records:?}");
         assert_eq!(end[0]["facts"]["entries"], 4, "{end:?}");
         // It is there again, for the same agent alone.
-        let _ = std::fs::remove_file(place.base().join("fuse"));
-        let again = place.exec(&[], "cat dir/target/g; rm -r dir/target; ls dir");
+        let _ = std::fs::remove_file(world.base().join("fuse"));
+        let again = world.exec(&[], "cat dir/target/g; rm -r dir/target; ls dir");
         assert_eq!(again.stdout, "x\ninner.txt\n", "{who:?} {again:?}");
     }
 }
@@ -48,27 +48,27 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
 #[test]
 fn a_denied_rename_removed_the_scratch_directory_of_that_name() {
     let rule = "\n[[rules]]\nid = \"stays\"\neffect = \"deny\"\noperations = [\"remove\"]\npaths = [\"dir/**\"]\n";
-    let place = Place::with_scratch(users()[0], rule);
-    let ended = place.exec(&[], "mkdir target; mv -T dir target || ls -d target dir");
+    let world = SandboxWorld::with_scratch(users()[0], rule);
+    let ended = world.exec(&[], "mkdir target; mv -T dir target || ls -d target dir");
     assert_eq!(ended.stdout, "dir\ntarget\n", "{ended:?}");
 }
 
 #[test]
 fn another_agent_or_policy_sees_nothing_of_it() {
-    let place = Place::with_scratch(users()[0], "");
+    let world = SandboxWorld::with_scratch(users()[0], "");
     let script = "mkdir target; echo x >target/f; mkdir target/a; chmod 0 target/a";
-    assert_eq!(place.exec(&[], script).code, 0);
-    let other = place.exec(&["--agent", "other"], "ls target");
+    assert_eq!(world.exec(&[], script).code, 0);
+    let other = world.exec(&["--agent", "other"], "ls target");
     assert!(other.code != 0 && other.stderr.contains("target"), "{other:?}");
-    assert_eq!(place.exec(&[], "cat target/f").stdout, "x\n");
+    assert_eq!(world.exec(&[], "cat target/f").stdout, "x\n");
     let text = format!("{POLICY}{SCRATCH}keep = false\n");
-    std::fs::write(place.at("policies/policy.toml"), text).unwrap();
+    std::fs::write(world.at("policies/policy.toml"), text).unwrap();
     for _ in 0..2 {
         // Also where a program leaves a directory that no other process can
         // open.
         let script = "mkdir target && echo y >target/f && cat target/f && mkdir -p target/a/b && \
             chmod 0 target/a/b && chmod 500 target/a";
-        let ended = place.exec(&[], script);
+        let ended = world.exec(&[], script);
         assert_eq!(ended.stdout, "y\n", "{ended:?}");
     }
 }
@@ -76,17 +76,17 @@ fn another_agent_or_policy_sees_nothing_of_it() {
 #[test]
 fn a_place_that_an_agent_could_change_is_refused() {
     // Also where this policy has none: a later start may have another.
-    let place = Place::new(users()[0]);
-    let scratch = place.at("home/.local/share/portcullis/scratch");
+    let world = SandboxWorld::new(users()[0]);
+    let scratch = world.at("home/.local/share/portcullis/scratch");
     std::fs::create_dir_all(&scratch).unwrap();
-    place.give_away();
-    let ended = place.exec(&["--agent-write", &scratch], "true");
+    world.give_away();
+    let ended = world.exec(&["--agent-write", &scratch], "true");
     assert!(ended.code != 0 && ended.stderr.contains("place of scratch directories"), "{ended:?}");
 }
 
 #[test]
 fn cargo_builds_in_scratch() {
-    let place = Place::with_scratch(users()[0], "");
+    let world = SandboxWorld::with_scratch(users()[0], "");
     let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
     let sysroot = String::from_utf8(sysroot.stdout).unwrap().trim().to_owned();
     for (name, text) in [
@@ -94,24 +94,24 @@ fn cargo_builds_in_scratch() {
         ("ws/src/main.rs", "fn main() { println!(\"built\"); }\n"),
         ("ws/build.rs", "fn main() { println!(\"cargo:rerun-if-changed=build.rs\"); }\n"),
     ] {
-        let path = place.base().join(name);
+        let path = world.base().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
     let cargo = |script: &str| {
         let script = format!("export PATH={sysroot}/bin:$PATH\n{script}");
-        let ended = place.exec(&["--agent-read", &sysroot], &script);
+        let ended = world.exec(&["--agent-read", &sysroot], &script);
         assert_eq!(ended.code, 0, "{ended:?}");
         ended
     };
     let built = cargo("cargo build --offline && target/debug/tiny");
     assert_eq!(built.stdout, "built\n", "{built:?}");
-    assert!(!place.base().join("ws/target").exists());
+    assert!(!world.base().join("ws/target").exists());
     let again = cargo("cargo build --offline -v; ! cat hidden/file; ! echo x >fixed.txt");
     assert!(again.stderr.contains("Fresh tiny"), "{again:?}");
     let cleaned =
         cargo("cargo clean && test ! -e target && cargo build --offline && target/debug/tiny");
     assert_eq!(cleaned.stdout, "built\n", "{cleaned:?}");
-    assert!(!place.base().join("ws/target").exists());
-    assert_eq!(std::fs::read_to_string(place.at("ws/hidden/file")).unwrap(), "hidden\n");
+    assert!(!world.base().join("ws/target").exists());
+    assert_eq!(std::fs::read_to_string(world.at("ws/hidden/file")).unwrap(), "hidden\n");
 }

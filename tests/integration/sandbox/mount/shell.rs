@@ -20,7 +20,7 @@ use super::*;
 mod ends;
 
 /// The longest time that anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -34,7 +34,7 @@ pub(super) struct Operator {
     screen: File,
     terminal: OwnedFd,
     leader: Child,
-    place: TempDir,
+    world: TempDir,
     shown: Vec<u8>,
     /// The terminal's settings before.
     before: String,
@@ -47,7 +47,7 @@ impl Drop for Operator {
     }
 }
 
-impl Place {
+impl SandboxWorld {
     /// `portcullis shell ARGS…` on a terminal of 30 lines and 100 columns.
     fn shell(&self, args: &[&str]) -> Operator {
         self.shell_with(args, &[("LANG", "C.UTF-8")])
@@ -78,15 +78,15 @@ impl Place {
         let limited = self.limited(&[&words, args].concat());
         // Without timeout(1), which would put it in the background.
         let words: Vec<_> = limited.get_args().skip(2).collect();
-        let place = TempDir::new().unwrap();
+        let world = TempDir::new().unwrap();
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "sh", "-c", LEADER]).arg(place.path().join("code"));
+        command.args(["--ctty", "sh", "-c", LEADER]).arg(world.path().join("code"));
         command.args(words).current_dir("/").env_clear();
         command.envs(limited.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.env("TERM", "xterm-256color").envs(environment.iter().copied());
         let stream = || Stdio::from(terminal.try_clone().unwrap());
         let leader = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
-        Operator { screen: screen.into(), terminal, leader, place, shown: Vec::new(), before }
+        Operator { screen: screen.into(), terminal, leader, world, shown: Vec::new(), before }
     }
 
     /// The same for a script.
@@ -134,7 +134,7 @@ impl Operator {
         let began = Instant::now();
         while !shown(self).contains(text) {
             self.look(Duration::from_millis(100));
-            assert!(began.elapsed() < PATIENCE, "no {text:?} in {:?}", self.text());
+            assert!(began.elapsed() < TIMEOUT, "no {text:?} in {:?}", self.text());
             if let Some(code) = self.code() {
                 while self.look(Duration::ZERO) {}
                 assert!(shown(self).contains(text), "{code}, no {text:?} in {:?}", self.text());
@@ -144,7 +144,7 @@ impl Operator {
 
     /// The exit code, once the command has ended.
     fn code(&self) -> Option<i32> {
-        let code = std::fs::read_to_string(self.place.path().join("code")).ok()?;
+        let code = std::fs::read_to_string(self.world.path().join("code")).ok()?;
         Some(code.trim().parse().unwrap())
     }
 
@@ -163,7 +163,7 @@ impl Operator {
                 while self.look(Duration::ZERO) {}
                 return code;
             }
-            assert!(began.elapsed() < PATIENCE, "it goes on: {:?}", self.text());
+            assert!(began.elapsed() < TIMEOUT, "it goes on: {:?}", self.text());
         }
     }
 
@@ -204,10 +204,10 @@ impl Operator {
 #[test]
 fn a_program_has_a_terminal_of_its_own() {
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         let script = "tty; stty size; for fd in 0 1 2; do readlink /proc/self/fd/$fd; done; \
                       ls /dev/pts /proc/self/fd | tr '\\n' ' '; echo term=$TERM; cat file.txt; exit 7";
-        let mut operator = place.shell_script(&[], script);
+        let mut operator = world.shell_script(&[], script);
         assert_eq!(operator.ends(), 7, "{who:?} {:?}", operator.text());
         let text = operator.text();
         for part in [
@@ -220,20 +220,20 @@ fn a_program_has_a_terminal_of_its_own() {
             assert!(text.contains(part), "{who:?} {part:?} {text:?}");
         }
         operator.is_restored();
-        assert_eq!(place.facts()["pseudoTerminal"], true);
-        let records = place.records();
+        assert_eq!(world.facts()["pseudoTerminal"], true);
+        let records = world.records();
         let read = records.iter().find(|record| said(record, "op") == "read").unwrap();
-        assert_eq!((said(read, "door"), said(read, "path")), ("mount", "file.txt"));
+        assert_eq!((said(read, "transport"), said(read, "path")), ("mount", "file.txt"));
     }
 }
 
 /// A name was wrapped by the terminal, and looked like a line of the summary.
 #[test]
 fn long_names_forged_lines_of_a_summary() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let name = format!("{}y", "x ".repeat(100));
     let script = format!("echo x >'{name}'");
-    let mut operator = place.on_terminal("exec", &["--", "sh", "-c", &script], &[]);
+    let mut operator = world.on_terminal("exec", &["--", "sh", "-c", &script], &[]);
     assert_eq!(operator.ends(), 0, "{}", operator.text());
     let text = operator.text();
     let names = text.lines().filter(|line| line.contains("x x"));
@@ -245,9 +245,9 @@ fn long_names_forged_lines_of_a_summary() {
 
 #[test]
 fn a_new_size_reaches_the_program() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.1; done";
-    let mut operator = place.shell_script(&["--quiet"], script);
+    let mut operator = world.shell_script(&["--quiet"], script);
     operator.sees("ready");
     let size = Winsize { ws_row: 41, ws_col: 132, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&operator.screen, size).unwrap();
@@ -258,9 +258,9 @@ fn a_new_size_reaches_the_program() {
 #[test]
 fn a_shell_has_job_control() {
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         let bash = ["--agent-env", "PS1=ready> ", "--", "bash", "--norc", "--noprofile", "-i"];
-        let mut operator = place.shell(&bash);
+        let mut operator = world.shell(&bash);
         operator.sees("ready> ");
         assert!(!operator.text().contains("job control"), "{:?}", operator.text());
         // A single program: a key between two of them would be the shell's own.
@@ -292,19 +292,19 @@ fn a_shell_has_job_control() {
         assert_eq!(operator.ends(), 3, "{who:?} {:?}", operator.text());
         operator.is_restored();
         assert!(operator.text().contains("write    made.txt"), "{:?}", operator.text());
-        assert_eq!(std::fs::read_to_string(place.at("ws/made.txt")).unwrap(), "changed\n");
+        assert_eq!(std::fs::read_to_string(world.at("ws/made.txt")).unwrap(), "changed\n");
     }
 }
 
 #[test]
 fn what_is_on_no_list_does_not_reach_the_operators_terminal() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = r"printf '\033[1;31mred\033[0m \033[2;3H\033[?2004h'
         printf '\033]52;c;cHduZWQ=\007\033]0;a title\033\\\033]8;;http://example.org\007link\033]8;;\007'
         printf '\033[6n\033[>c\033[?1$p\033[18t\033[>q\005\033Z\033P$qm\033\\\033P+q544e\033\\\033[?u'
         printf '\033_apc\033\\\033^pm\033\\\033Xsos\033\\\2336n\302\2336n\033[3J\033c'
         printf 'German \303\234 done\n'";
-    let mut operator = place.shell_script(&["--quiet"], script);
+    let mut operator = world.shell_script(&["--quiet"], script);
     assert_eq!(operator.ends(), 0);
     let text = operator.text();
     assert!(text.contains("\x1b[1;31mred\x1b[m \x1b[2;3H\x1b[?2004hlink"), "{text:?}");
@@ -328,7 +328,7 @@ fn what_is_on_no_list_does_not_reach_the_operators_terminal() {
 /// the operator's shell was concealed, or inserted. The summary was mixed with the program's text.
 #[test]
 fn a_program_hid_the_summary_and_left_the_terminal_changed() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     const BOTTOM: &str = "\x1b[999;1H\r\n\r\x1b[Jportcullis: no changes";
     for (script, last, undone) in [
         (
@@ -344,7 +344,7 @@ fn a_program_hid_the_summary_and_left_the_terminal_changed() {
             "\r\n\r\x1b[Jportcullis: no changes".to_owned(),
         ),
     ] {
-        let mut operator = place.shell_script(&[], script);
+        let mut operator = world.shell_script(&[], script);
         assert_eq!(operator.ends(), 0, "{:?}", operator.text());
         let text = operator.text();
         let end = text.rsplit_once(last).map(|(_, end)| end);
@@ -355,9 +355,9 @@ fn a_program_hid_the_summary_and_left_the_terminal_changed() {
 /// Bytes that a terminal without UTF-8 would take for control characters.
 #[test]
 fn a_terminal_of_another_encoding_gets_ascii() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = ["--quiet", "--", "printf", r"\303\2336n done"];
-    let mut operator = place.shell_with(&script, &[("LANG", "de_DE.ISO-8859-1")]);
+    let mut operator = world.shell_with(&script, &[("LANG", "de_DE.ISO-8859-1")]);
     assert_eq!(operator.ends(), 0);
     assert!(operator.text().contains("?6n done"), "{:?}", operator.text());
     assert!(operator.text().is_ascii(), "{:?}", operator.text());
@@ -365,9 +365,9 @@ fn a_terminal_of_another_encoding_gets_ascii() {
 
 #[test]
 fn a_program_that_asks_what_its_terminal_is_has_an_answer() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = r"stty raw -echo; printf '\033[c'; head -c 9 | od -An -c | tr -d ' '";
-    let mut operator = place.shell_script(&["--quiet"], script);
+    let mut operator = world.shell_script(&["--quiet"], script);
     operator.sees("033[?62;22c");
     assert_eq!(operator.ends(), 0);
     assert!(!operator.text().contains("\x1b[c") && operator.left_to_read().is_empty());
@@ -380,8 +380,8 @@ fn no_program_types_into_a_terminal_or_changes_its_line_discipline() {
         \x20   try: fcntl.ioctl(0, request, b'x'); print(name, 'ok')\n\
         \x20   except OSError as error: print(name, errno.errorcode[error.errno])\n";
     for who in users() {
-        let place = Place::mounted(who);
-        let mut operator = place.shell(&["--quiet", "--", "python3", "-c", SCRIPT]);
+        let world = SandboxWorld::mounted(who);
+        let mut operator = world.shell(&["--quiet", "--", "python3", "-c", SCRIPT]);
         assert_eq!(operator.ends(), 0, "{:?}", operator.text());
         let expected = "type EPERM\r\nconsole EPERM\r\ndiscipline EPERM\r\n";
         assert!(operator.text().contains(expected), "{who:?} {:?}", operator.text());
@@ -390,19 +390,19 @@ fn no_program_types_into_a_terminal_or_changes_its_line_discipline() {
 
 #[test]
 fn without_a_terminal_it_names_exec() {
-    let place = Place::new(users()[0]);
-    let ended = end(place.limited(&["shell", "--", "true"]).spawn().unwrap());
+    let world = SandboxWorld::new(users()[0]);
+    let ended = end(world.limited(&["shell", "--", "true"]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.stderr.contains("portcullis exec"), "{ended:?}");
-    assert!(!place.base().join("state/audit").exists());
+    assert!(!world.base().join("state/audit").exists());
 }
 
 #[test]
 fn the_operators_shell_runs_if_it_is_there() {
-    let place = Place::mounted(users()[0]);
-    let own = place.at("no-shell");
+    let world = SandboxWorld::mounted(users()[0]);
+    let own = world.at("no-shell");
     for (shell, runs) in [("/bin/bash", "/bin/bash"), (&own, "/bin/sh"), ("bash", "/bin/sh")] {
-        let mut operator = place.shell_with(&["--quiet"], &[("SHELL", shell)]);
+        let mut operator = world.shell_with(&["--quiet"], &[("SHELL", shell)]);
         operator.types("echo \"it is $0\"; exit 4\r");
         operator.sees(&format!("it is {runs}"));
         assert_eq!(operator.ends(), 4);
@@ -411,17 +411,17 @@ fn the_operators_shell_runs_if_it_is_there() {
 
 #[test]
 fn a_preset_says_what_runs_on_a_terminal() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let text = "name = \"mine\"\ntitle = \"Mine\"\nterminal = [\"sh\", \"-c\", \"echo by preset; exit 5\"]\n";
-    std::fs::write(place.at("mine.toml"), text).unwrap();
-    let preset = place.at("mine.toml");
-    let mut operator = place.shell(&["--preset", &preset]);
+    std::fs::write(world.at("mine.toml"), text).unwrap();
+    let preset = world.at("mine.toml");
+    let mut operator = world.shell(&["--preset", &preset]);
     assert_eq!(operator.ends(), 5, "{:?}", operator.text());
     assert!(operator.text().contains("by preset"), "{:?}", operator.text());
-    let mut operator = place.shell(&["--preset", &preset, "--", "sh", "-c", "exit 6"]);
+    let mut operator = world.shell(&["--preset", &preset, "--", "sh", "-c", "exit 6"]);
     assert_eq!(operator.ends(), 6, "{:?}", operator.text());
     // A program without ACP is of no use to an editor.
-    let ended = end(place.command(&["run", "--preset", &preset]).spawn().unwrap());
+    let ended = end(world.command(&["run", "--preset", &preset]).spawn().unwrap());
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.stderr.contains("portcullis shell --preset mine"), "{ended:?}");
 }
@@ -432,12 +432,12 @@ fn vim_edits_a_file_on_it() {
         // The other tests do what it does.
         return;
     }
-    let place = Place::mounted(users()[0]);
-    let mut operator = place.shell(&["--", "vim", "-u", "NONE", "-n", "file.txt"]);
+    let world = SandboxWorld::mounted(users()[0]);
+    let mut operator = world.shell(&["--", "vim", "-u", "NONE", "-n", "file.txt"]);
     operator.sees("secret");
     operator.types("Aand more\x1b:wq\r");
     assert_eq!(operator.ends(), 0, "{:?}", operator.text());
     operator.is_restored();
-    assert_eq!(std::fs::read_to_string(place.at("ws/file.txt")).unwrap(), "secretand more\n");
+    assert_eq!(std::fs::read_to_string(world.at("ws/file.txt")).unwrap(), "secretand more\n");
     assert!(operator.text().contains("\x1b[?1049l"), "{:?}", operator.text());
 }

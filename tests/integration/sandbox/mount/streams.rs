@@ -50,14 +50,14 @@ fn ends(is_socket: bool) -> (OwnedFd, OwnedFd) {
 #[test]
 fn no_stream_of_the_operator_is_open_in_the_sandbox() {
     for (who, is_socket) in users().into_iter().flat_map(|who| [(who, false), (who, true)]) {
-        let place = Place::new(who);
+        let world = SandboxWorld::new(who);
         let (input, feeder) = ends(is_socket);
         let (output, sink) = ends(is_socket);
         let (errors, error_sink) = ends(is_socket);
         let (mut output, mut before) = (File::from(output), File::from(sink.try_clone().unwrap()));
         before.write_all(b"before\n").unwrap();
         let args = ["exec", "--quiet", "--", "/usr/bin/python3", "-S", "-c", ATTACK];
-        let mut command = place.limited(&args);
+        let mut command = world.limited(&args);
         let shared = [&input, &sink, &error_sink].map(|fd| fd.try_clone().unwrap());
         command.stdin(input.try_clone().unwrap()).stdout(sink).stderr(error_sink);
         let mut child = command.spawn().unwrap();
@@ -84,12 +84,12 @@ fn no_stream_of_the_operator_is_open_in_the_sandbox() {
 
 #[test]
 fn a_socket_that_is_no_connection_is_refused_as_a_stream() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     for (socket, kind) in [(OwnedFd::from(datagrams), "datagrams"), (listener.into(), "listening")]
     {
-        let mut command = place.limited(&["exec", "--", "echo", "ran"]);
+        let mut command = world.limited(&["exec", "--", "echo", "ran"]);
         command.stdin(socket);
         let ended = end(command.spawn().unwrap());
         assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{kind} {ended:?}");
@@ -100,13 +100,13 @@ fn a_socket_that_is_no_connection_is_refused_as_a_stream() {
 /// `exec` reads no more input than this before the command asks for it.
 #[test]
 fn input_is_read_ahead_by_no_more_than_a_page() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     let mut input = tempfile::tempfile().unwrap();
     input.write_all(&[b'x'; 100_000]).unwrap();
     for (count, most) in [(1, 4096), (10_000, 10_000 + 2 * 4096)] {
         input.rewind().unwrap();
         let script = format!("head -c {count} | wc -c; sleep 0.5");
-        let mut command = place.limited(&["exec", "--quiet", "--", "sh", "-c", &script]);
+        let mut command = world.limited(&["exec", "--quiet", "--", "sh", "-c", &script]);
         command.stdin(input.try_clone().unwrap());
         let ended = end(command.spawn().unwrap());
         assert_eq!((ended.code, ended.stdout.trim()), (0, count.to_string().as_str()));
@@ -118,7 +118,7 @@ fn input_is_read_ahead_by_no_more_than_a_page() {
 /// A full disk was not noticed: the command and `exec` ended with 0.
 #[test]
 fn output_that_cannot_be_stored_is_told_and_gives_an_exit_code() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for (options, script, code) in [
         (&["--quiet"][..], "echo lost", 1),
         (&["--json"], "echo lost", 1),
@@ -126,7 +126,7 @@ fn output_that_cannot_be_stored_is_told_and_gives_an_exit_code() {
         (&["--quiet"], "true", 0),
     ] {
         let args = [&["exec"], options, &["--", "sh", "-c", script]].concat();
-        let mut command = place.limited(&args);
+        let mut command = world.limited(&args);
         command.stdout(File::options().write(true).open("/dev/full").unwrap());
         let ended = end(command.spawn().unwrap());
         assert_eq!(ended.code, code, "{options:?} {ended:?}");
@@ -137,8 +137,8 @@ fn output_that_cannot_be_stored_is_told_and_gives_an_exit_code() {
 
 #[test]
 fn a_command_hears_that_its_reader_has_gone() {
-    let place = Place::new(users()[0]);
-    let mut child = place.limited(&["exec", "--quiet", "--", "yes"]).spawn().unwrap();
+    let world = SandboxWorld::new(users()[0]);
+    let mut child = world.limited(&["exec", "--quiet", "--", "yes"]).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 2]).unwrap();
     drop(stdout);
@@ -149,14 +149,14 @@ fn a_command_hears_that_its_reader_has_gone() {
 /// While its output was not read, `exec` waited, and handled neither the timeout nor signals.
 #[test]
 fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
-    let place = Place::new(users()[0]);
-    let fifo = place.at("fifo");
+    let world = SandboxWorld::new(users()[0]);
+    let fifo = world.at("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     // It stays open, and is not read.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let stalled = open(&fifo, flags, Mode::empty()).unwrap();
     let start = |args: &[&str]| {
-        let mut command = place.limited(args);
+        let mut command = world.limited(args);
         command.stdout(File::options().write(true).open(&fifo).unwrap());
         command.spawn().unwrap()
     };
@@ -190,18 +190,18 @@ fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
 
 /// The command's output was written where the file ended before the gateway had written there.
 #[test]
-fn messages_of_the_gate_are_not_written_over() {
+fn messages_of_the_gateway_are_not_written_over() {
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"*.txt\"]\n";
-    let place = Place::mounted(users()[0]);
-    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let world = SandboxWorld::mounted(users()[0]);
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
     let script = "for n in 1 2 3; do echo x 2>/dev/null >asked-$n.txt; sleep 0.5; \
                   echo \"line $n ..............................\" >&2; done";
-    let policy = place.at("policies/policy.toml");
+    let policy = world.at("policies/policy.toml");
     let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", script];
-    let mut command = place.limited(&args);
-    command.stderr(File::create(place.at("errors")).unwrap());
+    let mut command = world.limited(&args);
+    command.stderr(File::create(world.at("errors")).unwrap());
     end(command.spawn().unwrap());
-    let text = std::fs::read_to_string(place.at("errors")).unwrap();
+    let text = std::fs::read_to_string(world.at("errors")).unwrap();
     for n in 1..=3 {
         let own = format!("line {n} ..............................");
         assert!(text.lines().any(|line| line == own), "{text}");
@@ -213,12 +213,12 @@ fn messages_of_the_gate_are_not_written_over() {
 /// It was given up after a second.
 #[test]
 fn the_summary_waits_for_whoever_reads_slowly() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     // The command's output leaves no room in the pipe.
     let script = "echo x >made; echo ready >&2; read go; head -c 4000 /dev/zero >&2";
-    let policy = place.at("policies/policy.toml");
+    let policy = world.at("policies/policy.toml");
     let args = ["exec", "--policy", &policy, "--", "sh", "-c", script];
-    let mut child = place.limited(&args).spawn().unwrap();
+    let mut child = world.limited(&args).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     fcntl_setpipe_size(stderr.get_ref(), 4096).unwrap();
     let mut line = String::new();
@@ -238,22 +238,22 @@ fn the_summary_waits_for_whoever_reads_slowly() {
 /// A line that the command had not ended was the beginning of the summary.
 #[test]
 fn the_summary_begins_on_a_line_of_its_own() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for (script, end) in [("printf '{} ' >&2", "{} "), ("echo '{}' >&2", "{}"), ("true", "")] {
-        let ended = place.plain(&["--json"], script);
+        let ended = world.plain(&["--json"], script);
         let mut lines = ended.stderr.lines().rev();
         let summary: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
         assert_eq!(summary["exitCode"], 0, "{ended:?}");
         let before = lines.next().unwrap();
         assert!(before == end || end.is_empty() && !before.is_empty(), "{ended:?}");
-        let ended = place.plain(&[], script);
+        let ended = world.plain(&[], script);
         assert!(ended.stderr.lines().any(|l| l.starts_with("portcullis: no changes")), "{ended:?}");
     }
 }
 
 #[test]
 fn a_summary_that_nobody_gets_gives_an_exit_code() {
-    let place = Place::new(users()[0]);
+    let world = SandboxWorld::new(users()[0]);
     for (options, script, code) in [
         (&[][..], "true", 1),
         (&["--json"], "true", 1),
@@ -261,7 +261,7 @@ fn a_summary_that_nobody_gets_gives_an_exit_code() {
         (&["--quiet"], "true", 0),
     ] {
         let args = [&["exec"], options, &["--", "sh", "-c", script]].concat();
-        let mut child = place.limited(&args).spawn().unwrap();
+        let mut child = world.limited(&args).spawn().unwrap();
         drop(child.stderr.take());
         let ended = end(child);
         assert_eq!(ended.code, code, "{options:?} {script} {ended:?}");

@@ -4,17 +4,17 @@ use super::*;
 
 #[test]
 fn a_summary_for_programs_is_one_object() {
-    let place = Place::mounted(users()[0]);
-    std::fs::create_dir(place.at("out")).unwrap();
-    place.give_away_if(users()[0] != As::Root);
-    let file = place.at("out/summary.json");
+    let world = SandboxWorld::mounted(users()[0]);
+    std::fs::create_dir(world.at("out")).unwrap();
+    world.give_away_if(users()[0] != As::Root);
+    let file = world.at("out/summary.json");
     let ended =
-        place.exec(&["--summary", &file], "cat file.txt; echo x >made; rm -f fixed.txt; exit 3");
+        world.exec(&["--summary", &file], "cat file.txt; echo x >made; rm -f fixed.txt; exit 3");
     assert_eq!((ended.code, ended.stdout.as_str()), (3, "secret\n"), "{ended:?}");
     assert!(!ended.stderr.contains("denial"), "{ended:?}");
     let summary: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     // The same may stand where the text would.
-    let printed = place.exec(&["--json"], "echo out; exit 3");
+    let printed = world.exec(&["--json"], "echo out; exit 3");
     let last: Value = serde_json::from_str(printed.stderr.lines().last().unwrap()).unwrap();
     assert_eq!((&last["exitCode"], printed.stdout.as_str()), (&3.into(), "out\n"));
     assert_eq!(
@@ -34,23 +34,23 @@ fn a_summary_for_programs_is_one_object() {
 #[test]
 fn a_summary_is_written_through_no_link() {
     for who in users() {
-        let place = Place::mounted(who);
-        let precious = place.at("out/precious");
-        std::fs::create_dir(place.at("out")).unwrap();
+        let world = SandboxWorld::mounted(who);
+        let precious = world.at("out/precious");
+        std::fs::create_dir(world.at("out")).unwrap();
         std::fs::write(&precious, "kept").unwrap();
-        std::os::unix::fs::symlink(&precious, place.at("ws/link")).unwrap();
-        std::os::unix::fs::symlink(&precious, place.at("link")).unwrap();
-        std::os::unix::fs::symlink(place.at("out"), place.at("ws/way")).unwrap();
-        for pipe in [place.at("ws/pipe"), place.at("pipe")] {
+        std::os::unix::fs::symlink(&precious, world.at("ws/link")).unwrap();
+        std::os::unix::fs::symlink(&precious, world.at("link")).unwrap();
+        std::os::unix::fs::symlink(world.at("out"), world.at("ws/way")).unwrap();
+        for pipe in [world.at("ws/pipe"), world.at("pipe")] {
             assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
         }
-        place.give_away_if(who != As::Root);
+        world.give_away_if(who != As::Root);
         for name in ["ws/link", "ws/way/new", "ws/way/precious", "ws/pipe", "ws", "link", "pipe"] {
-            let ended = place.exec(&["--summary", &place.at(name)], "echo ran");
+            let ended = world.exec(&["--summary", &world.at(name)], "echo ran");
             assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{who:?} {name} {ended:?}");
         }
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
-        assert_eq!(std::fs::read_dir(place.at("out")).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(world.at("out")).unwrap().count(), 1);
     }
 }
 
@@ -59,14 +59,14 @@ fn a_summary_is_written_through_no_link() {
 #[test]
 fn a_summary_of_many_denials_is_bounded_and_soon_there() {
     const NAMES: usize = 6_000;
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let rule = "[[rules]]\nid = \"many\"\neffect = \"deny\"\npaths = [\"no-*\"]\n";
-    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
     let script = format!(
         "import os\nfor n in range({NAMES}):\n try: os.mkdir(f'no-{{n}}')\n except OSError: pass"
     );
     let command = format!("python3 -c \"{script}\"; date +%s.%N");
-    let ended = place.exec(&["--json"], &command);
+    let ended = world.exec(&["--json"], &command);
     let over = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let took = over.as_secs_f64() - ended.stdout.trim().parse::<f64>().unwrap();
     let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
@@ -78,12 +78,12 @@ fn a_summary_of_many_denials_is_bounded_and_soon_there() {
 /// A few names filled the terminal.
 #[test]
 fn a_line_of_a_summary_is_bounded() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let rule = "[[rules]]\nid = \"long\"\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"d*/**\"]\n";
-    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
     let long = ["d"; 10].map(|name| name.repeat(200)).join("/");
-    std::fs::create_dir_all(place.at(&format!("ws/{long}"))).unwrap();
-    let ended = place.exec(&[], &format!("mkdir {long}/new"));
+    std::fs::create_dir_all(world.at(&format!("ws/{long}"))).unwrap();
+    let ended = world.exec(&[], &format!("mkdir {long}/new"));
     let lines = ended.stderr.lines().filter(|line| line.starts_with("  denied "));
     let lines: Vec<_> = lines.map(|line| line.chars().count()).collect();
     assert_eq!(lines.len(), 1, "{ended:?}");
@@ -94,14 +94,14 @@ fn a_line_of_a_summary_is_bounded() {
 #[test]
 fn a_summary_in_a_place_that_the_command_may_change_is_refused() {
     for who in users() {
-        let place = Place::mounted(who);
-        std::fs::create_dir(place.at("granted")).unwrap();
-        place.give_away_if(who != As::Root);
-        let granted = ["--agent-write", &place.at("granted")].map(str::to_owned);
+        let world = SandboxWorld::mounted(who);
+        std::fs::create_dir(world.at("granted")).unwrap();
+        world.give_away_if(who != As::Root);
+        let granted = ["--agent-write", &world.at("granted")].map(str::to_owned);
         for name in ["ws/made.json", "ws/dir/made.json", "granted/made.json"] {
-            let file = place.at(name);
+            let file = world.at(name);
             let options = [&granted[0], &granted[1], "--summary", &file];
-            let ended = place.exec(&options, "echo ran");
+            let ended = world.exec(&options, "echo ran");
             assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{who:?} {name} {ended:?}");
             assert!(ended.stderr.contains("beside the workspace"), "{name} {ended:?}");
             assert!(!Path::new(&file).exists());
@@ -111,9 +111,9 @@ fn a_summary_in_a_place_that_the_command_may_change_is_refused() {
 
 #[test]
 fn a_summary_of_many_changes_is_bounded() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "import os\nfor n in range(1010): os.mkdir(f'new-{n}')";
-    let ended = place.exec(&["--json"], &format!("python3 -c \"{script}\""));
+    let ended = world.exec(&["--json"], &format!("python3 -c \"{script}\""));
     let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
     assert_eq!(summary["changes"].as_array().unwrap().len(), 1_000, "{summary}");
     assert_eq!(summary["moreChanges"], 10, "{summary}");
@@ -125,40 +125,40 @@ fn a_summary_of_many_changes_is_bounded() {
 fn the_way_back_is_read_by_any_shell() {
     let name = "b';touch PWNED #\u{1}%s\\\n";
     for shell in ["sh", "bash"] {
-        let place = Place::mounted(users()[0]);
-        let workspace = place.at(name);
+        let world = SandboxWorld::mounted(users()[0]);
+        let workspace = world.at(name);
         std::fs::create_dir(&workspace).unwrap();
-        place.give_away_if(users()[0] != As::Root);
-        let state = place.at("other\u{1b}[31m");
+        world.give_away_if(users()[0] != As::Root);
+        let state = world.at("other\u{1b}[31m");
         let options = ["--json", "--workspace", &workspace, "--state", &state];
-        let ended = place.exec(&options, "mkdir made");
+        let ended = world.exec(&options, "mkdir made");
         let made = Path::new(&workspace).join("made");
         assert!(ended.code == 0 && made.is_dir(), "{ended:?}");
         let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
         let undo = format!("{} --yes", summary["undo"].as_str().unwrap());
-        let inner = place.command(&[]);
+        let inner = world.command(&[]);
         let mut command = Command::new(shell);
         command.args(["-c", &undo]).env_clear();
         command.envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))));
         command.env("PATH", format!("{}:/usr/bin:/bin", tools().display()));
-        let output = command.current_dir(place.base()).output().unwrap();
+        let output = command.current_dir(world.base()).output().unwrap();
         assert!(output.status.success() && !made.exists(), "{shell} {undo} {output:?}");
-        assert!(!place.base().join("PWNED").exists());
+        assert!(!world.base().join("PWNED").exists());
     }
 }
 
 #[test]
 fn the_story_of_a_session_names_the_command_and_what_it_did() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script =
         "cat file.txt password.txt >/dev/null; echo x >new.txt; rm fixed.txt 2>/dev/null; true";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let records = place.records();
+    let records = world.records();
     let command = records.iter().find(|record| said(record, "op") == "sandbox").unwrap();
     let args =
-        ["audit", "session", said(command, "session"), "--json", "--workspace", &place.at("ws")];
-    let told = end(place.limited(&args).spawn().unwrap());
+        ["audit", "session", said(command, "session"), "--json", "--workspace", &world.at("ws")];
+    let told = end(world.limited(&args).spawn().unwrap());
     let parts = told.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let done: Vec<_> = parts.filter(|part| part["part"] == "activity").collect();
     assert_eq!(done.len(), 1, "{done:?}");

@@ -10,10 +10,10 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock, fsync};
 
-use super::{BackupStore, COUNT_EVERY_MICROS, PACK_EVERY};
+use super::{BackupStore, COUNT_INTERVAL_MICROS, PACK_AFTER_BYTES};
 use crate::{
+    audit_log::wait_lock,
     backup::{Error, name::Name, retention::plan},
-    ledger::wait_lock,
     policy::Retention,
 };
 
@@ -56,7 +56,7 @@ impl Usage {
     }
 
     pub(super) fn write(self, mut file: &File) -> Result<(), Error> {
-        const ACTION: &str = "write the vault's account";
+        const ACTION: &str = "write the backup store's account";
         let Self { total, raw, counted } = self;
         let text = format!("2 {total:020} {:020} {raw:020}\n", counted.max(0));
         file.write_all_at(text.as_bytes(), 0).map_err(Error::io(ACTION))?;
@@ -77,7 +77,7 @@ impl BackupStore {
             let (limit, now) = (retention.size, self.now());
             let is_room = |usage: &Usage| usage.total.saturating_add(bytes) <= limit;
             let known = Usage::read(file).filter(|usage| {
-                (usage.counted..usage.counted.saturating_add(COUNT_EVERY_MICROS)).contains(&now)
+                (usage.counted..usage.counted.saturating_add(COUNT_INTERVAL_MICROS)).contains(&now)
             });
             if let Some(usage) = known.filter(is_room) {
                 usage.more(bytes, raw).write(file)?;
@@ -85,7 +85,7 @@ impl BackupStore {
             }
             // Old backups are deleted whatever becomes of the change.
             let unlimited = Retention { size: u64::MAX, ..retention };
-            let aged = self.sweep(file, &unlimited, None)?;
+            let aged = self.delete_expired(file, &unlimited, None)?;
             let fits = plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits;
             if !fits && !beyond {
                 return Err(Error::Full { limit });
@@ -98,7 +98,7 @@ impl BackupStore {
 
     /// Deletes backups so that the one named `name`, which exists, fits.
     pub(in crate::backup) fn make_room(&self, name: &Name) -> Result<(), Error> {
-        self.locked(|file| self.sweep(file, &self.retention(), Some(name)).map(drop))
+        self.locked(|file| self.delete_expired(file, &self.retention(), Some(name)).map(drop))
     }
 
     /// Subtracts a backup that did not appear from the account.
@@ -135,7 +135,7 @@ impl BackupStore {
         }
         // Synced without the lock, for which a request may wait.
         if let Some(shard) = self.shard(&old.key.shard())? {
-            fsync(&shard).map_err(Error::os("sync the vault"))?;
+            fsync(&shard).map_err(Error::os("sync the backup store"))?;
         }
         self.locked(|file| {
             if !self.unlink(old)? {
@@ -155,12 +155,12 @@ impl BackupStore {
     /// # Errors
     /// Of the system.
     pub(crate) fn is_due(&self) -> Result<bool, Error> {
-        let enough = PACK_EVERY.min(self.retention().size / 4);
+        let enough = PACK_AFTER_BYTES.min(self.retention().size / 4);
         self.locked(|file| Ok(Usage::read(file).is_some_and(|usage| usage.raw >= enough.max(1))))
     }
 
     /// Records that everything that could be packed was looked at.
-    pub(in crate::backup) fn looked(&self) -> Result<(), Error> {
+    pub(in crate::backup) fn set_packed(&self) -> Result<(), Error> {
         self.locked(|file| match Usage::read(file) {
             Some(usage) => Usage { raw: 0, ..usage }.write(file),
             None => Ok(()),
@@ -172,7 +172,7 @@ impl BackupStore {
         &self,
         work: impl FnOnce(&File) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        const ACTION: &str = "lock the vault";
+        const ACTION: &str = "lock the backup store";
         let usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
         wait_lock(&usage, "backups/usage")?;
         let result = work(&usage);

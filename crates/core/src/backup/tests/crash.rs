@@ -37,16 +37,16 @@ fn killed_while_saving_leaves_no_torn_entry() {
         kills += 1;
         ids.extend(lines.map_while(Result::ok));
 
-        let vault = open(&state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
+        let backup_store = open(&state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
         assert_eq!(fs::read_dir(state.join("backups/tmp")).unwrap().count(), 0);
-        let listing = vault.entries().unwrap();
+        let listing = backup_store.entries().unwrap();
         assert!(listing.damaged.is_empty());
         for id in ids.iter().filter(|id| id.len() == 31) {
-            vault.verify(&vault.find(id).unwrap()).unwrap();
+            backup_store.verify(&backup_store.find(id).unwrap()).unwrap();
             reported += 1;
         }
         for entry in &listing.entries {
-            vault.verify(entry).unwrap();
+            backup_store.verify(entry).unwrap();
         }
         // The account has at least the bytes that exist.
         let account = fs::read_to_string(state.join("backups/usage")).unwrap();
@@ -64,33 +64,35 @@ fn save_for_ever(state: &Path) -> ! {
         fs::write(house.ws(&format!("d/{name}")), vec![name; 30_000]).unwrap();
     }
     fs::write(house.ws("f"), vec![5; 100_000]).unwrap();
-    let vault = open(state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
+    let backup_store = open(state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
     let mut out = std::io::stderr();
     writeln!(out, "at work").unwrap();
     loop {
         for path in ["d", "f"] {
-            let saved = house.save(&vault, path).unwrap();
+            let saved = house.save(&backup_store, path).unwrap();
             let id = saved.id;
-            vault.keep(saved).unwrap();
+            backup_store.keep(saved).unwrap();
             writeln!(out, "{id}").unwrap();
         }
     }
 }
 
 #[test]
-fn opening_beside_a_busy_gate_leaves_its_files_alone() {
+fn opening_beside_a_busy_gateway_leaves_its_files_alone() {
     let house = House::new();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                drop(house.vault(ROOMY));
+                drop(house.backup_store(ROOMY));
             }
         });
         let _stop = Raised(&stop);
-        let vault = house.vault(ROOMY);
+        let backup_store = house.backup_store(ROOMY);
         for round in 0..300_u32 {
-            house.change(&vault, "f", round.to_le_bytes(), (round + 1).to_le_bytes()).unwrap();
+            house
+                .change(&backup_store, "f", round.to_le_bytes(), (round + 1).to_le_bytes())
+                .unwrap();
         }
     });
     assert_eq!(house.files().len(), 21);
@@ -106,15 +108,15 @@ fn a_file_that_its_maker_locks_just_now_is_not_cleared_away() {
         for _ in 0..6 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    drop(house.vault(ROOMY));
+                    drop(house.backup_store(ROOMY));
                 }
             });
         }
         let _stop = Raised(&stop);
-        let vault = house.vault(ROOMY);
+        let backup_store = house.backup_store(ROOMY);
         for _ in 0..1000 {
-            let saved = house.save_loose(&vault, "f").unwrap();
-            vault.discard(saved).unwrap();
+            let saved = house.save_loose(&backup_store, "f").unwrap();
+            backup_store.discard(saved).unwrap();
         }
     });
 }

@@ -1,5 +1,8 @@
 //! The backup store with real files.
-#![expect(clippy::disallowed_methods, reason = "tests look at the disk behind the vault's back")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests look at the disk behind the backup store's back"
+)]
 
 mod crash;
 mod limits;
@@ -20,7 +23,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    model::{Access, Door, OperationKind, Session, WorkspacePath},
+    model::{Access, OperationKind, Session, Transport, WorkspacePath},
     policy::{PolicySource, Query, Retention, compile},
     workspace::{Follow, Permit, Workspace},
 };
@@ -42,7 +45,7 @@ impl House {
         Self { temp, session: session("one") }
     }
 
-    pub(super) fn vault(&self, retention: Retention) -> BackupStore {
+    pub(super) fn backup_store(&self, retention: Retention) -> BackupStore {
         open(&self.temp.path().join("state"), retention).unwrap()
     }
 
@@ -50,54 +53,59 @@ impl House {
         self.temp.path().join("ws").join(path)
     }
 
-    pub(super) fn save(&self, vault: &BackupStore, path: &str) -> Result<Saved, Error> {
-        let mut saved = self.save_loose(vault, path)?;
-        vault.settle(&mut saved)?;
+    pub(super) fn save(&self, backup_store: &BackupStore, path: &str) -> Result<Saved, Error> {
+        let mut saved = self.save_loose(backup_store, path)?;
+        backup_store.settle(&mut saved)?;
         Ok(saved)
     }
 
     /// Saves and does not settle.
-    pub(super) fn save_loose(&self, vault: &BackupStore, path: &str) -> Result<Saved, Error> {
+    pub(super) fn save_loose(
+        &self,
+        backup_store: &BackupStore,
+        path: &str,
+    ) -> Result<Saved, Error> {
         let file = File::open(self.ws(path)).unwrap();
         let origin = match file.metadata().unwrap().is_dir() {
             true => Origin::Tree(file.as_fd()),
             false => Origin::File(file.as_fd()),
         };
-        vault.save(&self.permit(path), &self.meta(), origin)
+        backup_store.save(&self.permit(path), &self.meta(), origin)
     }
 
     pub(super) fn save_bytes(
         &self,
-        vault: &BackupStore,
+        backup_store: &BackupStore,
         path: &str,
         bytes: &[u8],
     ) -> Result<Saved, Error> {
-        self.settled(vault, path, Origin::Bytes(bytes))
+        self.settled(backup_store, path, Origin::Bytes(bytes))
     }
 
     pub(super) fn settled(
         &self,
-        vault: &BackupStore,
+        backup_store: &BackupStore,
         path: &str,
         origin: Origin<'_>,
     ) -> Result<Saved, Error> {
-        let mut saved = vault.save(&self.permit(path), &self.meta(), origin)?;
-        vault.settle(&mut saved)?;
+        let mut saved = backup_store.save(&self.permit(path), &self.meta(), origin)?;
+        backup_store.settle(&mut saved)?;
         Ok(saved)
     }
 
     /// Backs up what a change of the session replaces, which stores `after` itself.
     pub(super) fn change(
         &self,
-        vault: &BackupStore,
+        backup_store: &BackupStore,
         path: &str,
         before: impl AsRef<[u8]>,
         after: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
         let meta = Meta { after: Some(Hash::of(after.as_ref())), ..self.meta() };
-        let mut saved = vault.save(&self.permit(path), &meta, Origin::Bytes(before.as_ref()))?;
-        vault.settle(&mut saved)?;
-        vault.keep(saved)
+        let mut saved =
+            backup_store.save(&self.permit(path), &meta, Origin::Bytes(before.as_ref()))?;
+        backup_store.settle(&mut saved)?;
+        backup_store.keep(saved)
     }
 
     pub(super) fn permit(&self, text: &str) -> Permit {
@@ -146,16 +154,16 @@ pub(super) fn open(state: &Path, retention: Retention) -> Result<BackupStore, Er
 
 pub(super) fn session(id: &str) -> Session {
     let agent = "tester".parse().unwrap();
-    Session { id: id.to_owned(), agent, user: "user".to_owned(), door: Door::Acp }
+    Session { id: id.to_owned(), agent, user: "user".to_owned(), transport: Transport::Acp }
 }
 
 pub(super) fn path(text: &str) -> WorkspacePath {
     WorkspacePath::parse(text).unwrap()
 }
 
-pub(super) fn text(vault: &BackupStore, entry: &Backup) -> Vec<u8> {
+pub(super) fn text(backup_store: &BackupStore, entry: &Backup) -> Vec<u8> {
     let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut vault.content(entry).unwrap(), &mut bytes).unwrap();
+    std::io::Read::read_to_end(&mut backup_store.content(entry).unwrap(), &mut bytes).unwrap();
     assert_eq!(Hash::of(&bytes), entry.sha256);
     bytes
 }

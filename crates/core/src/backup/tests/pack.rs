@@ -11,8 +11,8 @@ use super::{super::object::Form, *};
 
 const MANY: Retention = Retention { versions: u64::MAX, ..ROOMY };
 
-fn pack(vault: &BackupStore) -> Packed {
-    vault.pack(&mut |_| ControlFlow::Continue(())).unwrap()
+fn pack(backup_store: &BackupStore) -> Packed {
+    backup_store.pack(&mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 /// Returns the bytes on the disk of all files in the store.
@@ -85,23 +85,23 @@ fn packed_entries_read_as_before() {
             .collect::<Vec<u8>>(),
     )
     .unwrap();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     let contents =
         [source(1, 100_000), source(1, 100_000), source(2, 200), Vec::new(), source(3, 60_000)];
     let mut kept = Vec::new();
     for content in &contents {
-        let saved = house.save_bytes(&vault, "f", content).unwrap();
+        let saved = house.save_bytes(&backup_store, "f", content).unwrap();
         kept.push((saved.id, saved.sha256));
-        vault.keep(saved).unwrap();
+        backup_store.keep(saved).unwrap();
     }
     for path in ["d", "image"] {
-        let saved = house.save(&vault, path).unwrap();
+        let saved = house.save(&backup_store, path).unwrap();
         kept.push((saved.id, saved.sha256));
-        vault.keep(saved).unwrap();
+        backup_store.keep(saved).unwrap();
     }
-    let before = vault.entries().unwrap().entries;
+    let before = backup_store.entries().unwrap().entries;
     let tree = |entry: &Backup| {
-        let (mut tree, mut nodes) = (vault.tree(entry).unwrap(), Vec::new());
+        let (mut tree, mut nodes) = (backup_store.tree(entry).unwrap(), Vec::new());
         while let Some(node) = tree.next_node().unwrap() {
             let mut bytes = Vec::new();
             if node.kind == NodeKind::File {
@@ -116,7 +116,7 @@ fn packed_entries_read_as_before() {
     assert!(nodes.len() == 33 && nodes.iter().any(|(_, bytes)| bytes == &source(7, 2000)));
 
     let room = stored(&house);
-    let done = pack(&vault);
+    let done = pack(&backup_store);
     // Two are small, and the second of the equal ones shares an object.
     assert_eq!((done.entries, done.damaged, done.busy), (5, 0, false));
     assert_eq!(objects(&house).len(), 4, "{:?}", objects(&house));
@@ -124,47 +124,47 @@ fn packed_entries_read_as_before() {
     assert!(stored(&house) < room / 2 + 110_000, "{} of {room}", stored(&house));
     assert_eq!(fs::read_dir(house.temp.path().join("state/backups/tmp")).unwrap().count(), 0);
 
-    let after = vault.entries().unwrap();
+    let after = backup_store.entries().unwrap();
     assert!(after.damaged.is_empty());
     for ((id, sha256), (old, new)) in kept.iter().zip(before.iter().zip(&after.entries)) {
         assert_eq!((id, sha256), (&new.id, &new.sha256));
         let like_old = Backup { name: old.name, stored: old.stored, ..new.clone() };
         assert_eq!(&like_old, old);
-        vault.verify(new).unwrap();
+        backup_store.verify(new).unwrap();
         // A description from before packing is still found.
-        vault.verify(old).unwrap();
+        backup_store.verify(old).unwrap();
         match new.kind {
             BackupKind::Tree => assert_eq!(tree(new), nodes),
-            _ => assert_eq!(Hash::of(&text(&vault, old)), *sha256),
+            _ => assert_eq!(Hash::of(&text(&backup_store, old)), *sha256),
         }
     }
-    assert_eq!(pack(&vault), Packed::default());
-    assert!(vault.forget(&before[0].name).unwrap());
-    assert_eq!(vault.entries().unwrap().entries.len(), 6);
+    assert_eq!(pack(&backup_store), Packed::default());
+    assert!(backup_store.forget(&before[0].name).unwrap());
+    assert_eq!(backup_store.entries().unwrap().entries.len(), 6);
 }
 
 #[test]
 fn many_versions_of_one_file_take_little_more_than_their_differences() {
     let house = House::new();
-    let vault = house.vault(MANY);
+    let backup_store = house.backup_store(MANY);
     let mut content = source(11, 200_000);
     let mut hashes = Vec::new();
     for round in 0..200 {
         edit(&mut content, round);
-        let saved = house.save_bytes(&vault, "src/main.rs", &content).unwrap();
+        let saved = house.save_bytes(&backup_store, "src/main.rs", &content).unwrap();
         hashes.push(saved.sha256);
-        vault.keep(saved).unwrap();
+        backup_store.keep(saved).unwrap();
         if round % 50 == 49 {
-            pack(&vault);
+            pack(&backup_store);
         }
     }
     let (raw, now) = (200 * 200_000, stored(&house));
     assert!(now < raw / 20, "{now} of {raw}");
     assert_eq!(account(&house), now - 65, "all but the account itself");
-    let listing = vault.entries().unwrap();
+    let listing = backup_store.entries().unwrap();
     let found: Vec<Hash> = listing.entries.iter().map(|entry| entry.sha256).collect();
     assert_eq!(found, hashes);
-    listing.entries.iter().for_each(|entry| vault.verify(entry).unwrap());
+    listing.entries.iter().for_each(|entry| backup_store.verify(entry).unwrap());
     // Two objects at most for any content: no delta of a delta.
     for name in objects(&house) {
         if let Some((_, base)) = name.split_once("delta-") {
@@ -177,24 +177,27 @@ fn many_versions_of_one_file_take_little_more_than_their_differences() {
 #[test]
 fn retention_takes_no_content_that_another_entry_needs() {
     let house = House::new();
-    let vault = house.vault(MANY);
+    let backup_store = house.backup_store(MANY);
     let mut content = source(5, 50_000);
     for round in 0..40 {
         let before = content.clone();
         edit(&mut content, round);
-        house.change(&vault, "f", &before, &content).unwrap();
+        house.change(&backup_store, "f", &before, &content).unwrap();
         if round % 8 == 7 {
             // A packed backup still has the hash of what was stored in its place.
-            pack(&vault);
+            pack(&backup_store);
         }
     }
-    house.change(&vault, "f", &content, b"").unwrap();
+    house.change(&backup_store, "f", &content, b"").unwrap();
     // The same content under another path, by another session.
     let other = House { temp: TempDir::new().unwrap(), session: session("two") };
     fs::create_dir(other.ws("")).unwrap();
-    other.save_bytes(&vault, "g", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
-    pack(&vault);
-    let few = house.vault(Retention { versions: 3, ..ROOMY });
+    other
+        .save_bytes(&backup_store, "g", &content)
+        .map(|saved| backup_store.keep(saved).unwrap())
+        .unwrap();
+    pack(&backup_store);
+    let few = house.backup_store(Retention { versions: 3, ..ROOMY });
     let pruned = few.prune().unwrap();
     assert_eq!((pruned.entries, pruned.left), (37, 5));
     let listing = few.entries().unwrap();
@@ -212,34 +215,37 @@ fn retention_takes_no_content_that_another_entry_needs() {
 }
 
 #[test]
-fn a_packed_vault_has_room_for_more() {
+fn a_packed_backup_store_has_room_for_more() {
     let house = House::new();
-    let vault = house.vault(Retention { size: 400_000, ..MANY });
+    let backup_store = house.backup_store(Retention { size: 400_000, ..MANY });
     let save = |number: u64| {
         house
-            .save_bytes(&vault, &format!("{number}"), &source(number, 100_000))
-            .and_then(|saved| vault.keep(saved))
+            .save_bytes(&backup_store, &format!("{number}"), &source(number, 100_000))
+            .and_then(|saved| backup_store.keep(saved))
     };
-    assert!(!vault.is_due().unwrap());
+    assert!(!backup_store.is_due().unwrap());
     (0..3).for_each(|number| save(number).unwrap());
     assert!(matches!(save(3), Err(Error::Full { .. })));
-    assert!(vault.is_due().unwrap());
-    pack(&vault);
-    assert!(!vault.is_due().unwrap());
+    assert!(backup_store.is_due().unwrap());
+    pack(&backup_store);
+    assert!(!backup_store.is_due().unwrap());
     (3..6).for_each(|number| save(number).unwrap());
-    assert_eq!(vault.entries().unwrap().entries.len(), 6);
+    assert_eq!(backup_store.entries().unwrap().entries.len(), 6);
 }
 
 #[test]
 fn damage_is_found_in_what_is_packed_and_never_packed_away() {
     let house = House::new();
-    let vault = house.vault(MANY);
+    let backup_store = house.backup_store(MANY);
     let mut content = source(9, 30_000);
     for round in 0..3 {
         edit(&mut content, round);
-        house.save_bytes(&vault, "f", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
+        house
+            .save_bytes(&backup_store, "f", &content)
+            .map(|saved| backup_store.keep(saved).unwrap())
+            .unwrap();
     }
-    let entries = vault.entries().unwrap().entries;
+    let entries = backup_store.entries().unwrap().entries;
     let file = |entry: &Backup| {
         let shard = entry.name.key.shard();
         house.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
@@ -248,7 +254,7 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
     let mut bytes = fs::read(file(&entries[1])).unwrap();
     bytes[100] ^= 1;
     fs::write(file(&entries[1]), &bytes).unwrap();
-    let done = pack(&vault);
+    let done = pack(&backup_store);
     assert_eq!((done.entries, done.damaged), (2, 1));
     assert_eq!(fs::read(file(&entries[1])).unwrap(), bytes);
 
@@ -261,45 +267,48 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
         bytes[place] ^= 0x10;
         fs::write(&path, &bytes).unwrap();
         for entry in [&entries[0], &entries[2]] {
-            assert!(matches!(vault.verify(entry), Err(Error::Damaged(_))), "{place}");
+            assert!(matches!(backup_store.verify(entry), Err(Error::Damaged(_))), "{place}");
         }
     }
     fs::remove_file(&path).unwrap();
-    assert!(matches!(vault.verify(&entries[0]), Err(Error::Damaged(_))));
-    assert!(matches!(vault.verify(&entries[2]), Err(Error::Damaged(_))));
+    assert!(matches!(backup_store.verify(&entries[0]), Err(Error::Damaged(_))));
+    assert!(matches!(backup_store.verify(&entries[2]), Err(Error::Damaged(_))));
     fs::write(&path, &whole).unwrap();
-    vault.verify(&entries[2]).unwrap();
+    backup_store.verify(&entries[2]).unwrap();
 }
 
 #[test]
 fn one_packs_at_a_time_and_saving_goes_on() {
     let house = House::new();
-    let vault = house.vault(MANY);
+    let backup_store = house.backup_store(MANY);
     for number in 0..20 {
         let content = source(number, 20_000);
-        house.save_bytes(&vault, "f", &content).map(|saved| vault.keep(saved).unwrap()).unwrap();
+        house
+            .save_bytes(&backup_store, "f", &content)
+            .map(|saved| backup_store.keep(saved).unwrap())
+            .unwrap();
     }
     let (mut busy, mut asked) = (false, 0_u64);
-    vault
+    backup_store
         .pack(&mut |_| {
             asked += 1;
-            busy |= pack(&house.vault(MANY)).busy;
-            let saved = house.save_bytes(&vault, "f", &source(100 + asked, 20_000)).unwrap();
+            busy |= pack(&house.backup_store(MANY)).busy;
+            let saved = house.save_bytes(&backup_store, "f", &source(100 + asked, 20_000)).unwrap();
             // A failed save leaves nothing, packed or not.
             match asked % 2 {
-                0 => vault.discard(saved).unwrap(),
-                _ => vault.keep(saved).unwrap(),
+                0 => backup_store.discard(saved).unwrap(),
+                _ => backup_store.keep(saved).unwrap(),
             }
-            let damaged = vault.entries().unwrap().damaged;
+            let damaged = backup_store.entries().unwrap().damaged;
             assert!(damaged.is_empty(), "{damaged:?}");
             ControlFlow::Continue(())
         })
         .unwrap();
     assert!(busy);
     assert_eq!(asked, 21);
-    let entries = vault.entries().unwrap().entries;
+    let entries = backup_store.entries().unwrap().entries;
     assert_eq!(entries.len(), 31);
-    entries.iter().for_each(|entry| vault.verify(entry).unwrap());
+    entries.iter().for_each(|entry| backup_store.verify(entry).unwrap());
     assert_eq!(account(&house), stored(&house) - 65);
 }
 
@@ -307,10 +316,10 @@ fn one_packs_at_a_time_and_saving_goes_on() {
 fn killed_while_packing_or_pruning_nothing_is_lost() {
     const TEST: &str = "backup::tests::pack::killed_while_packing_or_pruning_nothing_is_lost";
     if let Some((_, state)) = role() {
-        let vault = open(&state, Retention { versions: 12, ..ROOMY }).unwrap();
+        let backup_store = open(&state, Retention { versions: 12, ..ROOMY }).unwrap();
         eprintln!("at work");
-        vault.pack(&mut |_| ControlFlow::Continue(())).unwrap();
-        vault.prune().unwrap();
+        backup_store.pack(&mut |_| ControlFlow::Continue(())).unwrap();
+        backup_store.prune().unwrap();
         eprintln!("done");
         return;
     }
@@ -321,12 +330,12 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
     let mut content = source(77, 40_000);
     let mut all: Vec<BackupId> = Vec::new();
     for round in 0..30_u64 {
-        let vault = house.vault(Retention { versions: 12, ..ROOMY });
+        let backup_store = house.backup_store(Retention { versions: 12, ..ROOMY });
         for number in 0..4 {
             edit(&mut content, round * 4 + number);
             fs::write(house.ws("d/f"), &content).unwrap();
             for path in ["d", "d/f"] {
-                let saved = house.save(&vault, path).unwrap();
+                let saved = house.save(&backup_store, path).unwrap();
                 all.push(saved.id);
                 // As a request that dies before it keeps its backup.
                 let _ = saved;
@@ -344,10 +353,10 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
         killed += u32::from(child.wait().unwrap().code().is_none());
         unfinished += u32::from(lines.map_while(Result::ok).all(|line| line != "done"));
 
-        let vault = house.vault(Retention { versions: 12, ..ROOMY });
-        let listing = vault.entries().unwrap();
+        let backup_store = house.backup_store(Retention { versions: 12, ..ROOMY });
+        let listing = backup_store.entries().unwrap();
         assert!(listing.damaged.is_empty(), "round {round}: {:?}", listing.damaged);
-        listing.entries.iter().for_each(|entry| vault.verify(entry).unwrap());
+        listing.entries.iter().for_each(|entry| backup_store.verify(entry).unwrap());
         // The newest twelve of each path exist, and the very first.
         let ids: Vec<BackupId> = listing.entries.iter().map(|entry| entry.id).collect();
         for id in all.iter().rev().take(24).chain(all.iter().take(2)) {
@@ -355,9 +364,9 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
         }
     }
     assert!(killed > 0 && unfinished > 0, "{killed} killed, {unfinished} in the middle");
-    let vault = house.vault(Retention { versions: 12, ..ROOMY });
-    pack(&vault);
-    vault.prune().unwrap();
+    let backup_store = house.backup_store(Retention { versions: 12, ..ROOMY });
+    pack(&backup_store);
+    backup_store.prune().unwrap();
     assert_eq!(account(&house), stored(&house) - 65, "nothing is left that nobody counts");
 }
 
@@ -366,19 +375,19 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
 #[test]
 fn what_a_new_delta_needs_stays_as_long_as_that_is_held() {
     let house = House::new();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     let (base, content) = (source(1, 4000), source(2, 4000));
     let put = |bytes: &[u8], form| {
         let reserve = |_| Ok(());
         let (hash, size) = (Hash::of(bytes), bytes.len() as u64);
-        vault.objects.put(hash, size, form, &mut &bytes[..], &reserve).unwrap()
+        backup_store.objects.put(hash, size, form, &mut &bytes[..], &reserve).unwrap()
     };
     let listed = put(&base, Form::Raw).name;
     let made = put(&content, Form::Delta(Hash::of(&base)));
-    assert!(!vault.objects.remove(&listed).unwrap());
+    assert!(!backup_store.objects.remove(&listed).unwrap());
     drop(made);
-    let found = vault.objects.hold(Hash::of(&content)).unwrap().unwrap();
-    assert!(!vault.objects.remove(&listed).unwrap());
+    let found = backup_store.objects.hold(Hash::of(&content)).unwrap().unwrap();
+    assert!(!backup_store.objects.remove(&listed).unwrap());
     drop(found);
-    assert!(vault.objects.remove(&listed).unwrap());
+    assert!(backup_store.objects.remove(&listed).unwrap());
 }

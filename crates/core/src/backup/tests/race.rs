@@ -12,7 +12,7 @@ use super::*;
 fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
     let house = House::new();
     fs::write(house.ws("f"), vec![0; 400_000]).unwrap();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     let done = AtomicBool::new(false);
     let mut torn = 0;
     std::thread::scope(|scope| {
@@ -30,12 +30,12 @@ fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
         });
         let _done = Raised(&done);
         for _ in 0..300 {
-            let saved = house.save(&vault, "f").unwrap();
-            let entry = vault.find(&saved.id.to_string()).unwrap();
-            let bytes = text(&vault, &entry);
+            let saved = house.save(&backup_store, "f").unwrap();
+            let entry = backup_store.find(&saved.id.to_string()).unwrap();
+            let bytes = text(&backup_store, &entry);
             assert_eq!((saved.sha256, saved.bytes), (Hash::of(&bytes), bytes.len() as u64));
             torn += u32::from(bytes.windows(2).any(|pair| pair[0] != pair[1]));
-            vault.discard(saved).unwrap();
+            backup_store.discard(saved).unwrap();
         }
     });
     assert!(torn > 0, "the writer never met a copy half way");
@@ -45,7 +45,7 @@ fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
 fn a_growing_file_ends_at_the_limit() {
     let house = House::new();
     fs::write(house.ws("f"), vec![0; 100_000]).unwrap();
-    let vault = house.vault(Retention { size: 1_000_000, ..ROOMY });
+    let backup_store = house.backup_store(Retention { size: 1_000_000, ..ROOMY });
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -58,7 +58,7 @@ fn a_growing_file_ends_at_the_limit() {
         while fs::metadata(house.ws("f")).unwrap().len() < 2_000_000 {
             std::thread::yield_now();
         }
-        assert!(matches!(house.save(&vault, "f"), Err(Error::Full { limit: 1_000_000 })));
+        assert!(matches!(house.save(&backup_store, "f"), Err(Error::Full { limit: 1_000_000 })));
     });
     assert!(house.files().is_empty());
 }
@@ -72,7 +72,7 @@ fn a_tree_that_is_moved_about_is_refused_or_kept_whole() {
     }
     fs::create_dir_all(house.temp.path().join("outside")).unwrap();
     fs::write(house.temp.path().join("outside/secret"), b"outside").unwrap();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -90,15 +90,15 @@ fn a_tree_that_is_moved_about_is_refused_or_kept_whole() {
         });
         let _done = Raised(&done);
         for _ in 0..300 {
-            match house.save(&vault, "d") {
+            match house.save(&backup_store, "d") {
                 Ok(saved) => {
-                    let entry = vault.find(&saved.id.to_string()).unwrap();
-                    vault.verify(&entry).unwrap();
-                    let mut tree = vault.tree(&entry).unwrap();
+                    let entry = backup_store.find(&saved.id.to_string()).unwrap();
+                    backup_store.verify(&entry).unwrap();
+                    let mut tree = backup_store.tree(&entry).unwrap();
                     while let Some(node) = tree.next_node().unwrap() {
                         assert_ne!(node.name, "secret");
                     }
-                    vault.discard(saved).unwrap();
+                    backup_store.discard(saved).unwrap();
                 }
                 Err(Error::Changed) => {}
                 Err(error) => panic!("{error}"),
@@ -109,39 +109,43 @@ fn a_tree_that_is_moved_about_is_refused_or_kept_whole() {
 }
 
 #[test]
-fn several_gates_save_at_once_and_lose_nothing() {
+fn several_gateways_save_at_once_and_lose_nothing() {
     let house = House::new();
     let rounds = 60;
     let ids: Vec<BackupId> = std::thread::scope(|scope| {
-        let gates: Vec<_> = (0..4)
-            .map(|gate| {
+        let gateways: Vec<_> = (0..4)
+            .map(|gateway| {
                 let house = &house;
                 scope.spawn(move || {
                     // Each thread has its own descriptors, as another process would.
-                    let vault = house.vault(Retention { versions: 1000, ..ROOMY });
+                    let backup_store = house.backup_store(Retention { versions: 1000, ..ROOMY });
                     (0..rounds)
                         .map(|round| {
-                            let path =
-                                if round % 2 == 0 { "same".to_owned() } else { format!("{gate}") };
-                            let saved = house.save_bytes(&vault, &path, &[gate; 100]).unwrap();
+                            let path = if round % 2 == 0 {
+                                "same".to_owned()
+                            } else {
+                                format!("{gateway}")
+                            };
+                            let saved =
+                                house.save_bytes(&backup_store, &path, &[gateway; 100]).unwrap();
                             let id = saved.id;
-                            vault.keep(saved).unwrap();
+                            backup_store.keep(saved).unwrap();
                             id
                         })
                         .collect::<Vec<_>>()
                 })
             })
             .collect();
-        gates.into_iter().flat_map(|gate| gate.join().unwrap()).collect()
+        gateways.into_iter().flat_map(|gateway| gateway.join().unwrap()).collect()
     });
-    let vault = house.vault(ROOMY);
-    let listing = vault.entries().unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let listing = backup_store.entries().unwrap();
     assert!(listing.damaged.is_empty());
     let found: HashSet<BackupId> = listing.entries.iter().map(|entry| entry.id).collect();
     assert_eq!(found, ids.iter().copied().collect());
     assert_eq!(found.len(), 4 * rounds);
     for entry in &listing.entries {
-        vault.verify(entry).unwrap();
+        backup_store.verify(entry).unwrap();
     }
     let counted: u64 = listing.entries.iter().map(|entry| entry.name.size).sum();
     let account = fs::read_to_string(house.temp.path().join("state/backups/usage")).unwrap();

@@ -26,15 +26,15 @@ fn a_file_comes_back_with_all_that_belongs_to_it() {
     file.set_permissions(fs::Permissions::from_mode(0o6750)).unwrap();
     let facts = file.metadata().unwrap();
 
-    let vault = house.vault(ROOMY);
-    let saved = house.save(&vault, "a.txt").unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let saved = house.save(&backup_store, "a.txt").unwrap();
     assert_eq!((saved.sha256, saved.bytes), (Hash::of(b"old words"), 9));
     fs::write(house.ws("a.txt"), b"new words, written to the same inode").unwrap();
 
-    let entry = vault.find(&saved.id.to_string()).unwrap();
-    vault.keep(saved).unwrap();
-    vault.verify(&entry).unwrap();
-    assert_eq!(text(&vault, &entry), b"old words");
+    let entry = backup_store.find(&saved.id.to_string()).unwrap();
+    backup_store.keep(saved).unwrap();
+    backup_store.verify(&entry).unwrap();
+    assert_eq!(text(&backup_store, &entry), b"old words");
     assert_eq!(entry.path.as_str(), "a.txt");
     assert_eq!((entry.session.as_str(), entry.agent.as_str()), ("one", "tester"));
     assert_eq!((entry.kind, entry.operation), (BackupKind::File, OperationKind::Write));
@@ -51,12 +51,12 @@ fn a_file_comes_back_with_all_that_belongs_to_it() {
 }
 
 #[test]
-fn the_vault_is_private_and_shares_no_inode() {
+fn the_backup_store_is_private_and_shares_no_inode() {
     let house = House::new();
     fs::write(house.ws("a"), b"x").unwrap();
     fs::set_permissions(house.ws("a"), fs::Permissions::from_mode(0o777)).unwrap();
-    let vault = house.vault(ROOMY);
-    house.save(&vault, "a").map(|saved| vault.keep(saved).unwrap()).unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    house.save(&backup_store, "a").map(|saved| backup_store.keep(saved).unwrap()).unwrap();
     assert_eq!(fs::metadata(house.ws("a")).unwrap().nlink(), 1);
     let mut pending = vec![house.temp.path().join("state/backups")];
     let mut files = 0;
@@ -75,11 +75,12 @@ fn the_vault_is_private_and_shares_no_inode() {
 #[test]
 fn links_and_buffers_are_kept_as_such() {
     let house = House::new();
-    let vault = house.vault(ROOMY);
-    let link = house.settled(&vault, "l", Origin::Link(b"../\xff")).unwrap();
-    let buffer = house.save_bytes(&vault, "b", b"").unwrap();
-    let listing = vault.entries().unwrap();
-    let kinds: Vec<_> = listing.entries.iter().map(|e| (e.id, e.kind, text(&vault, e))).collect();
+    let backup_store = house.backup_store(ROOMY);
+    let link = house.settled(&backup_store, "l", Origin::Link(b"../\xff")).unwrap();
+    let buffer = house.save_bytes(&backup_store, "b", b"").unwrap();
+    let listing = backup_store.entries().unwrap();
+    let kinds: Vec<_> =
+        listing.entries.iter().map(|e| (e.id, e.kind, text(&backup_store, e))).collect();
     assert_eq!(
         kinds,
         [
@@ -92,10 +93,11 @@ fn links_and_buffers_are_kept_as_such() {
 #[test]
 fn only_regular_files_are_kept_as_files() {
     let house = House::new();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     for path in ["/dev/null", "/"] {
         let file = File::open(path).unwrap();
-        let saved = vault.save(&house.permit("x"), &house.meta(), Origin::File(file.as_fd()));
+        let saved =
+            backup_store.save(&house.permit("x"), &house.meta(), Origin::File(file.as_fd()));
         assert!(matches!(saved, Err(Error::NotRegular)), "{path}");
     }
     assert!(house.files().is_empty());
@@ -104,16 +106,16 @@ fn only_regular_files_are_kept_as_files() {
 #[test]
 fn a_discarded_copy_leaves_nothing_and_frees_its_room() {
     let house = House::new();
-    let vault = house.vault(Retention { size: 1000, ..ROOMY });
+    let backup_store = house.backup_store(Retention { size: 1000, ..ROOMY });
     for _ in 0..10 {
-        let saved = house.save_bytes(&vault, "a", &[7; 400]).unwrap();
-        vault.discard(saved).unwrap();
+        let saved = house.save_bytes(&backup_store, "a", &[7; 400]).unwrap();
+        backup_store.discard(saved).unwrap();
     }
     assert!(house.files().is_empty());
 }
 
 #[test]
-fn a_planted_link_or_file_is_not_taken_for_the_vault() {
+fn a_planted_link_or_file_is_not_taken_for_the_backup_store() {
     let house = House::new();
     let elsewhere = house.temp.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
@@ -129,40 +131,40 @@ fn a_planted_link_or_file_is_not_taken_for_the_vault() {
     assert!(matches!(open(&state, ROOMY), Err(Error::Foreign("backups/usage"))));
     fs::remove_file(state.join("backups/usage")).unwrap();
     fs::set_permissions(state.join("backups"), fs::Permissions::from_mode(0o755)).unwrap();
-    let vault = open(&state, ROOMY).unwrap();
+    let backup_store = open(&state, ROOMY).unwrap();
     assert_eq!(fs::metadata(state.join("backups")).unwrap().mode() & 0o777, 0o700);
 
-    let saved = house.save_bytes(&vault, "a", b"").unwrap();
-    vault.discard(saved).unwrap();
+    let saved = house.save_bytes(&backup_store, "a", b"").unwrap();
+    backup_store.discard(saved).unwrap();
     let shard = super::super::name::PathKey::of(&path("a")).shard();
     fs::remove_dir(state.join("backups").join(&shard)).unwrap();
     symlink(&elsewhere, state.join("backups").join(&shard)).unwrap();
-    assert!(house.save_bytes(&vault, "a", b"").is_err());
+    assert!(house.save_bytes(&backup_store, "a", b"").is_err());
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
 #[test]
 fn ids_may_be_shortened_while_they_are_unique() {
     let house = House::new();
-    let vault = house.vault(ROOMY);
-    vault.clock.store(1_793_707_262_000_000, std::sync::atomic::Ordering::Relaxed);
-    let first = house.save_bytes(&vault, "a", b"1").unwrap();
-    vault.clock.store(1_793_707_263_000_000, std::sync::atomic::Ordering::Relaxed);
-    let second = house.save_bytes(&vault, "b", b"2").unwrap();
-    assert_eq!(vault.find(first.id.to_string().split_at(15).0).unwrap().id, first.id);
-    assert_eq!(vault.find(&second.id.to_string()).unwrap().id, second.id);
-    assert!(matches!(vault.find("20261103T"), Err(Error::Ambiguous(_))));
-    assert!(matches!(vault.find(""), Err(Error::Ambiguous(_))));
-    assert!(matches!(vault.find("2025"), Err(Error::Unknown(_))));
+    let backup_store = house.backup_store(ROOMY);
+    backup_store.clock.store(1_793_707_262_000_000, std::sync::atomic::Ordering::Relaxed);
+    let first = house.save_bytes(&backup_store, "a", b"1").unwrap();
+    backup_store.clock.store(1_793_707_263_000_000, std::sync::atomic::Ordering::Relaxed);
+    let second = house.save_bytes(&backup_store, "b", b"2").unwrap();
+    assert_eq!(backup_store.find(first.id.to_string().split_at(15).0).unwrap().id, first.id);
+    assert_eq!(backup_store.find(&second.id.to_string()).unwrap().id, second.id);
+    assert!(matches!(backup_store.find("20261103T"), Err(Error::Ambiguous(_))));
+    assert!(matches!(backup_store.find(""), Err(Error::Ambiguous(_))));
+    assert!(matches!(backup_store.find("2025"), Err(Error::Unknown(_))));
 }
 
 #[test]
 fn damage_is_found_before_content_is_used() {
     let house = House::new();
     fs::write(house.ws("a"), b"good content").unwrap();
-    let vault = house.vault(ROOMY);
-    let saved = house.save(&vault, "a").unwrap();
-    let entry = vault.find(&saved.id.to_string()).unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let saved = house.save(&backup_store, "a").unwrap();
+    let entry = backup_store.find(&saved.id.to_string()).unwrap();
     let shard = entry.name.key.shard();
     let file = house.temp.path().join("state/backups").join(shard).join(entry.name.to_string());
     let whole = fs::read(&file).unwrap();
@@ -170,19 +172,23 @@ fn damage_is_found_before_content_is_used() {
     let mut bytes = whole.clone();
     bytes[3] ^= 1;
     fs::write(&file, &bytes).unwrap();
-    assert!(matches!(vault.verify(&entry), Err(Error::Damaged(_))));
-    let read = std::io::Read::read_to_end(&mut vault.content(&entry).unwrap(), &mut Vec::new());
+    assert!(matches!(backup_store.verify(&entry), Err(Error::Damaged(_))));
+    let read =
+        std::io::Read::read_to_end(&mut backup_store.content(&entry).unwrap(), &mut Vec::new());
     assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
 
     for cut in [0, 1, 11, 13, 60, whole.len() - 1] {
         fs::write(&file, &whole[..cut]).unwrap();
-        let listing = vault.entries().unwrap();
+        let listing = backup_store.entries().unwrap();
         assert_eq!((listing.entries.len(), listing.damaged.as_slice()), (0, &[entry.id][..]));
     }
     for place in 12..whole.len() {
         let mut bytes = whole.clone();
         bytes[place] ^= 0x20;
         fs::write(&file, &bytes).unwrap();
-        assert!(matches!(vault.find(&entry.id.to_string()), Err(Error::Damaged(_))), "{place}");
+        assert!(
+            matches!(backup_store.find(&entry.id.to_string()), Err(Error::Damaged(_))),
+            "{place}"
+        );
     }
 }

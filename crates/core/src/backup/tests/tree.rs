@@ -9,8 +9,8 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
 use super::*;
 
-fn nodes(vault: &BackupStore, entry: &Backup) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
-    let mut tree = vault.tree(entry).unwrap();
+fn nodes(backup_store: &BackupStore, entry: &Backup) -> Vec<(u64, String, NodeKind, Vec<u8>)> {
+    let mut tree = backup_store.tree(entry).unwrap();
     let mut nodes = Vec::new();
     while let Some(node) = tree.next_node().unwrap() {
         let mut content = node.target.clone().unwrap_or_default();
@@ -36,18 +36,18 @@ fn plant(house: &House) {
 fn a_tree_is_kept_with_empty_directories_modes_and_links() {
     let house = House::new();
     plant(&house);
-    let vault = house.vault(ROOMY);
-    let saved = house.save(&vault, "d").unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let saved = house.save(&backup_store, "d").unwrap();
     let dir = File::open(house.ws("d")).unwrap();
     assert_eq!(fingerprint(dir.as_fd(), saved.bytes).unwrap(), saved.sha256);
     assert_eq!(saved.bytes, 300_005);
 
-    let entry = vault.find(&saved.id.to_string()).unwrap();
-    vault.verify(&entry).unwrap();
+    let entry = backup_store.find(&saved.id.to_string()).unwrap();
+    backup_store.verify(&entry).unwrap();
     assert_eq!((entry.kind, entry.nodes), (BackupKind::Tree, Some(7)));
     let (d, f, l) = (NodeKind::Directory, NodeKind::File, NodeKind::Link);
     assert_eq!(
-        nodes(&vault, &entry),
+        nodes(&backup_store, &entry),
         [
             (0, "".to_owned(), d, vec![]),
             (1, "a.txt".to_owned(), f, b"alpha".to_vec()),
@@ -90,11 +90,11 @@ fn the_fingerprint_tells_every_difference() {
 #[test]
 fn a_tree_that_cannot_be_given_back_is_refused() {
     let house = House::new();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     let refused = |make: &dyn Fn(&Path)| {
         fs::create_dir(house.ws("d")).unwrap();
         make(&house.ws("d"));
-        let error = house.save(&vault, "d").unwrap_err();
+        let error = house.save(&backup_store, "d").unwrap_err();
         assert!(house.files().is_empty(), "nothing is left behind");
         fs::remove_dir_all(house.ws("d")).unwrap();
         error
@@ -126,15 +126,15 @@ fn a_tree_ten_thousand_deep_is_kept() {
         dir = openat(&dir, "n", flags, Mode::empty()).unwrap();
     }
     drop(dir);
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     // A stack as small as that of any thread.
     let saved = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(128 * 1024);
-        thread.spawn_scoped(scope, || house.save(&vault, "d")).unwrap().join().unwrap()
+        thread.spawn_scoped(scope, || house.save(&backup_store, "d")).unwrap().join().unwrap()
     });
     let saved = saved.unwrap();
-    let entry = vault.find(&saved.id.to_string()).unwrap();
-    vault.verify(&entry).unwrap();
+    let entry = backup_store.find(&saved.id.to_string()).unwrap();
+    backup_store.verify(&entry).unwrap();
     assert_eq!(entry.nodes, Some(DEPTH + 1));
     let dir = File::open(house.ws("d")).unwrap();
     assert_eq!(fingerprint(dir.as_fd(), saved.bytes).unwrap(), saved.sha256);
@@ -145,10 +145,10 @@ fn a_mount_inside_a_tree_is_refused() {
     const TEST: &str = "backup::tests::tree::a_mount_inside_a_tree_is_refused";
     if let Some((_, mounted)) = role() {
         let house = House::new();
-        let vault = house.vault(ROOMY);
+        let backup_store = house.backup_store(ROOMY);
         let directory = File::open(mounted.parent().unwrap()).unwrap();
         let permit = house.permit("d");
-        let saved = vault.save(&permit, &house.meta(), Origin::Tree(directory.as_fd()));
+        let saved = backup_store.save(&permit, &house.meta(), Origin::Tree(directory.as_fd()));
         assert!(matches!(saved, Err(Error::Mount)), "{saved:?}");
         assert!(house.files().is_empty());
         return;

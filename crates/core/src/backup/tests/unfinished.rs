@@ -12,11 +12,11 @@ fn unfinished(house: &House) -> std::path::PathBuf {
 
 /// Leaves a file in `tmp` as a gateway that dies after a save: `change` changes its bytes.
 fn leave(house: &House, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> BackupId {
-    let vault = house.vault(ROOMY);
-    let saved = house.save_loose(&vault, path).unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let saved = house.save_loose(&backup_store, path).unwrap();
     let (id, file) = (saved.id, unfinished(house));
     let mut bytes = fs::read(&file).unwrap();
-    vault.discard(saved).unwrap();
+    backup_store.discard(saved).unwrap();
     change(&mut bytes);
     fs::write(file, bytes).unwrap();
     id
@@ -26,18 +26,18 @@ fn leave(house: &House, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> Backup
 fn a_copy_is_found_once_it_is_settled_and_its_discard_leaves_nothing() {
     let house = House::new();
     fs::write(house.ws("f"), "old").unwrap();
-    let vault = house.vault(ROOMY);
-    let mut saved = house.save_loose(&vault, "f").unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let mut saved = house.save_loose(&backup_store, "f").unwrap();
     let id = saved.id.to_string();
-    assert!(matches!(vault.find(&id), Err(Error::Unknown(_))));
+    assert!(matches!(backup_store.find(&id), Err(Error::Unknown(_))));
     // Another gateway leaves a locked file alone.
-    house.vault(ROOMY);
-    vault.settle(&mut saved).unwrap();
-    assert_eq!(text(&vault, &vault.find(&id).unwrap()), b"old");
-    vault.settle(&mut saved).unwrap();
-    vault.discard(saved).unwrap();
-    let loose = house.save_loose(&vault, "f").unwrap();
-    vault.discard(loose).unwrap();
+    house.backup_store(ROOMY);
+    backup_store.settle(&mut saved).unwrap();
+    assert_eq!(text(&backup_store, &backup_store.find(&id).unwrap()), b"old");
+    backup_store.settle(&mut saved).unwrap();
+    backup_store.discard(saved).unwrap();
+    let loose = house.save_loose(&backup_store, "f").unwrap();
+    backup_store.discard(loose).unwrap();
     assert_eq!(house.files(), Vec::<String>::new());
     let account = fs::read_to_string(house.temp.path().join("state/backups/usage")).unwrap();
     assert_eq!(account.split(' ').nth(1).unwrap().parse(), Ok(0));
@@ -48,9 +48,9 @@ fn a_whole_copy_is_put_where_it_belongs() {
     let house = House::new();
     fs::write(house.ws("f"), vec![7; 100_000]).unwrap();
     let id = leave(&house, "f", |_| ());
-    let vault = house.vault(ROOMY);
-    let entry = vault.find(&id.to_string()).unwrap();
-    assert_eq!(text(&vault, &entry), vec![7; 100_000]);
+    let backup_store = house.backup_store(ROOMY);
+    let entry = backup_store.find(&id.to_string()).unwrap();
+    assert_eq!(text(&backup_store, &entry), vec![7; 100_000]);
     assert_eq!(house.files().len(), 1);
 }
 
@@ -67,7 +67,7 @@ fn a_torn_copy_goes() {
     ];
     for change in torn {
         leave(&house, "f", change);
-        let listing = house.vault(ROOMY).entries().unwrap();
+        let listing = house.backup_store(ROOMY).entries().unwrap();
         assert!(listing.entries.is_empty() && listing.damaged.is_empty());
         assert_eq!(house.files(), Vec::<String>::new());
     }
@@ -79,7 +79,7 @@ fn a_tree_is_not_finished_because_its_change_never_began() {
     fs::create_dir(house.ws("d")).unwrap();
     fs::write(house.ws("d/f"), "in it").unwrap();
     leave(&house, "d", |_| ());
-    assert!(house.vault(ROOMY).entries().unwrap().entries.is_empty());
+    assert!(house.backup_store(ROOMY).entries().unwrap().entries.is_empty());
     assert_eq!(house.files(), Vec::<String>::new());
 }
 
@@ -87,15 +87,15 @@ fn a_tree_is_not_finished_because_its_change_never_began() {
 fn a_name_that_is_not_the_entrys_own_is_not_believed() {
     let house = House::new();
     fs::write(house.ws("f"), "old").unwrap();
-    let vault = house.vault(ROOMY);
-    let saved = house.save_loose(&vault, "f").unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let saved = house.save_loose(&backup_store, "f").unwrap();
     let (file, bytes) = (unfinished(&house), fs::read(unfinished(&house)).unwrap());
-    vault.discard(saved).unwrap();
+    backup_store.discard(saved).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
     let mut parts: Vec<_> = name.split('.').map(str::to_owned).collect();
     parts[0] = "0".repeat(32);
     fs::write(file.with_file_name(parts.join(".")), bytes).unwrap();
-    house.vault(ROOMY);
+    house.backup_store(ROOMY);
     assert_eq!(house.files(), Vec::<String>::new());
 }
 
@@ -103,12 +103,12 @@ fn a_name_that_is_not_the_entrys_own_is_not_believed() {
 fn a_copy_that_is_in_both_places_stays_in_its_own() {
     let house = House::new();
     fs::write(house.ws("f"), "old").unwrap();
-    let vault = house.vault(ROOMY);
-    let mut saved = house.save_loose(&vault, "f").unwrap();
+    let backup_store = house.backup_store(ROOMY);
+    let mut saved = house.save_loose(&backup_store, "f").unwrap();
     let (id, file, bytes) = (saved.id, unfinished(&house), fs::read(unfinished(&house)).unwrap());
-    vault.settle(&mut saved).unwrap();
+    backup_store.settle(&mut saved).unwrap();
     fs::write(file, bytes).unwrap();
-    let vault = house.vault(ROOMY);
+    let backup_store = house.backup_store(ROOMY);
     assert_eq!(house.files().len(), 1);
-    assert_eq!(text(&vault, &vault.find(&id.to_string()).unwrap()), b"old");
+    assert_eq!(text(&backup_store, &backup_store.find(&id.to_string()).unwrap()), b"old");
 }

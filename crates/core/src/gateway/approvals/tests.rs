@@ -1,9 +1,13 @@
 use super::*;
-use crate::model::Door;
+use crate::model::Transport;
 
 fn question(id: &str, timeout: Duration) -> Question {
-    let session =
-        Session { id: "s".into(), agent: "a".parse().unwrap(), user: "u".into(), door: Door::Acp };
+    let session = Session {
+        id: "s".into(),
+        agent: "a".parse().unwrap(),
+        user: "u".into(),
+        transport: Transport::Acp,
+    };
     let binding = Binding {
         operation: OperationKind::Write,
         path: "a".into(),
@@ -24,7 +28,12 @@ fn question(id: &str, timeout: Duration) -> Question {
         asked_path: "a".into(),
         rules: Vec::new(),
         change: String::new(),
-        told: Told { path: "a".into(), to: None, rules: Vec::new(), change: String::new() },
+        told: DisclosedQuestion {
+            path: "a".into(),
+            to: None,
+            rules: Vec::new(),
+            change: String::new(),
+        },
         bytes: None,
         timeout: Some(timeout),
         since: Instant::now(),
@@ -93,7 +102,7 @@ fn a_sessions_approval_covers_the_same_and_nothing_else() {
 #[test]
 fn only_so_many_wait() {
     let approvals = Approvals::default();
-    for number in 0..MOST_WAITING {
+    for number in 0..MAX_WAITING {
         approvals.open(question(&number.to_string(), Duration::ZERO), false).unwrap();
     }
     assert!(approvals.open(question("more", Duration::ZERO), false).is_none());
@@ -102,7 +111,7 @@ fn only_so_many_wait() {
 #[test]
 fn one_agent_s_questions_leave_room_for_those_of_others() {
     let approvals = Approvals::default();
-    for number in 0..MOST_OF_ONE {
+    for number in 0..MAX_WAITING_OF_AGENT {
         approvals.open(question(&number.to_string(), Duration::ZERO), true).unwrap();
     }
     assert!(approvals.open(question("more", Duration::ZERO), true).is_none());

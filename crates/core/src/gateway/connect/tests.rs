@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
+    audit_log::AuditLog,
     gateway::{Answer, ErrorKind},
-    ledger::AuditLog,
-    model::Door,
+    model::Transport,
     policy::{PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
@@ -30,7 +30,7 @@ struct House {
 
 fn session() -> Session {
     let (id, user) = ("ab".repeat(16), "user".to_owned());
-    Session { id, agent: "agent".parse().unwrap(), user, door: Door::Proxy }
+    Session { id, agent: "agent".parse().unwrap(), user, transport: Transport::Proxy }
 }
 
 fn policy(version: u64, text: &str) -> Policy {
@@ -41,9 +41,10 @@ fn policy(version: u64, text: &str) -> Policy {
 fn open(dir: &TempDir, text: &str) -> Gateway {
     let state = Dir::from_std_file(fs::File::open(dir.path().join("state")).unwrap());
     let workspace = Workspace::open(&dir.path().join("ws")).unwrap();
-    let ledger = AuditLog::open(&state).unwrap();
+    let audit_log = AuditLog::open(&state).unwrap();
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-    let gateway = Gateway::open(workspace, Arc::new(policy(1, text)), ledger, &state, key).unwrap();
+    let gateway =
+        Gateway::open(workspace, Arc::new(policy(1, text)), audit_log, &state, key).unwrap();
     gateway.know_own_address("93.184.216.34".parse().unwrap());
     gateway.start(&session(), BTreeMap::new()).unwrap();
     gateway
@@ -121,7 +122,7 @@ fn a_connection_is_on_record_before_it_is_made_and_when_it_has_ended() {
             (fact(record, "host"), fact(record, "port")),
             (json!("www.example.com"), json!(443))
         );
-        assert_eq!((record.draft.door.as_deref(), &record.draft.path), (Some("proxy"), &None));
+        assert_eq!((record.draft.transport.as_deref(), &record.draft.path), (Some("proxy"), &None));
     }
     assert_eq!(fact(&records[1], "address"), json!("1.1.1.1"));
     assert!(connection.receipt().durable);

@@ -12,25 +12,29 @@ use std::{
 
 use portcullis_audit::Hash;
 use portcullis_search::{
-    Contents, Directory, Line, Matched, Met, Names as ByName, Piece, Skipped, Visit, Wanted,
+    Contents, Directory, Line, Matched, Names as ByName, Piece, Skipped, Visit, VisitedEntry,
+    Wanted,
 };
 use rustix::fs::OFlags;
 
 use super::{
-    super::{Context, Entry, Error, Findings, list::tells_of_unnamed},
+    super::{Context, Entry, Error, Findings, list::counts_unnamed},
     names::PendingNames,
 };
 use crate::{
     model::{Access, OperationKind, WorkspacePath, is_text},
-    policy::{Disclosed, Labelled, Object, ObjectKind, Query, SecretFinding, Sight, Sights},
+    policy::{
+        DirectoryVisibility, Disclosed, Labelled, Object, ObjectKind, Query, SecretFinding,
+        Visibility,
+    },
     workspace::{self, Stat, read_bounded, read_bounded_into, stream_names},
 };
 
 const IGNORE_FILE: &str = ".gitignore";
 /// Capacity of a content's buffer that is reused, in bytes.
-const KEPT: usize = 64 << 10;
+const REUSED_CAPACITY: usize = 64 << 10;
 /// Number of buffers that are reused.
-const ROOMS: usize = 8;
+const REUSED_BUFFERS: usize = 8;
 
 /// The workspace as an agent's search sees it.
 pub(super) struct View<'a> {
@@ -153,11 +157,11 @@ impl<'a> View<'a> {
 
     /// Decides on one name in a directory, and shows it if it may be seen. Adds a directory that is
     /// to be searched to `waiting`.
-    fn meet(
+    fn visit_name(
         &self,
         directory: &WorkspacePath,
         (name, kind): (&str, Option<ObjectKind>),
-        (wanted, sights): (&Wanted, &Sights<'_>),
+        (wanted, directory_visibility): (&Wanted, &DirectoryVisibility<'_>),
         visit: &mut dyn Visit<Listable>,
         waiting: &mut PendingNames,
     ) {
@@ -175,24 +179,24 @@ impl<'a> View<'a> {
             return;
         }
         let object = Object { kind, links: 1, through_symlink: false };
-        let met = match sights.of(name, || Some(&path), &object) {
-            Some(Sight::Shown { relaxed }) => {
+        let met = match directory_visibility.of(name, || Some(&path), &object) {
+            Some(Visibility::Shown { relaxed }) => {
                 self.relaxed.fetch_add(u64::from(relaxed), Ordering::Relaxed);
-                Met::Shown { entry: Listable(path), kind, wanted: itself, enter }
+                VisitedEntry::Shown { entry: Listable(path), kind, wanted: itself, enter }
             }
-            Some(Sight::Closed)
+            Some(Visibility::Closed)
                 if enter && self.context.policy.may_allow_beneath(&self.query(&path)) =>
             {
-                Met::Passed(&path)
+                VisitedEntry::Passed(&path)
             }
-            Some(Sight::Asked) => {
+            Some(Visibility::Asked) => {
                 self.asked.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            Some(Sight::Closed | Sight::Denied) | None => return,
+            Some(Visibility::Closed | Visibility::Denied) | None => return,
         };
-        let is_shown = matches!(met, Met::Shown { .. });
-        if visit.meet(met) && enter {
+        let is_shown = matches!(met, VisitedEntry::Shown { .. });
+        if visit.visit_name(met) && enter {
             waiting.push(name, is_shown);
         }
     }
@@ -231,17 +235,17 @@ impl portcullis_search::View for View<'_> {
             Ok(opened) => opened,
             Err(error) => return failed(error),
         };
-        let sights = self.context.policy.sights(&self.query(path));
+        let directory_visibility = self.context.policy.directory_visibility(&self.query(path));
         let mut names = PendingNames::default();
         let read = stream_names(opened, |name, kind| {
-            if !visit.goes_on() {
+            if !visit.may_continue() {
                 return ControlFlow::Break(());
             }
-            self.meet(path, (name, kind), (wanted, &sights), visit, &mut names);
+            self.visit_name(path, (name, kind), (wanted, &directory_visibility), visit, &mut names);
             ControlFlow::Continue(())
         });
         let not_utf8 = match read {
-            Ok(count) if directory.is_shown && tells_of_unnamed(&sights, path) => count,
+            Ok(count) if directory.is_shown && counts_unnamed(&directory_visibility, path) => count,
             Ok(_) => 0,
             Err(error) => failed(error)?.1,
         };
@@ -294,8 +298,8 @@ impl View<'_> {
         }
         let (operation, access) = (OperationKind::Read, Access::Read);
         let query = Query { agent: self.context.agent, operation, access, path: &path };
-        match self.context.policy.sight(&query, &stat.object(false)) {
-            Sight::Shown { .. } => {
+        match self.context.policy.visibility(&query, &stat.object(false)) {
+            Visibility::Shown { .. } => {
                 let text = read_bounded(&File::from(file), stat.size, most).ok()?;
                 Some((path, text))
             }
@@ -335,10 +339,10 @@ impl Contents for View<'_> {
         if stat.kind != ObjectKind::File {
             return Err(Skipped::Changed);
         }
-        match policy.sight(&query, &stat.object(false)) {
-            Sight::Shown { .. } => {}
-            Sight::Asked => return Err(Skipped::Ask),
-            Sight::Closed | Sight::Denied => return Err(Skipped::Denied),
+        match policy.visibility(&query, &stat.object(false)) {
+            Visibility::Shown { .. } => {}
+            Visibility::Asked => return Err(Skipped::Ask),
+            Visibility::Closed | Visibility::Denied => return Err(Skipped::Denied),
         }
         if stat.size > most {
             return Err(Skipped::TooLarge);
@@ -362,7 +366,7 @@ impl Contents for View<'_> {
     fn leave(&self, text: Text) {
         let room = text.content.bytes;
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.capacity() <= KEPT && rooms.len() < ROOMS {
+        if room.capacity() <= REUSED_CAPACITY && rooms.len() < REUSED_BUFFERS {
             rooms.push(room);
         }
     }

@@ -27,9 +27,9 @@ use subscription::InForce;
 use system::System;
 
 /// Maximum number of subscriptions of one gateway.
-const MOST: usize = 4096;
+const MAX_WATCHES: usize = 4096;
 /// Maximum number of subscriptions of one session.
-const MOST_OF_SESSION: usize = 256;
+const MAX_WATCHES_OF_SESSION: usize = 256;
 
 /// Watches the workspace for subscribers. Costs nothing before the first one.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Watcher {
     ) -> Result<Sealed<Subscription>, Error> {
         let (hub, in_force) = self.hub(workspace, policy)?;
         let (all, own) = hub.count(&session.id);
-        if all >= MOST || own >= MOST_OF_SESSION {
+        if all >= MAX_WATCHES || own >= MAX_WATCHES_OF_SESSION {
             return Err(Error::Invalid("there are too many subscriptions"));
         }
         let queue = Arc::new(Queue::new(session.clone(), query.path.clone()));
@@ -159,7 +159,7 @@ pub(crate) fn prepare(
     start: &Start,
     query: &WatchQuery,
 ) -> Result<Sealed<Subscription>, Error> {
-    if query.ignore.len() > WatchQuery::MOST_IGNORED {
+    if query.ignore.len() > WatchQuery::MAX_IGNORED {
         return Err(Error::Invalid("too many names to ignore"));
     }
     if query.ignore.iter().any(|name| WorkspacePath::root().join(name).is_err()) {

@@ -11,7 +11,7 @@ use portcullis_search::watch::{Change, EventKind, Hub, Queue, WatchEnd};
 use super::{super::EntryKind, system::System};
 use crate::{
     model::{Access, OperationKind, WorkspacePath},
-    policy::{Object, ObjectKind, Policy, Query, Sight},
+    policy::{Object, ObjectKind, Policy, Query, Visibility},
 };
 
 /// A change, as the subscriber may see it.
@@ -105,7 +105,7 @@ impl Handle {
             let (operation, access) = (OperationKind::Watch, Access::List);
             let query = Query { agent: &self.queue.session().agent, operation, access, path };
             let object = Object { kind, links: 1, through_symlink: false };
-            matches!(policy.sight(&query, &object), Sight::Shown { .. })
+            matches!(policy.visibility(&query, &object), Visibility::Shown { .. })
         };
         match &change.what {
             EventKind::Rescan if change.path == *self.queue.path() => true,
@@ -148,7 +148,7 @@ impl fmt::Debug for Subscription {
 mod tests {
     use super::*;
     use crate::{
-        model::{Door, Session},
+        model::{Session, Transport},
         policy::{PolicySource, compile},
     };
 
@@ -163,7 +163,8 @@ mod tests {
             effect = \"deny\"\npaths = [\"src/no/**\"]\n";
         let policy = Arc::new(compile(&PolicySource::from_text("test", text)).unwrap());
         let agent = "agent".parse().unwrap();
-        let session = Session { id: "s".into(), agent, user: "u".into(), door: Door::Cli };
+        let session =
+            Session { id: "s".into(), agent, user: "u".into(), transport: Transport::Cli };
         let queue = Arc::new(Queue::new(session, WorkspacePath::root()));
         let handle = Handle { queue, hub: Weak::new(), policy: Arc::new(InForce::new(&policy)) };
         let may_hear = |what: &EventKind, at: &str, kind| {

@@ -100,7 +100,7 @@ impl Directories for System {
         Ok(())
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // A full counter ends the wait already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }

@@ -7,7 +7,7 @@ use portcullis_core::ErrorKind;
 use portcullis_policy::model::WorkspacePath;
 
 use super::tree::{Node, Tree, climbs_later, is_denied, is_hidden, kind};
-use crate::random::Random;
+use crate::seeded_random::Random;
 
 /// The result of a call: a text, or the name of an error.
 pub(crate) type Answer = Result<String, String>;

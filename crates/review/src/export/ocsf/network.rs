@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value, json};
 
-use super::{Activity, Class, event, is_connection, object};
+use super::{ActivityId, Class, event, is_connection, object};
 use crate::Filter;
 
 pub(super) const CLASS: Class = Class {
@@ -16,12 +16,12 @@ pub(super) const CLASS: Class = Class {
     profiles: &["host", "security_control"],
 };
 
-const OPEN: Activity = Activity(1, "Open");
-const CLOSE: Activity = Activity(2, "Close");
-const RESET: Activity = Activity(3, "Reset");
-const FAIL: Activity = Activity(4, "Fail");
-const REFUSE: Activity = Activity(5, "Refuse");
-const OTHER: Activity = Activity(99, "Other");
+const OPEN: ActivityId = ActivityId(1, "Open");
+const CLOSE: ActivityId = ActivityId(2, "Close");
+const RESET: ActivityId = ActivityId(3, "Reset");
+const FAIL: ActivityId = ActivityId(4, "Fail");
+const REFUSE: ActivityId = ActivityId(5, "Refuse");
+const OTHER: ActivityId = ActivityId(99, "Other");
 
 /// The attributes by which an event says that it was denied.
 const DENIED: [&str; 9] = [
@@ -67,7 +67,7 @@ impl Denial {
 }
 
 /// Returns the activity of a connection's record without its end.
-pub(super) fn activity(record: &RecordView<'_>) -> Activity {
+pub(super) fn activity(record: &RecordView<'_>) -> ActivityId {
     match (record.kind_name(), record.decision()) {
         ("intent", _) => OPEN,
         (_, Some("deny")) => REFUSE,

@@ -71,14 +71,14 @@ impl Digest {
         }
         self.policy_changes.merge(later.policy_changes);
         self.approvals.merge(later.approvals);
-        self.gates.merge(later.gates);
+        self.gateways.merge(later.gateways);
         self.stopped.extend(later.stopped);
         self.confined.extend(later.confined);
-        for gate in &mut self.gates.kept {
-            if let Some(how) = self.confined.get(&gate.boot) {
-                gate.enforcement = Some(how.clone());
+        for gateway in &mut self.gateways.kept {
+            if let Some(how) = self.confined.get(&gateway.boot) {
+                gateway.enforcement = Some(how.clone());
             }
-            gate.stopped = gate.stopped || self.stopped.contains(&gate.boot);
+            gateway.stopped = gateway.stopped || self.stopped.contains(&gateway.boot);
         }
         self.set_aside.extend(later.set_aside);
         // The later part may have outcomes of earlier changes.

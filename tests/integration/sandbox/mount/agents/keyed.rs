@@ -31,11 +31,11 @@ impl Keyed {
 
     fn edits_a_file(&self, who: As) {
         let Self { agent, prefix, variable } = self;
-        let place = project(who);
-        let policies = place.base().join("policies");
+        let world = project(who);
+        let policies = world.base().join("policies");
         certify(&policies);
         let shell = |command: &str| json!({"do": "shell", "command": command});
-        let calc = place.at("ws/calc.py");
+        let calc = world.at("ws/calc.py");
         let (read, edit) = match agent.tools {
             Tools::Files => (
                 json!({"do": "read", "path": calc}),
@@ -51,22 +51,22 @@ impl Keyed {
             ("end", shell("echo the-end")),
         ];
         let certificate = ["cert.pem", "key.pem"].map(|name| policies.join(name));
-        let model = Model::start_with(&place, plan, &certificate);
+        let model = Model::start_with(&world, plan, &certificate);
         for (name, text) in [("keyed.toml", POLICY), ("portcullis.toml", CONFIGURATION)] {
             let text = text.replace("PORT", &model.port).replace("PRESET", agent.preset);
             std::fs::write(policies.join(name), text).unwrap();
         }
         if is_root() && who != As::Root {
-            place.give_away();
+            world.give_away();
         }
         if let Some(file) = &agent.home {
-            place.put_home(agent, &model, file);
+            world.put_home(agent, &model, file);
         }
         let (policy, config) =
-            (place.at("policies/keyed.toml"), place.at("policies/portcullis.toml"));
+            (world.at("policies/keyed.toml"), world.at("policies/portcullis.toml"));
         let options =
             ["exec", "--preset", agent.preset, "--policy", &policy, "--config", &config, "--"];
-        let mut command = place.limited(&[&options[..], &agent.command].concat());
+        let mut command = world.limited(&[&options[..], &agent.command].concat());
         let path = std::env::var("PATH").unwrap();
         let programs = agent.programs.iter().map(|program| format!("{}:", program.display()));
         command.env("PATH", programs.collect::<String>() + &path).env("OPERATORS_KEY", KEY);
@@ -89,12 +89,12 @@ impl Keyed {
         for output in [&ended.stdout, &ended.stderr] {
             assert!(!output.contains(KEY), "{output}");
         }
-        let records = place.records();
+        let records = world.records();
         assert!(!records.iter().any(|record| record.to_string().contains(KEY)));
         let outcomes = records.iter().filter(|record| record["kind"] == "outcome");
         let requests = outcomes.filter_map(|record| record["counts"]["requests"].as_u64());
         assert!(requests.sum::<u64>() >= 5);
-        place.operator(&["audit", "verify"]);
+        world.operator(&["audit", "verify"]);
     }
 }
 

@@ -43,21 +43,21 @@ impl Operator {
 /// An agent fixes the test on its terminal, where a plan without attempts is followed.
 fn fixes_a_test(agent: Agent, command: &[&str], dialogue: &Dialogue) {
     let who = users()[0];
-    let place = project(who);
-    let plan = steps(&place, agent.tools, 0).into_iter().take_while(|(name, _)| *name != "commit");
-    let model = Model::start(&place, plan.collect());
+    let world = project(who);
+    let plan = steps(&world, agent.tools, 0).into_iter().take_while(|(name, _)| *name != "commit");
+    let model = Model::start(&world, plan.collect());
     if let Some(file) = &agent.home {
-        place.put_home(&agent, &model, file);
+        world.put_home(&agent, &model, file);
     }
-    std::fs::write(place.at("policies/policy.toml"), "schema = 1\nextends = [\"default\"]\n")
+    std::fs::write(world.at("policies/policy.toml"), "schema = 1\nextends = [\"default\"]\n")
         .unwrap();
 
-    let args = [place.options(&agent, &model), vec!["--".to_owned()]].concat();
+    let args = [world.options(&agent, &model), vec!["--".to_owned()]].concat();
     let args: Vec<_> = args.iter().map(String::as_str).chain(command.iter().copied()).collect();
-    let environment = place.environment(&agent, &model);
+    let environment = world.environment(&agent, &model);
     let environment = environment.iter().map(|(name, value)| (*name, value.as_str()));
     let environment: Vec<_> = environment.chain([("LANG", "C.UTF-8")]).collect();
-    let mut operator = place.on_terminal("shell", &args, &environment);
+    let mut operator = world.on_terminal("shell", &args, &environment);
     operator.talks(dialogue);
     assert_eq!(operator.ends(), 0, "{:?}", operator.text());
     operator.is_restored();
@@ -66,10 +66,10 @@ fn fixes_a_test(agent: Agent, command: &[&str], dialogue: &Dialogue) {
     let result = |step: &str| results.get(step).map_or("", String::as_str);
     assert!(result("fails").contains("FAILED"), "{results:#?}");
     assert!(result("passes").contains("OK"), "{results:#?}");
-    let facts = place.facts();
+    let facts = world.facts();
     assert_eq!((&facts["pseudoTerminal"], &facts["preset"]), (&json!(true), &json!(agent.preset)));
-    place.assert_fixed();
-    place.operator(&["audit", "verify"]);
+    world.assert_fixed();
+    world.operator(&["audit", "verify"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl Place {
+impl SandboxWorld {
     /// Runs `sh -c SCRIPT` in the workspace, from outside.
     fn outside(&self, script: &str) {
         let mut command = Command::new("sh");
@@ -19,23 +19,23 @@ impl Place {
 /// record it either.
 #[test]
 fn permission_bits_of_commits_were_neither_asked_about_nor_on_record() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\"]\n\
                 paths = [\"ci/**\", \"file.txt\"]\n";
-    let policy = place.at("policies/policy.toml");
+    let policy = world.at("policies/policy.toml");
     std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
     let script = "b=$(printf '#!/bin/sh\\n' | git hash-object -w --stdin) && \
         git update-index --add --cacheinfo 100755,$b,ci/run.sh && \
         git update-index --chmod=+x file.txt && git commit -qm modes && \
         git update-index --cacheinfo 100755,$b,file.txt && git commit -qm content";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
     let command = ["git", "import", "--policy", &policy, "--yes", "--json"];
-    let child = place.limited(&command).spawn().unwrap();
-    let workspace = place.at("ws");
+    let child = world.limited(&command).spawn().unwrap();
+    let workspace = world.at("ws");
     let approve = |args: &[&str]| {
         let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
-        end(place.command(&args).spawn().unwrap())
+        end(world.command(&args).spawn().unwrap())
     };
     let set = serde_json::json!({ "mode": "0755" });
     let mut last = String::new();
@@ -57,7 +57,7 @@ fn permission_bits_of_commits_were_neither_asked_about_nor_on_record() {
     }
     let ended = end(child);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let records = place.records();
+    let records = world.records();
     let decided = records.iter().filter(|record| record["facts"]["import"]["commit"].is_string());
     let decided =
         decided.filter(|record| said(record, "decision") == "allow" && record["result"] == "ok");
@@ -70,8 +70,8 @@ fn permission_bits_of_commits_were_neither_asked_about_nor_on_record() {
 /// The directory's tree was read for each path anew, until all that may be read was read.
 #[test]
 fn a_commit_of_many_files_in_a_large_directory_stopped_the_import_of_all() {
-    let place = committed(users()[0]);
-    place.outside(
+    let world = committed(users()[0]);
+    world.outside(
         "b=$(git rev-parse HEAD:file.txt); n=$(head -c 240 /dev/zero | tr '\\0' n); \
         t=$(seq -f %05g 30000 | sed \"s/.*/100644 blob $b\\t$n&/\" | git mktree); \
         t=$( (git ls-tree HEAD; printf \"040000 tree $t\\tbig\\n\") | git mktree); \
@@ -81,40 +81,40 @@ fn a_commit_of_many_files_in_a_large_directory_stopped_the_import_of_all() {
         b=$(echo new | git hash-object -w --stdin) && \
         seq 75 | sed \"s,.*,100644 $b\\tbig/&.txt,\" | git update-index --index-info && \
         git commit -qm many";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
     assert_eq!(imported.told["commits"][1]["paths"], 75, "{}", imported.told);
     let name = said(&imported.told["branches"][0], "ref");
-    let listed = git(&place, &["ls-tree", "--name-only", &format!("{name}:big")]);
+    let listed = git(&world, &["ls-tree", "--name-only", &format!("{name}:big")]);
     assert_eq!(listed.lines().count(), 30_075);
 }
 
 /// Git moves all refs or none, and can have no ref in a directory that is another one.
 #[test]
 fn a_branch_in_the_directory_of_another_one_stopped_the_import_of_all() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let pack = |names: &str| {
         format!(
             "for n in {names}; do echo \"$(git rev-parse HEAD) refs/heads/$n\"; done >.git/packed-refs"
         )
     };
     let script = "echo x >x.txt && git add -A && git commit -qm good && ";
-    let ended = place.exec(&[], &format!("{script}{}", pack("a a-b a/b")));
+    let ended = world.exec(&[], &format!("{script}{}", pack("a a-b a/b")));
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
     let told = imported.told["branches"].as_array().unwrap().len();
     assert_eq!((imported.branches(), told), (vec!["a", "a-b", "main"], 3), "{}", imported.told);
     assert_eq!(imported.told["refusedBranches"][0]["branch"], "a/b", "{}", imported.told);
-    let refs = || git(&place, &["for-each-ref", "--format=%(refname)", "refs/portcullis"]);
+    let refs = || git(&world, &["for-each-ref", "--format=%(refname)", "refs/portcullis"]);
     assert_eq!(refs().lines().count(), 3);
     // The refs of an earlier import are as much in the way, also where they are packed.
-    git(&place, &["pack-refs", "--all"]);
+    git(&world, &["pack-refs", "--all"]);
     let session = said(&imported.told, "session").to_owned();
-    place.exec(&[], &pack("a/b other"));
-    let again = place.import(&["--session", &session, "--yes"]);
+    world.exec(&[], &pack("a/b other"));
+    let again = world.import(&["--session", &session, "--yes"]);
     assert_eq!(again.told["refusedBranches"][0]["branch"], "a/b", "{}", again.told);
     assert!(refs().lines().any(|name| name.ends_with("/other")), "{} {}", again.told, refs());
 }
@@ -178,13 +178,13 @@ loose(commit, zlib.compress(b"commit 200\0tree ")[:18])
 /// The process that reads objects ended at the first one, and so did the import.
 #[test]
 fn damaged_objects_stopped_the_import_of_all() {
-    let place = committed(users()[0]);
-    std::fs::write(place.at("ws/damage.py"), DAMAGE).unwrap();
+    let world = committed(users()[0]);
+    std::fs::write(world.at("ws/damage.py"), DAMAGE).unwrap();
     let script = "echo good >good.txt && git add good.txt && git commit -qm good && \
                   python3 damage.py && git branch good HEAD";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let imported = place.import(&["--yes"]);
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
     for subject in ["bomb", "lie"] {
         assert_eq!(imported.refused(subject)[0].0, "evil.txt", "{}", imported.told);
@@ -197,29 +197,29 @@ fn damaged_objects_stopped_the_import_of_all() {
     let refused = imported.told["refusedBranches"].as_array().unwrap().iter();
     let refused: Vec<_> = refused.map(|branch| said(branch, "branch")).collect();
     assert_eq!(refused, ["above", "cut"], "{}", imported.told);
-    git(&place, &["fsck", "--strict", "--no-dangling"]);
+    git(&world, &["fsck", "--strict", "--no-dangling"]);
 }
 
 /// A subject of several rows of a terminal looked like other commits, and one with an Arabic
 /// letter mark like other words.
 #[test]
 fn subjects_forged_lines_above_the_question() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let subject = format!("fix a typo (1 path){:47}c0ffee123456  another (1 path){:60}", "", "");
     let script = format!(
         "echo x >x.txt && git add -A && git commit -qm '{subject}end' && \
         git commit -q --allow-empty -m \"$(printf 'a\\330\\234b')\" && git branch marked && \
         git reset -q --hard HEAD~1 && git commit -q --allow-empty -m \"$(printf 'fix \\342\\231\\273\\357\\270\\217')\""
     );
-    let ended = place.exec(&[], &script);
+    let ended = world.exec(&[], &script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let shown = place.end_import(&["--dry-run"]);
+    let shown = world.end_import(&["--dry-run"]);
     let lines: Vec<_> = shown.stdout.lines().collect();
     let is_commit = |line: &&&str| !line.starts_with("refs/") && !line.starts_with(' ');
     let mut commits = lines.iter().filter(is_commit);
     assert!(commits.all(|line| line.chars().count() <= 80), "{shown:?}");
     assert!(lines.iter().any(|line| line.ends_with("\u{2026} (1 path)")), "{shown:?}");
-    let imported = place.import(&["--dry-run"]);
+    let imported = world.import(&["--dry-run"]);
     assert!(imported.refused("a\u{61c}b")[0].1.contains("direction"), "{}", imported.told);
     // A variation selector, as emoji have it, changes nothing of the kind.
     assert!(imported.branches().contains(&"main"), "{}", imported.told);
@@ -229,13 +229,13 @@ fn subjects_forged_lines_above_the_question() {
 /// A name of several rows of a terminal looked like other commits and branches.
 #[test]
 fn names_of_branches_forged_lines_above_the_question() {
-    let place = committed(users()[0]);
+    let world = committed(users()[0]);
     let script = "echo x >x.txt && git add -A && git commit -qm x && \
                   n=$(printf 'x\\302\\240%.0s' $(seq 60)) && git branch \"z$n/$n\" && \
                   git branch $(printf 'xy%.0s' $(seq 90))";
-    let ended = place.exec(&[], script);
+    let ended = world.exec(&[], script);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let mut operator = place.on_terminal("git import", &["--dry-run"], &[]);
+    let mut operator = world.on_terminal("git import", &["--dry-run"], &[]);
     assert_eq!(operator.ends(), 1, "{}", operator.text());
     let text = operator.text();
     let is_named = |line: &&str| line.contains("x\u{a0}x") || line.contains("xyxy");
@@ -248,16 +248,16 @@ fn names_of_branches_forged_lines_above_the_question() {
 /// The error was that the object of the commit is missing, without advice.
 #[test]
 fn a_repository_that_borrows_objects_was_refused_without_what_to_do() {
-    let place = committed(users()[0]);
-    place.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
-    place.outside(
+    let world = committed(users()[0]);
+    world.exec(&[], "echo x >x.txt && git add -A && git commit -qm x");
+    world.outside(
         "git init -q --bare ../other.git && mv .git/objects/?? ../other.git/objects/ && \
         echo \"$PWD/../other.git/objects\" >.git/objects/info/alternates",
     );
-    let refused = place.end_import(&["--yes"]);
+    let refused = world.end_import(&["--yes"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("git repack -a -d"), "{refused:?}");
-    place.outside("git repack -qad && rm .git/objects/info/alternates");
-    let imported = place.import(&["--yes"]);
+    world.outside("git repack -qad && rm .git/objects/info/alternates");
+    let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
 }

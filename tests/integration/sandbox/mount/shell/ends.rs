@@ -27,9 +27,9 @@ impl Operator {
 #[test]
 fn the_terminal_is_put_back_however_the_program_ends() {
     for who in users() {
-        let place = Place::mounted(who);
+        let world = SandboxWorld::mounted(who);
         for (end, code) in [("exit 5", 5), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)] {
-            let mut operator = place.shell_script(&[], &format!("{LEFT}{end}"));
+            let mut operator = world.shell_script(&[], &format!("{LEFT}{end}"));
             assert_eq!(operator.ends(), code, "{who:?} {end} {:?}", operator.text());
             operator.is_put_back();
         }
@@ -38,11 +38,11 @@ fn the_terminal_is_put_back_however_the_program_ends() {
 
 #[test]
 fn signals_end_it_and_the_terminal_is_put_back() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     // A shell ignores SIGTERM, and this one the end of its terminal, too.
     for script in ["while :; do sleep 0.1; done", "trap '' HUP TERM; while :; do sleep 0.1; done"] {
         for signal in [Signal::TERM, Signal::HUP] {
-            let mut operator = place.shell_script(&[], &format!("{LEFT}{script}"));
+            let mut operator = world.shell_script(&[], &format!("{LEFT}{script}"));
             operator.sees("ready");
             operator.signal(signal);
             let code = operator.ends();
@@ -55,9 +55,9 @@ fn signals_end_it_and_the_terminal_is_put_back() {
 
 #[test]
 fn an_operator_whose_keys_a_program_takes_can_leave() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = format!("{LEFT} trap '' HUP; stty raw -echo; while :; do sleep 0.1; done");
-    let mut operator = place.shell_script(&[], &script);
+    let mut operator = world.shell_script(&[], &script);
     operator.sees("ready");
     operator.types("\x03\x03\x1d\x1d\x1d");
     let code = operator.ends();
@@ -68,9 +68,9 @@ fn an_operator_whose_keys_a_program_takes_can_leave() {
 /// Neither of the two processes that know the terminal needs the other one for that.
 #[test]
 fn the_terminal_is_put_back_when_one_of_ours_is_killed() {
-    let place = Place::mounted(users()[0]);
-    for word in ["cell-stage terminal", "gate-process"] {
-        let mut operator = place.shell_script(&[], &format!("{LEFT} sleep 1000"));
+    let world = SandboxWorld::mounted(users()[0]);
+    for word in ["sandbox-stage terminal", "gateway-process"] {
+        let mut operator = world.shell_script(&[], &format!("{LEFT} sleep 1000"));
         operator.sees("ready");
         kill_process(operator.process(word), Signal::KILL).unwrap();
         assert_ne!(operator.ends(), 0, "{word} {:?}", operator.text());
@@ -79,19 +79,19 @@ fn the_terminal_is_put_back_when_one_of_ours_is_killed() {
             assert!(operator.text().contains(part), "{word} {part:?} {:?}", operator.text());
         }
     }
-    let mut operator = place.shell_script(&[], &format!("{LEFT} sleep 1000"));
+    let mut operator = world.shell_script(&[], &format!("{LEFT} sleep 1000"));
     operator.sees("ready");
-    let program = operator.process("cell-stage launch").as_raw_nonzero();
+    let program = operator.process("sandbox-stage launch").as_raw_nonzero();
     operator.signal(Signal::KILL);
     assert_eq!(operator.ends(), 137);
     operator.is_restored();
     let began = Instant::now();
     while !operator.text().contains("\x1b[?1049l") {
         operator.look(Duration::from_millis(100));
-        assert!(began.elapsed() < PATIENCE, "{:?}", operator.text());
+        assert!(began.elapsed() < TIMEOUT, "{:?}", operator.text());
     }
     while Path::new(&format!("/proc/{program}")).exists() {
-        assert!(began.elapsed() < PATIENCE, "the sandbox goes on");
+        assert!(began.elapsed() < TIMEOUT, "the sandbox goes on");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -99,8 +99,8 @@ fn the_terminal_is_put_back_when_one_of_ours_is_killed() {
 /// A mouse report that is under way when the mode ends would be typed into the operator's shell.
 #[test]
 fn what_the_terminal_still_sends_is_thrown_away() {
-    let place = Place::mounted(users()[0]);
-    let mut operator = place.shell_script(&["--quiet"], r"printf '\033[?1003h'");
+    let world = SandboxWorld::mounted(users()[0]);
+    let mut operator = world.shell_script(&["--quiet"], r"printf '\033[?1003h'");
     operator.sees("\x1b[?1003l");
     std::thread::sleep(Duration::from_millis(20));
     operator.types("\x1b[M !!");
@@ -112,11 +112,11 @@ fn what_the_terminal_still_sends_is_thrown_away() {
 
 #[test]
 fn a_program_in_the_background_ends_with_the_shell() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "trap '' HUP; (trap '' HUP; sleep 1000) & echo ready; sleep 0.5";
-    let mut operator = place.shell_script(&["--quiet"], script);
+    let mut operator = world.shell_script(&["--quiet"], script);
     operator.sees("ready");
-    let program = operator.process("cell-stage launch").as_raw_nonzero();
+    let program = operator.process("sandbox-stage launch").as_raw_nonzero();
     assert_eq!(operator.ends(), 0);
     assert!(!Path::new(&format!("/proc/{program}")).exists());
     operator.is_restored();
@@ -124,17 +124,17 @@ fn a_program_in_the_background_ends_with_the_shell() {
 
 #[test]
 fn a_program_goes_on_that_closes_its_terminal() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "exec </dev/null >/dev/null 2>&1; sleep 4; echo late >/dev/tty; exit 9";
-    let mut operator = place.shell_script(&["--quiet"], script);
+    let mut operator = world.shell_script(&["--quiet"], script);
     assert_eq!(operator.ends(), 9, "{:?}", operator.text());
     assert!(operator.text().contains("late"), "{:?}", operator.text());
 }
 
 #[test]
 fn what_was_written_last_is_shown() {
-    let place = Place::mounted(users()[0]);
-    let mut operator = place.shell_script(&["--quiet"], "seq 1 20000; printf last");
+    let world = SandboxWorld::mounted(users()[0]);
+    let mut operator = world.shell_script(&["--quiet"], "seq 1 20000; printf last");
     assert_eq!(operator.ends(), 0);
     let text = operator.text();
     assert!(text.contains("\r\n19999\r\n20000\r\nlast\r\n"), "{:?}", &text[text.len() - 100..]);
@@ -143,8 +143,8 @@ fn what_was_written_last_is_shown() {
 /// The sequences that restore a terminal were not written where that had no room at the moment.
 #[test]
 fn a_slow_terminal_is_put_back() {
-    let place = Place::mounted(users()[0]);
-    let mut operator = place.shell_script(&[], &format!("{LEFT} seq 1 30000"));
+    let world = SandboxWorld::mounted(users()[0]);
+    let mut operator = world.shell_script(&[], &format!("{LEFT} seq 1 30000"));
     operator.sees("ready");
     while operator.code().is_none() {
         operator.look(Duration::from_millis(100));
@@ -156,10 +156,10 @@ fn a_slow_terminal_is_put_back() {
 
 #[test]
 fn a_program_that_reads_nothing_does_not_stop_its_output() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "stty raw -echo; echo ready; sleep 2; for i in 1 2 3 4 5 6 7 8; do \
                   head -c 65536 /dev/zero | tr '\\0' x; done; echo; echo done";
-    let mut operator = place.shell_script(&["--quiet"], script);
+    let mut operator = world.shell_script(&["--quiet"], script);
     operator.sees("ready");
     for _ in 0..40 {
         operator.types(&"y".repeat(4000));
@@ -171,9 +171,9 @@ fn a_program_that_reads_nothing_does_not_stop_its_output() {
 
 #[test]
 fn the_summary_is_an_object_where_it_is_asked_for() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let script = "echo new >new.txt; rm -f fixed.txt; exit 3";
-    let mut operator = place.shell_script(&["--json"], script);
+    let mut operator = world.shell_script(&["--json"], script);
     assert_eq!(operator.ends(), 3);
     let text = operator.text();
     let last = text.lines().filter_map(|line| line.strip_prefix("\r\x1b[J")).next_back().unwrap();
@@ -182,8 +182,8 @@ fn the_summary_is_an_object_where_it_is_asked_for() {
         (&summary["exitCode"], &summary["denials"][0]["rule"]),
         (&3.into(), &"fixed".into())
     );
-    let file = place.at("summary.json");
-    let mut operator = place.shell_script(&["--summary", &file], "rm -f new.txt");
+    let file = world.at("summary.json");
+    let mut operator = world.shell_script(&["--summary", &file], "rm -f new.txt");
     assert_eq!(operator.ends(), 0, "{:?}", operator.text());
     let summary: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(summary["changes"][0]["path"], "new.txt");
@@ -193,15 +193,15 @@ fn the_summary_is_an_object_where_it_is_asked_for() {
 /// program.
 #[test]
 fn nobody_is_asked_on_the_programs_terminal() {
-    let place = Place::mounted(users()[0]);
+    let world = SandboxWorld::mounted(users()[0]);
     let ask = "\n[[rules]]\nid = \"asked\"\neffect = \"ask\"\noperations = [\"write\"]\n\
                paths = [\"asked.txt\"]\n";
-    std::fs::write(place.at("policies/policy.toml"), format!("{POLICY}{ask}")).unwrap();
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{ask}")).unwrap();
     let script = "echo x 2>/dev/null >asked.txt; sleep 1; echo after";
-    let mut operator = place.shell_script(&[], script);
+    let mut operator = world.shell_script(&[], script);
     assert_eq!(operator.ends(), 0, "{:?}", operator.text());
     let text = operator.text();
     let question = text.find("portcullis approve").unwrap();
     assert!(question > text.find("after\r\n").unwrap(), "{text:?}");
-    assert!(place.records().iter().any(|record| said(record, "rule") == "asked"));
+    assert!(world.records().iter().any(|record| said(record, "rule") == "asked"));
 }

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::{
-    gateway::{Reply, Request, Shares},
+    gateway::{Reply, Request, SharedLimits},
     model::{
         Encoding, GrepQuery, LineRange, WorkspacePath,
         request::{Edit, Grep, List, Read, Rename, Write},
@@ -41,7 +41,7 @@ fn grep(name: &str) -> Grep {
 
 /// The session of the mount of the same sandbox.
 fn mount() -> Session {
-    Session { door: Door::Mount, ..session() }
+    Session { transport: Transport::Mount, ..session() }
 }
 
 impl House {
@@ -283,8 +283,8 @@ fn agents_that_share_a_gateway_do_not_share_labels() {
         house.gateway.connect(session, &host, Client::default()).is_ok()
     };
     let gateway = Arc::get_mut(&mut house.gateway).unwrap();
-    gateway.share(Shares {
-        turns: 4,
+    gateway.share(SharedLimits {
+        slots: 4,
         per_session: 4,
         requests_per_second: 1000,
         bytes_per_second: 1 << 20,

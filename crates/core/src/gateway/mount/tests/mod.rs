@@ -17,12 +17,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
+    audit_log::AuditLog,
     gateway::{
         Changed, Error as Refused, ErrorKind, Import, Reply, Request, approvals::Nobody, record,
     },
-    ledger::AuditLog,
     model::{
-        Door,
+        Transport,
         request::{List, Mkdir, Rename, SetAttributes, Stat as StatRequest, Symlink, Write},
     },
     ops::{Committed, Unfollowed},
@@ -39,9 +39,9 @@ struct House {
     gateway: Gateway,
 }
 
-fn session(door: Door) -> Session {
+fn session(transport: Transport) -> Session {
     let (id, user) = ("ab".repeat(16), "user".to_owned());
-    Session { id, agent: "agent".parse().unwrap(), user, door }
+    Session { id, agent: "agent".parse().unwrap(), user, transport }
 }
 
 fn path(text: &str) -> WorkspacePath {
@@ -53,10 +53,10 @@ fn open(dir: &TempDir, policy: &str) -> Gateway {
     let policy = compile(&PolicySource::from_text("test", &policy)).unwrap();
     let state = Dir::from_std_file(fs::File::open(dir.path().join("state")).unwrap());
     let workspace = Workspace::open(&dir.path().join("ws")).unwrap();
-    let ledger = AuditLog::open(&state).unwrap();
+    let audit_log = AuditLog::open(&state).unwrap();
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
-    let gateway = Gateway::open(workspace, Arc::new(policy), ledger, &state, key).unwrap();
-    gateway.start(&session(Door::Acp), BTreeMap::new()).unwrap();
+    let gateway = Gateway::open(workspace, Arc::new(policy), audit_log, &state, key).unwrap();
+    gateway.start(&session(Transport::Acp), BTreeMap::new()).unwrap();
     gateway
 }
 
@@ -79,32 +79,39 @@ impl House {
         fs::write(self.at(name), content).unwrap();
     }
 
-    fn ask<R: Request>(&self, door: Door, request: &R) -> Result<Reply<R::Output>, Refused> {
-        self.gateway.handle(&session(door), request, Client::default())
+    fn ask<R: Request>(
+        &self,
+        transport: Transport,
+        request: &R,
+    ) -> Result<Reply<R::Output>, Refused> {
+        self.gateway.handle(&session(transport), request, Client::default())
     }
 
     #[track_caller]
     fn does(&self, request: &dyn Request<Output = Changed>) -> Changed {
-        self.gateway.handle(&session(Door::Mount), request, Client::default()).unwrap().output
+        self.gateway.handle(&session(Transport::Mount), request, Client::default()).unwrap().output
     }
 
     #[track_caller]
     fn fails(&self, request: &dyn Request<Output = Changed>) -> Refused {
-        self.gateway.handle(&session(Door::Mount), request, Client::default()).unwrap_err()
+        self.gateway.handle(&session(Transport::Mount), request, Client::default()).unwrap_err()
     }
 
     fn admits<R: Request>(&self, request: &R, at: &str) -> bool {
-        let mount = session(Door::Mount);
+        let mount = session(Transport::Mount);
         self.gateway.mount_view(&mount).admit(request, &path(at), None, BTreeMap::new).is_ok()
     }
 
     fn see(&self, name: &str) -> Option<Seen> {
-        self.gateway.mount_view(&session(Door::Mount)).lookup(&path(name)).unwrap()
+        self.gateway.mount_view(&session(Transport::Mount)).lookup(&path(name)).unwrap()
     }
 
     fn names(&self, name: &str) -> Option<String> {
-        let list =
-            self.gateway.mount_view(&session(Door::Mount)).list(&path(name), |_| true).unwrap();
+        let list = self
+            .gateway
+            .mount_view(&session(Transport::Mount))
+            .list(&path(name), |_| true)
+            .unwrap();
         list.map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" "))
     }
 
@@ -196,7 +203,7 @@ fn a_lookup_is_decided_as_a_request() {
         {
             let (own, above) = (path(name), path(name).parent().unwrap());
             let seen = house.see(name).filter(|seen| !seen.traverse);
-            let is_listed = match house.ask(Door::Mount, &List { path: above.clone() }) {
+            let is_listed = match house.ask(Transport::Mount, &List { path: above.clone() }) {
                 Ok(listed) => listed.output.entries.iter().any(|entry| entry.path == own),
                 Err(_) => seen.is_some(),
             };
@@ -205,7 +212,7 @@ fn a_lookup_is_decided_as_a_request() {
             let is_named = names.split(' ').any(|one| Some(one) == own.file_name());
             assert_eq!(is_named, seen.is_some(), "{mode}{name}");
             // A name alone does not reveal that it is a directory's.
-            let stat = house.ask(Door::Mount, &StatRequest { path: own });
+            let stat = house.ask(Transport::Mount, &StatRequest { path: own });
             assert!(stat.is_ok() == seen.is_some() || name == "a/d.txt", "{mode}{name}");
         }
     }
@@ -226,7 +233,7 @@ fn a_link_that_may_not_be_followed_is_not_read() {
         for (link, target) in [("lnk", "d/x"), ("dir", "d"), ("none", "d/none")] {
             symlink(target, house.at(link)).unwrap();
         }
-        let mount = session(Door::Mount);
+        let mount = session(Transport::Mount);
         let read = |name: &str| house.gateway.mount_view(&mount).read_link(&path(name)).is_ok();
         assert_eq!(["lnk", "dir", "none"].map(read), followed, "{policy}");
     }
@@ -251,7 +258,7 @@ fn a_redacted_read_has_the_hash_of_what_was_shown() {
          keywords = [\"tok_\"]\n"
     ));
     house.file("a", "x tok_abcdefgh y\n");
-    let shown = house.ask(Door::Mount, &read("a")).unwrap().output.bytes;
+    let shown = house.ask(Transport::Mount, &read("a")).unwrap().output.bytes;
     let record = house.requests().pop().unwrap();
     let hash = portcullis_audit::Hash::of(&shown).to_string();
     assert_eq!(record.draft.facts.unwrap()["shown"], json!(hash));
@@ -265,7 +272,8 @@ fn a_link_that_leads_out_is_not_read() {
     ));
     house.file("d/x", "x");
     house.file("no/x", "x");
-    let read = |name: &str| house.gateway.mount_view(&session(Door::Mount)).read_link(&path(name));
+    let read =
+        |name: &str| house.gateway.mount_view(&session(Transport::Mount)).read_link(&path(name));
     for target in ["x", "../d/x", "missing", "../no/x", "..", "./d/../x"] {
         symlink(target, house.at("d/link")).unwrap();
         assert_eq!(read("d/link"), Ok(Some(target.to_owned())), "{target}");
@@ -297,7 +305,7 @@ fn a_link_does_not_tell_what_a_hidden_name_is() {
             house.file(name, "x");
         }
         fs::hard_link(house.at("hid/two"), house.at("hid/three")).unwrap();
-        let view = session(Door::Mount);
+        let view = session(Transport::Mount);
         let read = |name: &str| {
             symlink(format!("../hid/{name}"), house.at("out/link")).unwrap();
             let read = house.gateway.mount_view(&view).read_link(&path("out/link"));
@@ -321,14 +329,14 @@ fn a_link_does_not_tell_where_an_asked_name_leads() {
         house.file("asked/x", "x");
         house.file("d/x", "x");
         symlink("loop", house.at("d/loop")).unwrap();
-        let view = session(Door::Mount);
+        let view = session(Transport::Mount);
         let tells = |target: &str| {
-            let made = house.ask(Door::Mount, &link("made", target)).map(|_| ());
+            let made = house.ask(Transport::Mount, &link("made", target)).map(|_| ());
             let _ = fs::remove_file(house.at("made"));
             symlink(target, house.at("old")).unwrap();
             let read = house.gateway.mount_view(&view).read_link(&path("old"));
             let rename = Rename { from: path("old"), to: path("new"), replace: false };
-            let renamed = house.ask(Door::Mount, &rename).map(|_| ());
+            let renamed = house.ask(Transport::Mount, &rename).map(|_| ());
             for name in ["old", "new"] {
                 let _ = fs::remove_file(house.at(name));
             }
@@ -352,13 +360,13 @@ fn a_view_has_the_length_of_what_a_read_gives() {
     let house = House::new(&format!(
         "{OPEN}{secrets}[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"no\"]\n"
     ));
-    let view = session(Door::Mount);
+    let view = session(Transport::Mount);
     let view = house.gateway.mount_view(&view);
     for (name, content) in [("a", "x tok_abcdefgh y\n"), ("b", "plain\n"), ("empty", "")] {
         house.file(name, content);
         let stat = house.see(name).unwrap().stat;
         let size = view.view_size(&path(name), &stat, &Unfollowed).unwrap();
-        let read = house.ask(Door::Mount, &read(name)).unwrap().output;
+        let read = house.ask(Transport::Mount, &read(name)).unwrap().output;
         assert_eq!(size, read.bytes.len() as u64, "{name}");
         assert_eq!(read.redacted, size != stat.size, "{name}");
         fs::write(house.at(name), "changed").unwrap();
@@ -369,7 +377,7 @@ fn a_view_has_the_length_of_what_a_read_gives() {
     for name in ["no", "large"] {
         let stat = house.see(name).unwrap().stat;
         assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Ok(stat.size), "{name}");
-        assert!(house.ask(Door::Mount, &read(name)).is_err(), "{name}");
+        assert!(house.ask(Transport::Mount, &read(name)).is_err(), "{name}");
         // Nothing was disclosed, so there is no record.
     }
     assert_eq!(house.requests().len(), 5);
@@ -386,17 +394,17 @@ fn a_repeated_read_is_decided_and_counted() {
     house.file("twice", "x");
     fs::hard_link(house.at("twice"), house.at("again")).unwrap();
     fs::create_dir(house.at("d")).unwrap();
-    let mount = session(Door::Mount);
+    let mount = session(Transport::Mount);
     let repeat = |name: &str| {
         let stat = house.see(name).unwrap().stat;
         house.gateway.mount_view(&mount).repeat(&path(name), &stat)
     };
     assert_eq!(["no", "twice", "d"].map(repeat), [false, false, false]);
     assert_eq!(["a", "a", "a"].map(repeat), [true, true, false]);
-    let haste = house.ask(Door::Mount, &read("a")).unwrap_err();
+    let haste = house.ask(Transport::Mount, &read("a")).unwrap_err();
     assert_eq!(haste.rule(), Some("mount.operationsPerSecond"));
     // Another transport of the same session has limits of its own.
-    house.ask(Door::Acp, &read("a")).unwrap();
+    house.ask(Transport::Acp, &read("a")).unwrap();
 }
 
 #[test]
@@ -406,22 +414,22 @@ fn a_mount_has_limits_of_its_own() {
          [mount]\nmaxWriteSize = \"16B\"\nfilesRemoved = 0\ndenials = 2\n\
          [[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"no\"]\n"
     ));
-    let put = |door, content: &[u8]| house.ask(door, &write("a", content)).map(drop);
-    put(Door::Mount, b"\0\xff34567890").unwrap();
-    assert_eq!(house.ask(Door::Mount, &read("a")).unwrap().output.bytes.len(), 10);
-    let small = house.ask(Door::Acp, &read("a")).unwrap_err();
+    let put = |transport, content: &[u8]| house.ask(transport, &write("a", content)).map(drop);
+    put(Transport::Mount, b"\0\xff34567890").unwrap();
+    assert_eq!(house.ask(Transport::Mount, &read("a")).unwrap().output.bytes.len(), 10);
+    let small = house.ask(Transport::Acp, &read("a")).unwrap_err();
     assert_eq!(small.rule(), Some("files.maxReadSize"));
-    put(Door::Acp, b"1234").unwrap();
-    assert_eq!(put(Door::Acp, b"123").unwrap_err().rule(), Some("limits.bytesWritten"));
-    assert_eq!(put(Door::Mount, &[b'x'; 17]).unwrap_err().rule(), Some("mount.maxWriteSize"));
+    put(Transport::Acp, b"1234").unwrap();
+    assert_eq!(put(Transport::Acp, b"123").unwrap_err().rule(), Some("limits.bytesWritten"));
+    assert_eq!(put(Transport::Mount, &[b'x'; 17]).unwrap_err().rule(), Some("mount.maxWriteSize"));
     let remove = crate::model::request::Remove { path: path("a"), recursive: false };
-    let kept = house.ask(Door::Mount, &remove).unwrap_err();
+    let kept = house.ask(Transport::Mount, &remove).unwrap_err();
     assert_eq!(kept.rule(), Some("mount.filesRemoved"));
     // Two denials: the mount is closed and shows nothing; the session continues elsewhere.
-    assert_eq!(house.ask(Door::Mount, &read("a")).unwrap_err().rule(), Some("mount.denials"));
+    assert_eq!(house.ask(Transport::Mount, &read("a")).unwrap_err().rule(), Some("mount.denials"));
     assert_eq!((house.see("a"), house.names(".").unwrap()), (None, String::new()));
-    house.ask(Door::Acp, &read("a")).unwrap();
-    house.gateway.end_session(&session(Door::Acp));
+    house.ask(Transport::Acp, &read("a")).unwrap();
+    house.gateway.end_session(&session(Transport::Acp));
     assert!(house.see("a").is_some());
 }
 
@@ -433,14 +441,15 @@ fn the_mount_never_waits_for_a_person() {
     house.file("asked", "x");
     let facts = BTreeMap::from([("process".to_owned(), json!({ "pid": 42, "name": "cc" }))]);
     let client = Client { facts: &facts, ..Client::default() };
-    let refused = house.gateway.handle(&session(Door::Mount), &read("asked"), client).unwrap_err();
+    let refused =
+        house.gateway.handle(&session(Transport::Mount), &read("asked"), client).unwrap_err();
     assert_eq!((refused.kind(), refused.rule()), (ErrorKind::Denied, Some("q")));
     assert!(refused.reason().unwrap().starts_with("a person is asked; "), "{refused}");
     let records = house.requests();
     let decided: Vec<_> = records.iter().map(|record| record.draft.decision.as_deref()).collect();
     assert_eq!(decided, [Some("ask"), Some("deny")]);
     for record in &records {
-        assert_eq!(record.draft.door.as_deref(), Some("mount"));
+        assert_eq!(record.draft.transport.as_deref(), Some("mount"));
         assert_eq!(record.draft.facts.as_ref().unwrap()["process"], facts["process"]);
     }
 }
@@ -472,7 +481,7 @@ fn a_directory_is_read_no_further_than_there_is_room() {
         asked.push(length);
         asked.len() <= 10
     };
-    let listed = house.gateway.mount_view(&session(Door::Mount)).list(&path("."), room);
+    let listed = house.gateway.mount_view(&session(Transport::Mount)).list(&path("."), room);
     assert!(matches!(listed, Err(crate::workspace::Error::TooLarge)));
     assert_eq!(asked, [3; 11]);
 }

@@ -123,9 +123,10 @@ fn what_a_dead_gateway_began_is_settled() {
         symlink("x", house.at("link")).unwrap();
         let begun = |request: &dyn Request<Output = Changed>, draft: Draft| {
             let policy = house.gateway.policy();
-            let named = record::operation(&session(Door::Mount), &policy, request.as_operation());
+            let named =
+                record::operation(&session(Transport::Mount), &policy, request.as_operation());
             let draft = Draft { op: named.op, path: named.path, session: named.session, ..draft };
-            drop(house.gateway.ledger.admit(draft, &crate::ledger::Seal::new()).unwrap());
+            drop(house.gateway.audit_log.admit(draft, &crate::audit_log::Seal::new()).unwrap());
         };
         let facts = [("attributes", attributes("0600")), ("attributesBefore", attributes("0644"))];
         let facts = facts.map(|(name, value)| (name.to_owned(), value));
@@ -162,7 +163,7 @@ fn an_import_replaced_a_file_whose_content_is_denied() {
         let error = reply.map(|reply| reply.output).unwrap_err();
         assert_eq!(error.rule(), Some("secrets.rules.password"), "{error:?}");
     };
-    let (session, facts) = (session(Door::Cli), BTreeMap::new());
+    let (session, facts) = (session(Transport::Cli), BTreeMap::new());
     let import = Import { request: write("a", b"new"), before: None, original: original.clone() };
     refused(house.gateway.import(&session, &import, &facts, &Nobody));
     let request = crate::model::request::Remove { path: path("a"), recursive: false };

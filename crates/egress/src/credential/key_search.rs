@@ -1,0 +1,152 @@
+//! The search for the key in a server's replies, also where the key is split.
+//!
+//! The search finds the key as it is, in Base64 and in hexadecimal digits. It does not stop a
+//! server that sends another form of the key.
+
+use std::rc::Rc;
+
+use aho_corasick::AhoCorasick;
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+use bytes::Bytes;
+use zeroize::Zeroizing;
+
+/// The forms of the key that the search finds.
+pub(super) struct KeyForms {
+    forms: Zeroizing<Vec<Vec<u8>>>,
+    automaton: AhoCorasick,
+    longest: usize,
+}
+
+/// The error for bytes in which the key was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found;
+
+impl KeyForms {
+    /// Returns the forms of `key`; `None` if they are too many for the search.
+    pub(super) fn new(key: &str) -> Option<Self> {
+        let bytes = key.as_bytes();
+        let mut forms = Zeroizing::new(vec![bytes.to_vec()]);
+        for before in 0..3 {
+            for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+                forms.push(in_base64(&engine, bytes, before));
+            }
+        }
+        let digits = String::from_iter(bytes.iter().map(|byte| format!("{byte:02x}")));
+        forms.extend([digits.to_uppercase().into_bytes(), digits.into_bytes()]);
+        forms.sort();
+        forms.dedup();
+        let automaton = AhoCorasick::new(&*forms).ok()?;
+        let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
+        Some(Self { forms, automaton, longest })
+    }
+
+    pub(super) fn are_in(&self, bytes: &[u8]) -> bool {
+        self.automaton.is_match(bytes)
+    }
+
+    /// Returns the length of the longest suffix of `bytes` with which a form of the key could
+    /// begin.
+    fn begun(&self, bytes: &[u8]) -> usize {
+        let begins = |length: &usize| {
+            let end = bytes.get(bytes.len().saturating_sub(*length)..).unwrap_or_default();
+            self.forms.iter().any(|form| form.len() > end.len() && form.starts_with(end))
+        };
+        (1..self.longest.min(bytes.len() + 1)).rev().find(begins).unwrap_or(0)
+    }
+}
+
+/// Returns the part of the Base64 encoding of `bytes` that depends on no bytes around them, where
+/// `before` other bytes come first.
+fn in_base64(engine: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
+    let all = Zeroizing::new([&vec![0; before][..], bytes].concat());
+    let encoded = Zeroizing::new(engine.encode(&*all));
+    let (first, end) = ((before * 8).div_ceil(6), (before + bytes.len()) * 8 / 6);
+    encoded.as_bytes().get(first..end).unwrap_or_default().to_vec()
+}
+
+/// A search in a body, part by part.
+pub(super) struct Search {
+    needles: Rc<KeyForms>,
+    /// The last bytes, with which the key could begin. They are passed on once later bytes rule
+    /// that out.
+    held: Vec<u8>,
+}
+
+impl Search {
+    pub(super) fn new(needles: &Rc<KeyForms>) -> Self {
+        Self { needles: Rc::clone(needles), held: Vec::new() }
+    }
+
+    /// Searches the next bytes, and returns those that may be passed on.
+    pub(super) fn pass(&mut self, bytes: Bytes) -> Result<Bytes, Found> {
+        let mut bytes = match self.held.is_empty() {
+            true => bytes,
+            false => [&self.held[..], &bytes].concat().into(),
+        };
+        if self.needles.are_in(&bytes) {
+            return Err(Found);
+        }
+        let begun = self.needles.begun(&bytes);
+        self.held = bytes.split_off(bytes.len() - begun).to_vec();
+        Ok(bytes)
+    }
+
+    /// Returns the bytes that are left at the end of the body.
+    pub(super) fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).into()
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "sk-test-0123456789abcdef";
+
+    fn found(body: &[u8], size: usize) -> Result<Vec<u8>, Found> {
+        let mut search = Search::new(&Rc::new(KeyForms::new(KEY).unwrap()));
+        let mut passed = Vec::new();
+        for part in body.chunks(size) {
+            passed.extend(search.pass(Bytes::copy_from_slice(part))?);
+        }
+        passed.extend(search.rest());
+        Ok(passed)
+    }
+
+    #[test]
+    fn the_key_is_found_however_it_is_split_and_written() {
+        let digits: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let mut bodies = vec![KEY.to_owned(), digits.to_uppercase(), digits];
+        bodies.extend(
+            ["", "a", "ab", "abc", "x-api-key: "]
+                .map(|before| STANDARD_NO_PAD.encode(format!("{before}{KEY} and more"))),
+        );
+        for body in bodies {
+            let body = format!("sk-sk-test-{body}!");
+            for size in [1, 2, 7, body.len()] {
+                assert_eq!(found(body.as_bytes(), size), Err(Found), "{body} {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_key_is_passed_on_whole_and_at_once() {
+        let body = b"sk-test-0123456789abcde sk-test-sk-t data: {}\n\n";
+        for size in [1, 3, body.len()] {
+            assert_eq!(found(body, size).unwrap(), body);
+        }
+        let mut search = Search::new(&Rc::new(KeyForms::new(KEY).unwrap()));
+        let event = Bytes::from_static(b"data: {\"a\": 1}\n\n");
+        assert_eq!(search.pass(event.clone()).unwrap(), event);
+        assert_eq!(search.pass(Bytes::from_static(b"text sk-te")).unwrap(), &b"text "[..]);
+        assert_eq!(search.held(), 5);
+        assert_eq!(search.pass(Bytes::from_static(b"nt")).unwrap(), &b"sk-tent"[..]);
+    }
+}

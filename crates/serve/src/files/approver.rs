@@ -1,0 +1,66 @@
+//! Requests that wait for an approval; later requests of the client go on meanwhile.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use portcullis_rpc::{MemoryBudget, Reservation};
+
+use super::{memory::reserve, request_slots::RequestSlot};
+use crate::{
+    gateway::{Approver, Ticket},
+    lock,
+};
+
+/// The maximum of requests of one client that wait for an approval.
+const WAITING: usize = 16;
+
+/// The slot of a request among those that are carried out.
+pub(super) struct HeldSlot {
+    pub(super) free: Option<tokio::sync::oneshot::Sender<()>>,
+    pub(super) turn: Option<RequestSlot>,
+    /// The largest content or list that the reply may disclose, in bytes; `memory` is
+    /// reserved for that.
+    pub(super) reply: Option<usize>,
+    pub(super) memory: Option<Reservation>,
+}
+
+/// The approver of a request; the request gives up its slot while it waits.
+pub(super) struct WaitingApprover<'a> {
+    pub(super) slot: &'a std::sync::Mutex<HeldSlot>,
+    pub(super) waiting: &'a AtomicUsize,
+    pub(super) share: &'a MemoryBudget,
+}
+
+impl Approver for WaitingApprover<'_> {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING {
+            ticket.withdraw();
+            return;
+        }
+        // The channel has no means of asking its user; `portcullis approve` has.
+        let mut slot = lock(self.slot);
+        slot.turn.take();
+        // The content is read only after the approval.
+        if slot.reply.is_some() {
+            slot.memory = None;
+        }
+        if let Some(free) = slot.free.take() {
+            let _ = free.send(());
+        }
+    }
+
+    fn over(&self, _ticket: &Ticket) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let reply = {
+            let slot = lock(self.slot);
+            slot.reply.filter(|_| slot.memory.is_none())
+        };
+        if let Some(reply) = reply {
+            let memory = reserve(self.share, reply);
+            let memory = tokio::runtime::Handle::current().block_on(memory);
+            lock(self.slot).memory = memory;
+        }
+    }
+}

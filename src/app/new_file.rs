@@ -1,0 +1,221 @@
+//! Files written for the operator: created under a temporary name and renamed, so that a file
+//! is complete or missing, and never written through a link that an agent planted.
+//!
+//! A command that only reads does not know which directories agents may change, since that
+//! depends on other starts. So no link in the path is followed.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat,
+        statat, unlinkat,
+    },
+    io::Errno,
+};
+
+use super::{
+    failure::{Context as _, Failure},
+    session::random_id,
+};
+
+/// A name in an open directory: later changes of the path do not affect it.
+#[derive(Clone)]
+pub(crate) struct Destination {
+    directory: Arc<OwnedFd>,
+    name: OsString,
+    /// The path as given, for messages.
+    named: PathBuf,
+}
+
+impl Destination {
+    /// Opens the directory of the file `named`.
+    ///
+    /// # Errors
+    /// When the path leads through a link; the error of the system.
+    pub(crate) fn open(named: &Path) -> Result<Self, Failure> {
+        let failed = format!("cannot write `{}`", named.display());
+        let Some(name) = named.file_name() else {
+            return Err(Failure::new(format_args!("{failed}: it names no file")));
+        };
+        let parent = named.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let directory = openat2(CWD, parent, flags, Mode::empty(), no_links);
+        let directory = directory.map_err(|error| match error {
+            Errno::LOOP => {
+                let failure =
+                    "a directory on the way is a symbolic link, which an agent may have made";
+                Failure::new(format_args!("{failed}: {failure}")).help(
+                    "name it by a path without links (`realpath` prints where this one leads)",
+                )
+            }
+            Errno::NOENT => Failure::new(format_args!("{failed}: {error}"))
+                .help("make its directory first (`mkdir -p`), or name another file"),
+            error => Failure::new(format_args!("{failed}: {error}")),
+        })?;
+        let (directory, name) = (Arc::new(directory), name.to_owned());
+        Ok(Self { directory, name, named: named.to_owned() })
+    }
+
+    /// Returns a path of the file through the open directory, for functions that take paths.
+    pub(crate) fn path(&self) -> PathBuf {
+        let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
+        Path::new(&directory).join(&self.name)
+    }
+
+    /// Creates a directory with this name, if there is none.
+    ///
+    /// # Errors
+    /// When another kind of entry has the name; the error of the system.
+    pub(crate) fn make_directory(&self) -> Result<(), Failure> {
+        let failed = || format!("cannot make the directory `{}`", self.named.display());
+        match mkdirat(&self.directory, &self.name, Mode::from_raw_mode(0o777)) {
+            Err(error) if error != Errno::EXIST => {
+                Err(Failure::new(format_args!("{}: {error}", failed())))
+            }
+            _ => {
+                let facts = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+                let mode = facts.or_fail(failed())?.st_mode;
+                if FileType::from_raw_mode(mode) != FileType::Directory {
+                    return Err(Failure::new(format_args!(
+                        "{}: it is a link, or no directory",
+                        failed()
+                    )));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens it for writing, unless it is a link: a new file, or an existing one.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(crate) fn write(&self, is_new: bool) -> io::Result<File> {
+        self.opened(&self.name, is_new, Mode::from_raw_mode(0o666))
+    }
+
+    fn opened(&self, name: &OsString, is_new: bool, mode: Mode) -> io::Result<File> {
+        let new = if is_new { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | new;
+        Ok(openat(&self.directory, name, flags, mode).map(File::from)?)
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(&self) {
+        // Best effort: a confined process may not be allowed to.
+        let _removed = unlinkat(&self.directory, &self.name, AtFlags::empty());
+    }
+}
+
+/// A file in the making, removed unless it is kept.
+pub(crate) struct NewFile {
+    at: Destination,
+    /// Its temporary name; `None` for a device, which is written directly.
+    temp: Option<OsString>,
+    file: File,
+}
+
+impl NewFile {
+    /// Creates a file that [`NewFile::keep`] renames to `named`.
+    ///
+    /// # Errors
+    /// When another kind of entry has the name, and as [`Destination::open`].
+    pub(crate) fn create(named: &Path) -> Result<Self, Failure> {
+        Self::at(Destination::open(named)?)
+    }
+
+    /// Creates a file in an open directory.
+    ///
+    /// # Errors
+    /// As [`NewFile::create`].
+    pub(crate) fn at(at: Destination) -> Result<Self, Failure> {
+        let failed = format!("cannot write `{}`", at.named.display());
+        let old = match statat(&at.directory, &at.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(facts) => Some(facts.st_mode),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(Failure::new(format_args!("{failed}: {error}"))),
+        };
+        let mode = match old.map(|mode| (FileType::from_raw_mode(mode), mode)) {
+            None => Mode::from_raw_mode(0o666),
+            Some((FileType::RegularFile, mode)) => Mode::from_raw_mode(mode & 0o777),
+            // Such as `/dev/null`, which no agent creates.
+            Some((FileType::CharacterDevice, _)) => {
+                let file = at.write(false).or_fail(failed)?;
+                return Ok(Self { at, temp: None, file });
+            }
+            Some(_other) => {
+                return Err(Failure::new(format_args!(
+                    "{failed}: it is a link, or no regular file"
+                ))
+                .help("name the file itself, or another one"));
+            }
+        };
+        let temp = OsString::from(format!(".{}.{}", at.name.to_string_lossy(), random_id()?));
+        let file = at.opened(&temp, true, mode).or_fail(failed)?;
+        Ok(Self { at, temp: Some(temp), file })
+    }
+
+    /// Returns the file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Renames the file to its final name.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(crate) fn keep(mut self) -> io::Result<()> {
+        if let Some(temp) = &self.temp {
+            self.file.sync_all()?;
+            let directory = &self.at.directory;
+            renameat(directory, temp, directory, &self.at.name)?;
+            self.temp = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(temp) = &self.temp {
+            // Best effort.
+            let _removed = unlinkat(&self.at.directory, temp, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::operator_files;
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        operator_files::write(at("precious"), "kept").unwrap();
+        std::os::unix::fs::symlink(at("precious"), at("report.html")).unwrap();
+        assert!(NewFile::create(&at("report.html")).is_err());
+        let fresh = NewFile::create(&at("other.html")).unwrap();
+        // Planted after the check.
+        std::os::unix::fs::symlink(at("precious"), at("other.html")).unwrap();
+        fresh.file().write_all(b"report").unwrap();
+        fresh.keep().unwrap();
+        assert_eq!(operator_files::read_to_string(at("precious")).unwrap(), "kept");
+        assert_eq!(operator_files::read_to_string(at("other.html")).unwrap(), "report");
+        drop(NewFile::create(&at("third")).unwrap());
+        assert_eq!(operator_files::read_dir(dir.path()).unwrap().count(), 3);
+    }
+}

@@ -1,0 +1,93 @@
+//! Decisions besides those on the named paths: on everything in a directory that is
+//! removed or renamed, and on missing directories of the path.
+
+use crate::{
+    gateway::{Follow, WorkspaceError, WorkspaceView},
+    model::{Access, AgentName, OperationKind, WorkspacePath},
+    policy::{Decision, ObjectKind, Policy, Query},
+};
+
+/// The operation that is explained.
+pub(super) struct ImpliedDecisions<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) workspace: WorkspaceView<'a>,
+    pub(super) agent: &'a AgentName,
+    pub(super) operation: OperationKind,
+}
+
+/// The strictest decision that is no plain allowance, with its path.
+type NamedDecision = Option<(WorkspacePath, Decision)>;
+
+impl ImpliedDecisions<'_> {
+    /// Decides on everything beneath a directory that is removed or renamed.
+    ///
+    /// # Errors
+    /// When an entry in it has an invalid name, which the gateway refuses, too.
+    pub(super) fn beneath(
+        &self,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+    ) -> Result<NamedDecision, WorkspaceError> {
+        if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
+            return Ok(None);
+        }
+        // A path that cannot be resolved has a note of its own.
+        let Ok(resolved) = self.workspace.resolve(path, Follow::No) else { return Ok(None) };
+        if resolved.object().kind != ObjectKind::Directory {
+            return Ok(None);
+        }
+        let mut found = None;
+        for walked in self.workspace.walk(resolved.path())? {
+            let new =
+                to.map(|to| walked.path.rebase(resolved.path(), to).ok_or(WorkspaceError::TooLong));
+            let new = new.transpose()?;
+            let (agent, operation, object) =
+                (self.agent, self.operation, walked.stat.object(false));
+            let new = new.as_ref();
+            let decision = self.policy.decide(agent, operation, &walked.path, new, Some(&object));
+            keep(&mut found, walked.path, decision);
+        }
+        Ok(found)
+    }
+
+    /// Decides on the missing directories of the path; only denials by a rule count.
+    ///
+    /// # Errors
+    /// When an entry on the path is no directory.
+    pub(super) fn on_the_way(
+        &self,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+    ) -> Result<NamedDecision, WorkspaceError> {
+        use OperationKind as O;
+        let (made, follow) = match self.operation {
+            O::Write | O::Append | O::Mkdir => (Some(path), Follow::Yes),
+            O::Rename => (to, Follow::No),
+            O::Restore | O::Symlink => (Some(path), Follow::No),
+            _ => (None, Follow::No),
+        };
+        let Some(Ok(resolved)) = made.map(|path| self.workspace.resolve(path, follow)) else {
+            return Ok(None);
+        };
+        if resolved.object().kind != ObjectKind::Missing {
+            return Ok(None);
+        }
+        let mut found = None;
+        for path in self.workspace.missing_ancestors(resolved.path())? {
+            let (agent, operation, access) = (self.agent, O::Mkdir, Access::Write);
+            let query = Query { agent, operation, access, path: &path };
+            let decision = self.policy.evaluate(&query);
+            if !decision.is_default_deny() {
+                keep(&mut found, path, decision);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn keep(found: &mut NamedDecision, path: WorkspacePath, decision: Decision) {
+    let strictest = found.as_ref().is_none_or(|(_, known)| decision.effect() > known.effect());
+    if strictest && (!decision.is_allow() || decision.would_deny()) {
+        *found = Some((path, decision));
+    }
+}

@@ -1,0 +1,101 @@
+//! Decisions besides that on the named path: on all entries of a directory, and
+//! on the directories that are made on the way.
+
+use super::policy_file;
+use crate::common::World;
+
+const POLICY: &str = r#"schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["**"]
+write = ["**"]
+remove = ["src", "src/**"]
+
+[[rules]]
+id = "payments"
+effect = "deny"
+operations = ["remove", "rename", "mkdir"]
+paths = ["src/payments/**", "src/new"]
+"#;
+
+fn world() -> World {
+    let mut world = World::new();
+    policy_file(&world, "policy.toml", POLICY);
+    policy_file(&world, "open.toml", POLICY.split("[[rules]]").next().unwrap());
+    for file in ["src/a.rs", "src/payments/card.rs", "src/old/b.rs"] {
+        world.file(file, "text");
+    }
+    world.use_policy("policy.toml");
+    world
+}
+
+#[test]
+fn explain_says_what_denies_beneath_and_on_the_way() {
+    let world = world();
+    let explain = |args: &[&str]| {
+        let done = world.run(&[&["policy", "explain"], args].concat()).ok();
+        done.text().lines().filter(|line| !line.starts_with("  ")).collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(explain(&["remove", "src"]), @r"
+    denied by `payments` (policy.toml:9)
+    policy `policy` version 0, agent `agent`
+    note: beneath it, `src/payments` is denied by `payments` (policy.toml:9)
+
+    remove: remove src
+    ");
+    insta::assert_snapshot!(explain(&["write", "src/new/deep/c.rs"]), @r"
+    denied by `payments` (policy.toml:9)
+    policy `policy` version 0, agent `agent`
+    note: on the way, the directory `src/new` is denied by `payments` (policy.toml:9)
+
+    write: write src/new/deep/c.rs
+    ");
+    let renamed = explain(&["rename", "src", "--to", "src2"]);
+    assert!(renamed.contains("beneath it, `src/payments` is denied"), "{renamed}");
+    for allowed in [&["remove", "src/old"][..], &["write", "src/other/deep/c.rs"]] {
+        let text = explain(allowed);
+        assert!(text.starts_with("allowed by") && !text.contains("note:"), "{text}");
+    }
+    // The gateway does what `explain` reports.
+    world.fs(&["rm", "-r", "src"]).denied("payments");
+    world.write("src/new/deep/c.rs", "x").denied("payments");
+    world.fs(&["rm", "-r", "src/old"]).ok();
+    world.write("src/other/deep/c.rs", "x").ok();
+}
+
+#[test]
+fn a_replay_leaves_undecided_what_lay_beside_denied() {
+    let world = world();
+    world.fs(&["rm", "-r", "src"]).denied("payments");
+    world.write("src/new/deep/c.rs", "x").denied("payments");
+    world.fs(&["rm", "src/payments/card.rs"]).denied("payments");
+    let replay = |policy: &str| world.run(&["policy", "replay", policy, "--json"]).ok().json();
+    // The names that were asked for are allowed, then and now.
+    let same = replay("policy.toml");
+    assert_eq!(
+        (&same["changed"], &same["undecided"]["payments"]),
+        (&0.into(), &2.into()),
+        "{same}"
+    );
+    // Without the rule, its denials are gone.
+    let open = replay("open.toml");
+    assert_eq!(
+        (&open["changed"], &open["undecided"]),
+        (&3.into(), &serde_json::json!({})),
+        "{open}"
+    );
+}
+
+/// The headline was `allowed`.
+#[test]
+fn explain_denies_links_that_the_gateway_never_follows() {
+    let world = world();
+    std::os::unix::fs::symlink("/etc/hostname", world.path("out")).unwrap();
+    std::os::unix::fs::symlink("loop", world.path("loop")).unwrap();
+    for (link, rule) in [("out", "workspace.outside"), ("loop", "workspace.links")] {
+        let explained = world.run(&["policy", "explain", "read", link, "--json"]).ok().json();
+        let decision = &explained["decision"];
+        assert_eq!((&decision["effect"], &decision["rule"]), (&"deny".into(), &rule.into()));
+        world.fs(&["read", link]).denied(rule);
+    }
+}

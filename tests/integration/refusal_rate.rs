@@ -1,0 +1,81 @@
+//! Refusals that no limit of a policy bounds: the rate of each agent is bounded for the log.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use portcullis::{
+    gateway::{Client, Gateway, Refusal},
+    model::{WorkspacePath, request::Stat},
+    serve::files::ChannelLimits,
+};
+use serde_json::json;
+
+use crate::{
+    acp_rig::{POLICY, connection, gateway_under, workspace},
+    attached_clients::Host,
+    files::Rig,
+};
+
+/// Has so many requests of the agent refused that it must wait for some time.
+fn exhaust(gateway: &Gateway) {
+    while gateway.pause(&connection()) < Duration::from_secs(2) {
+        gateway.report(&connection(), "test.dropped", BTreeMap::new()).unwrap();
+    }
+}
+
+fn takes_long(action: impl FnOnce()) {
+    let begun = Instant::now();
+    action();
+    let taken = begun.elapsed();
+    assert!(taken >= Duration::from_secs(1), "{taken:?}");
+}
+
+/// Each connection was counted by itself: 5,000 records a second of an agent that
+/// connected anew.
+#[test]
+fn an_agent_that_connects_anew_is_heard_no_sooner() {
+    let mut host = Host::new();
+    let (_, mut before) = host.invite();
+    exhaust(&host.gateway);
+    let mut list = |id| {
+        before.post(id, "ls", json!({ "path": "" }));
+        assert_eq!(before.hear().unwrap()["id"], id);
+    };
+    // The gateway waited for this one already.
+    list(1);
+    takes_long(|| list(2));
+    exhaust(&host.gateway);
+    takes_long(|| drop(host.invite()));
+}
+
+/// The channel had no bound.
+#[test]
+fn messages_of_the_files_channel_wait_for_refusals_of_the_agent() {
+    let mut rig = Rig::start(POLICY, ChannelLimits::default());
+    rig.ask("stat", json!({ "path": "a.txt" }));
+    exhaust(&rig.gateway);
+    // The gateway waited for this one already.
+    rig.ask("stat", json!({ "path": "a.txt" }));
+    takes_long(|| drop(rig.ask("stat", json!({ "path": "a.txt" }))));
+}
+
+#[test]
+fn what_is_refused_counts_whatever_refuses_it() {
+    let (dir, root) = workspace();
+    let limited = format!("{POLICY}\n[limits]\ndenials = 1\n");
+    let gateway = gateway_under(&limited, &root, dir.path());
+    let counted = |action: &dyn Fn()| {
+        exhaust(&gateway);
+        let (before, begun) = (gateway.pause(&connection()), Instant::now());
+        (0..50).for_each(|_| action());
+        let after = gateway.pause(&connection()) + begun.elapsed();
+        let cost = 50 * Duration::from_millis(5);
+        assert!(after >= before + cost && after < before + cost * 2, "{before:?} {after:?}");
+    };
+    let stat = Stat { path: WorkspacePath::parse("a.txt").unwrap() };
+    // The first one closes the session, and all others meet that limit.
+    counted(&|| drop(gateway.refuse(&connection(), "read", None, &Refusal::Outside)));
+    counted(&|| drop(gateway.handle(&connection(), &stat, Client::default()).unwrap_err()));
+}

@@ -1,0 +1,133 @@
+//! Policies and states that lie where an agent of a served workspace may change them.
+
+use std::{fs, os::unix::fs::symlink};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{
+    partial_reload::{reads, refused, stricter},
+    rig::{Service, Site, kill, wait},
+};
+use crate::common::ALL;
+
+/// Two workspaces; `shop` has the policy `etc/q.toml`.
+fn site() -> Site {
+    let site = Site::new(&["shop", "docs"]);
+    fs::create_dir(site.base().join("etc")).unwrap();
+    fs::write(site.base().join("etc/q.toml"), ALL).unwrap();
+    site.write();
+    edit(&site, "policy = \"policy.toml\"", "policy = \"etc/q.toml\"");
+    site
+}
+
+/// Changes the configuration at the first place.
+fn edit(site: &Site, was: &str, is: &str) {
+    let text = fs::read_to_string(site.config()).unwrap();
+    assert!(text.contains(was), "{text}");
+    fs::write(site.config(), text.replacen(was, is, 1)).unwrap();
+}
+
+/// The other workspace was served no more, and its agent's policy was in force.
+#[test]
+fn a_policy_that_lies_in_another_workspace_is_not_taken_up_and_nobody_is_unserved() {
+    let site = site();
+    let service = Service::start(&mut site.command(&[]));
+    assert_eq!(reads(&service, &site, "shop"), "of shop\n");
+    let policy = site.base().join("etc/q.toml");
+    for (number, (file, link)) in [
+        ("roots/docs/evil.toml", "../roots/docs/evil.toml"),
+        // It lies elsewhere; the agent chooses where.
+        ("good.toml", "../roots/docs/link.toml"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        fs::write(site.base().join(file), stricter(&format!("version = {}", number + 2))).unwrap();
+        let _ = symlink("../../good.toml", site.root("docs").join("link.toml"));
+        fs::remove_file(&policy).unwrap();
+        symlink(link, &policy).unwrap();
+        let said = site.reload(&service, 1);
+        assert_eq!(said[0]["facts"], json!({ "policy": policy }), "{}", said[0]);
+        assert_eq!(said[1]["facts"]["unserved"], json!([]));
+        let why = said[0]["reason"].clone();
+        let refused = |record: &Value| record["op"] == "reload" && record["reason"] == why;
+        assert_eq!(site.await_record("shop", refused)["result"], "refused");
+        // Nor does it hold for a worker that starts later.
+        kill(service.processes("worker-process").pop().unwrap(), Signal::KILL);
+        for workspace in ["shop", "docs"] {
+            assert_eq!(reads(&service, &site, workspace), format!("of {workspace}\n"));
+        }
+    }
+    // An agent may have its other name.
+    fs::remove_file(&policy).unwrap();
+    fs::write(&policy, stricter("version = 8")).unwrap();
+    fs::hard_link(&policy, site.base().join("kept")).unwrap();
+    let said = site.reload(&service, 1);
+    assert_eq!(said[0]["facts"], json!({ "policy": policy }), "{}", said[0]);
+    assert_eq!(reads(&service, &site, "shop"), "of shop\n");
+    // Without an old one there is nothing to go on with.
+    let said = self::refused(&site, &[]);
+    assert!(said.contains(&format!("`{}`", policy.display())), "{said}");
+    fs::remove_file(&policy).unwrap();
+    fs::write(&policy, stricter("version = 9")).unwrap();
+    site.reload(&service, 0);
+    wait(|| (reads(&service, &site, "shop") == "refused").then_some(()));
+    service.stop();
+}
+
+/// The workspace was no longer served, and the copies went to the target of any link of its agent.
+#[test]
+fn copies_of_a_changed_configuration_do_not_go_into_a_workspace() {
+    let site = site();
+    let service = Service::start(&mut site.command(&[]));
+    let text = fs::read_to_string(site.config()).unwrap();
+    let (copies, link) = (site.root("docs").join("copies"), site.base().join("link"));
+    symlink(&copies, &link).unwrap();
+    for to in [&copies, &link] {
+        let ship = format!("{text}[audit]\nship = [{{ to = {to:?} }}]\n");
+        fs::write(site.config(), ship).unwrap();
+        service.signal(Signal::HUP);
+        let names = |record: &Value| {
+            record["reason"].as_str().is_some_and(|why| why.contains(&*to.to_string_lossy()))
+        };
+        site.await_record("serve", |record| record["op"] == "reload" && names(record));
+        for workspace in ["shop", "docs"] {
+            assert_eq!(reads(&service, &site, workspace), format!("of {workspace}\n"));
+        }
+    }
+    service.stop();
+    assert!(!copies.exists());
+}
+
+/// A workspace that comes must not bring the policy of another under its agent.
+#[test]
+fn a_workspace_around_anothers_policy_is_not_served_and_the_policy_stays() {
+    let site = site();
+    let service = Service::start(&mut site.command(&[]));
+    let more = "[[workspaces]]\nname = \"wiki\"\nroot = \"etc\"\npolicy = \"policy.toml\"\n\
+                state = \"states/wiki\"\n[[agents]]";
+    edit(&site, "[[agents]]", more);
+    let said = site.reload(&service, 1);
+    assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "stays": false }));
+    assert_eq!(service.open(site.token("all"), "wiki").err(), Some(503));
+    assert!(!site.state("wiki").exists());
+    assert_eq!(reads(&service, &site, "shop"), "of shop\n");
+    service.stop();
+}
+
+/// The directories were made in the agent's workspace before the start was refused.
+#[test]
+fn a_refused_start_makes_no_state_directory() {
+    for (was, is) in [
+        ("state = \"states/shop\"", "state = \"roots/docs/st/x\""),
+        ("state = \"states/serve\"", "state = \"roots/docs/st/x\""),
+    ] {
+        let site = site();
+        edit(&site, was, is);
+        let said = refused(&site, &[]);
+        assert!(said.contains("overlap"), "{said}");
+        assert!(!site.root("docs").join("st").exists(), "{is}");
+        assert!(fs::read_dir(site.base().join("states")).unwrap().next().is_none(), "{is}");
+    }
+}
