@@ -45,7 +45,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// Where notifications go.
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
+struct NotifierOrder {
     /// The program that shows them, absolute.
     program: Option<PathBuf>,
     webhook: Option<Webhook>,
@@ -54,7 +54,7 @@ struct Order {
 /// The requests that wait.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Waiting {
+struct WaitingRequests {
     /// Their ids, the oldest first.
     ids: Vec<String>,
 }
@@ -64,13 +64,13 @@ pub(crate) fn program(notifications: &Notifications) -> Option<PathBuf> {
     notifications.desktop.then(|| found_on_path(NOTIFY_SEND.as_ref())).flatten()
 }
 
-fn order(notifications: &Notifications) -> Option<Order> {
+fn order(notifications: &Notifications) -> Option<NotifierOrder> {
     let program = program(notifications);
     if notifications.desktop && program.is_none() {
         errln!("portcullis: warning: there is no `{NOTIFY_SEND}`: no desktop notifications");
         errln!("  help: install it (libnotify), or remove `desktop` from `[approvals.notify]`");
     }
-    let order = Order { program, webhook: notifications.webhook.clone() };
+    let order = NotifierOrder { program, webhook: notifications.webhook.clone() };
     (order.program.is_some() || order.webhook.is_some()).then_some(order)
 }
 
@@ -114,7 +114,7 @@ impl Notifier {
     /// Reports the requests that wait. Never blocks, and never fails a request: a message that is
     /// lost is repaired by the next one.
     pub(crate) fn report(&self, ids: Vec<String>) {
-        let _ = self.0.send_now(&Waiting { ids }, &[]);
+        let _ = self.0.send_now(&WaitingRequests { ids }, &[]);
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn run_if_notifier() -> Option<ExitCode> {
 
 fn run(parent: u32) -> Result<(), Failure> {
     let channel = become_gateway(parent).or_fail("cannot start")?;
-    let (Order { program, webhook }, _) = channel.receive().or_fail("cannot start")?;
+    let (NotifierOrder { program, webhook }, _) = channel.receive().or_fail("cannot start")?;
     refuse_descriptors(&channel).or_fail("cannot start")?;
     let mut delivery = match Delivery::new(program, webhook) {
         Ok(delivery) => delivery,
@@ -134,8 +134,8 @@ fn run(parent: u32) -> Result<(), Failure> {
     let mut schedule = Schedule::default();
     loop {
         let wait = schedule.due_in(Instant::now()).unwrap_or(IDLE);
-        match channel.receive_within::<Waiting>(wait) {
-            Ok((Waiting { ids }, _)) => schedule.set_waiting(ids),
+        match channel.receive_within::<WaitingRequests>(wait) {
+            Ok((WaitingRequests { ids }, _)) => schedule.set_waiting(ids),
             Err(ChannelError::Timeout) => {}
             Err(ChannelError::Closed) => return Ok(()),
             Err(error) => return Err(error).or_fail("the notifier cannot go on"),

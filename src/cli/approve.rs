@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{
     announcer::headline,
-    confirmation::{self, Answer},
+    confirmation::{self, PersonAnswer},
     rows::{named, stderr_width, stdout_width, wrapped},
 };
 use crate::{
@@ -208,10 +208,10 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 return Ok(ExitCode::SUCCESS);
             };
             let choice = match choice {
-                Answer::Yes => Choice::Once,
-                Answer::Session => Choice::Session,
-                Answer::No => Choice::Reject,
-                Answer::Later => continue,
+                PersonAnswer::Yes => Choice::Once,
+                PersonAnswer::Session => Choice::Session,
+                PersonAnswer::No => Choice::Reject,
+                PersonAnswer::Later => continue,
             };
             // Another person may have answered meanwhile, or time is over.
             if let Err(failure) = answer_all(args, state, &equal, choice) {

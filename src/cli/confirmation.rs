@@ -41,14 +41,14 @@ pub(super) fn ask(yes: bool, question: &str) -> Result<Confirmation, Failure> {
 
 /// The answer to a request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum PersonAnswer {
     Yes,
     Session,
     No,
     Later,
 }
 
-impl Answer {
+impl PersonAnswer {
     /// Parses an answer: a letter or the complete word, so that `never` is not taken for `n`.
     fn parse(text: &str) -> Option<Self> {
         match text {
@@ -65,12 +65,12 @@ impl Answer {
 ///
 /// # Errors
 /// When the question fails.
-pub(super) fn choose(question: &str) -> Result<Option<Answer>, Failure> {
+pub(super) fn choose(question: &str) -> Result<Option<PersonAnswer>, Failure> {
     discard_typed();
     loop {
         errln!("  y: yes, s: for the session, n: no, l: later");
         let Some(text) = line(&format!("{question} [y/s/n/l] "))? else { return Ok(None) };
-        if let Some(answer) = Answer::parse(&text) {
+        if let Some(answer) = PersonAnswer::parse(&text) {
             return Ok(Some(answer));
         }
     }
@@ -113,17 +113,17 @@ mod tests {
     #[test]
     fn a_word_that_only_begins_like_an_answer_is_none() {
         for (text, answer) in [
-            ("y", Some(Answer::Yes)),
-            ("yes", Some(Answer::Yes)),
-            ("session", Some(Answer::Session)),
-            ("no", Some(Answer::No)),
-            ("later", Some(Answer::Later)),
+            ("y", Some(PersonAnswer::Yes)),
+            ("yes", Some(PersonAnswer::Yes)),
+            ("session", Some(PersonAnswer::Session)),
+            ("no", Some(PersonAnswer::No)),
+            ("later", Some(PersonAnswer::Later)),
             ("never", None),
             ("yesterday", None),
             ("stop", None),
             ("", None),
         ] {
-            assert_eq!(Answer::parse(text), answer, "{text}");
+            assert_eq!(PersonAnswer::parse(text), answer, "{text}");
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Args {
 const PAGE: &str = "manual page";
 
 /// Something that is there.
-struct Item {
+struct InstalledItem {
     kind: &'static str,
     path: PathBuf,
     /// The workspace of a state directory.
@@ -72,7 +72,7 @@ struct Item {
     by: Option<&'static str>,
 }
 
-impl Item {
+impl InstalledItem {
     fn own(kind: &'static str, path: PathBuf) -> Self {
         Self { kind, path, workspace: None, by: None }
     }
@@ -131,9 +131,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the items.
-fn show(args: &Args, items: &[Item], removed: bool) -> ExitCode {
+fn show(args: &Args, items: &[InstalledItem], removed: bool) -> ExitCode {
     if args.json {
-        let items: Vec<_> = items.iter().map(Item::json).collect();
+        let items: Vec<_> = items.iter().map(InstalledItem::json).collect();
         outjson!(json!({ "ok": true, "removed": removed, "items": items }));
         return ExitCode::SUCCESS;
     }
@@ -142,7 +142,7 @@ fn show(args: &Args, items: &[Item], removed: bool) -> ExitCode {
         let count = counted(u64::try_from(pages.len()).unwrap_or(u64::MAX), PAGE);
         outln!("{:15}{}: {count}", "manual pages", Escaped(&directory.display().to_string()));
     }
-    for Item { kind, path, workspace, by } in others {
+    for InstalledItem { kind, path, workspace, by } in others {
         let shown = Escaped(&path.display().to_string()).to_string();
         let of = workspace.as_ref().map(|of| Escaped(&of.display().to_string()).to_string());
         let of = of.map(|of| format!(", of workspace {of}")).unwrap_or_default();
@@ -159,7 +159,7 @@ fn show(args: &Args, items: &[Item], removed: bool) -> ExitCode {
 }
 
 /// Returns what is there, and the directories that become empty without it.
-fn found() -> Result<(Vec<Item>, Vec<PathBuf>), Failure> {
+fn found() -> Result<(Vec<InstalledItem>, Vec<PathBuf>), Failure> {
     let dirs = etcetera::base_strategy::Xdg::new().or_fail("cannot find your directories")?;
     let state = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
     let (state, data) = (state.join("portcullis"), dirs.data_dir());
@@ -171,18 +171,26 @@ fn found() -> Result<(Vec<Item>, Vec<PathBuf>), Failure> {
         ("scratch", own_data.join("scratch")),
         ("configuration", configuration.clone()),
     ] {
-        items.extend(is_there(&path).then(|| Item::own(kind, path)));
+        items.extend(is_there(&path).then(|| InstalledItem::own(kind, path)));
     }
     items.extend(
-        generated::completions_in(&data).into_iter().map(|path| Item::own("completions", path)),
+        generated::completions_in(&data)
+            .into_iter()
+            .map(|path| InstalledItem::own("completions", path)),
     );
-    items.extend(generated::pages_in(&data).into_iter().map(|path| Item::own(PAGE, path)));
+    items.extend(generated::pages_in(&data).into_iter().map(|path| InstalledItem::own(PAGE, path)));
     let unit = dirs.config_dir().join("systemd/user/portcullis.service");
     let user_unit = "`systemctl --user disable --now portcullis`, then remove it";
-    items.extend(is_there(&unit).then(|| Item { by: Some(user_unit), ..Item::own("unit", unit) }));
+    items.extend(
+        is_there(&unit)
+            .then(|| InstalledItem { by: Some(user_unit), ..InstalledItem::own("unit", unit) }),
+    );
     for (kind, path, by) in OF_THE_SYSTEM {
         let path = PathBuf::from(path);
-        items.extend(is_there(&path).then(|| Item { by: Some(by), ..Item::own(kind, path) }));
+        items.extend(
+            is_there(&path)
+                .then(|| InstalledItem { by: Some(by), ..InstalledItem::own(kind, path) }),
+        );
     }
     items.push(program()?);
     let mut emptied = vec![state, own_data];
@@ -191,7 +199,7 @@ fn found() -> Result<(Vec<Item>, Vec<PathBuf>), Failure> {
 }
 
 /// Returns the state directories in their default place, each with its workspace.
-fn states(place: &Path) -> Result<Vec<Item>, Failure> {
+fn states(place: &Path) -> Result<Vec<InstalledItem>, Failure> {
     let entries = match operator_files::read_dir(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.or_fail(format_args!("cannot read `{}`", place.display()))?,
@@ -202,7 +210,7 @@ fn states(place: &Path) -> Result<Vec<Item>, Failure> {
         // Another entry is not ours to remove.
         if operator_files::symlink_metadata(path.join("audit")).is_ok_and(|audit| audit.is_dir()) {
             let workspace = state_owner::noted_at(&path).ok().flatten();
-            states.push(Item { workspace, ..Item::own("state", path) });
+            states.push(InstalledItem { workspace, ..InstalledItem::own("state", path) });
         }
     }
     states.sort_by(|one, other| one.path.cmp(&other.path));
@@ -210,23 +218,25 @@ fn states(place: &Path) -> Result<Vec<Item>, Failure> {
 }
 
 /// Returns this program.
-fn program() -> Result<Item, Failure> {
+fn program() -> Result<InstalledItem, Failure> {
     let path = own_program().or_fail("cannot find this program's own file")?;
     let by = match path.ends_with(".cargo/bin/portcullis") {
         true => "`cargo uninstall portcullis`",
         false if is_there(Path::new(PACKAGE)) && path.starts_with("/usr/bin") => BY_PACKAGE,
         false => "remove it as it was installed",
     };
-    Ok(Item { by: Some(by), ..Item::own("program", path) })
+    Ok(InstalledItem { by: Some(by), ..InstalledItem::own("program", path) })
 }
 
 /// Keeps gateways from starting in the state directories.
 ///
 /// # Errors
 /// When a gateway runs, unless this is `dry`.
-fn lock(items: &[Item], dry: bool) -> Result<Vec<File>, Failure> {
+fn lock(items: &[InstalledItem], dry: bool) -> Result<Vec<File>, Failure> {
     let mut locks = Vec::new();
-    for Item { path, .. } in items.iter().filter(|item| item.kind == "state" && item.by.is_none()) {
+    for InstalledItem { path, .. } in
+        items.iter().filter(|item| item.kind == "state" && item.by.is_none())
+    {
         let shown = Escaped(&path.display().to_string()).to_string();
         let (lock, running) = match running_gateways::lock(path) {
             Err(_) if dry => continue,

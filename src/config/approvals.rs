@@ -47,7 +47,7 @@ pub struct Webhook {
     /// Its URL, which may contain a secret.
     pub url: String,
     /// The body.
-    pub format: Format,
+    pub format: WebhookFormat,
     /// Headers of the request, such as `authorization`.
     pub headers: BTreeMap<String, String>,
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for Webhook {
 /// The body of a notification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Format {
+pub enum WebhookFormat {
     /// A JSON object.
     #[default]
     Json,
@@ -71,7 +71,7 @@ pub enum Format {
 }
 
 #[derive(Default, Deserialize)]
-struct File {
+struct ApprovalsFile {
     #[serde(default)]
     approvals: Approvals,
 }
@@ -87,7 +87,7 @@ struct Approvals {
 struct Notify {
     desktop: bool,
     webhook: Option<Spanned<String>>,
-    format: Option<Spanned<Format>>,
+    format: Option<Spanned<WebhookFormat>>,
     headers: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Notifications, Diagnostics
     if !document.is_good() {
         return document.finish().map(|()| Notifications::default());
     }
-    let notify = match toml::from_str::<File>(text) {
+    let notify = match toml::from_str::<ApprovalsFile>(text) {
         Ok(file) => file.approvals.notify,
         Err(error) => {
             document.wrong(error.span().unwrap_or(0..0), NO_FORM, "");
@@ -175,7 +175,7 @@ mod tests {
         let text = "webhook = \"https://user:secret@ntfy.example/t?key=secret\"\nformat = \"ntfy\"\n\
                     headers = { Authorization = \"Bearer secret\" }\n";
         let webhook = read(text).unwrap().webhook.unwrap();
-        assert_eq!((webhook.format, webhook.headers.len()), (Format::Ntfy, 1));
+        assert_eq!((webhook.format, webhook.headers.len()), (WebhookFormat::Ntfy, 1));
         let shown = format!("{webhook:?}");
         assert!(shown.contains("Ntfy") && !shown.contains("secret"), "{shown}");
     }

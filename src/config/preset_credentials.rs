@@ -30,14 +30,14 @@ pub(crate) struct PresetCredential {
 
 /// The part of a preset that is read here.
 #[derive(Deserialize)]
-struct Preset {
+struct PresetFile {
     credential: Option<PresetCredential>,
 }
 
 /// Returns the credential of the preset of that name, if there is one.
 pub(super) fn of(name: &str) -> Option<PresetCredential> {
     let (_, text) = PRESETS.iter().find(|(known, _)| *known == name)?;
-    toml::from_str::<Preset>(text).ok()?.credential
+    toml::from_str::<PresetFile>(text).ok()?.credential
 }
 
 /// Returns the names of the presets with a credential.

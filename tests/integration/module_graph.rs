@@ -2,6 +2,7 @@
 //! what a file uses of another; `mod` lines and re-exports are none.
 
 mod reading;
+mod type_names;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -10,7 +10,7 @@ use std::{
 use crate::{config::approvals::Webhook, model::Escaped};
 
 #[cfg(feature = "webhooks")]
-use super::webhook::Client;
+use super::webhook::WebhookClient;
 
 /// Timeout of the program that shows a notification.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Delivery {
     program: Option<PathBuf>,
     #[cfg(feature = "webhooks")]
-    webhook: Option<Client>,
+    webhook: Option<WebhookClient>,
     /// True if the last notification failed: the next failure is no news.
     is_failing: bool,
 }
@@ -31,7 +31,7 @@ impl Delivery {
     /// When the webhook cannot be used.
     pub(super) fn new(program: Option<PathBuf>, webhook: Option<Webhook>) -> Result<Self, String> {
         #[cfg(feature = "webhooks")]
-        let webhook = webhook.map(Client::new).transpose()?;
+        let webhook = webhook.map(WebhookClient::new).transpose()?;
         // The configuration is refused then.
         #[cfg(not(feature = "webhooks"))]
         let _ = webhook;

@@ -11,20 +11,20 @@ use reqwest::{
 use serde_json::json;
 
 use super::delivery::{TITLE, text};
-use crate::config::approvals::{Format, Webhook};
+use crate::config::approvals::{Webhook, WebhookFormat};
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A webhook with its client.
-pub(super) struct Client {
+pub(super) struct WebhookClient {
     client: blocking::Client,
     headers: HeaderMap,
     url: String,
-    format: Format,
+    format: WebhookFormat,
 }
 
-impl Client {
+impl WebhookClient {
     /// Prepares a client; connects to nothing.
     ///
     /// # Errors
@@ -51,11 +51,11 @@ impl Client {
     /// Unless the server accepts it. The message does not contain the URL, which may be a secret.
     pub(super) fn post(&self, reference: &str, count: usize) -> Result<(), String> {
         let (kind, body) = match self.format {
-            Format::Json => ("application/json", json_body(reference, count)),
-            Format::Ntfy => ("text/plain; charset=utf-8", text(reference)),
+            WebhookFormat::Json => ("application/json", json_body(reference, count)),
+            WebhookFormat::Ntfy => ("text/plain; charset=utf-8", text(reference)),
         };
         let mut request = self.client.post(&self.url).header(CONTENT_TYPE, kind).body(body);
-        if self.format == Format::Ntfy {
+        if self.format == WebhookFormat::Ntfy {
             request = request.header("title", TITLE);
         }
         let reply = request.headers(self.headers.clone()).send();

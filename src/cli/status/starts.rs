@@ -20,7 +20,7 @@ pub(super) struct Starts {
 }
 
 /// A record of a start, or of what changed its facts.
-struct Found {
+struct FoundStart {
     seq: u64,
     boot: String,
     facts: Facts,
@@ -30,7 +30,7 @@ struct Found {
 pub(super) fn read(log: &Log, running: &[String]) -> io::Result<Starts> {
     let filter = Filter { kinds: vec![Kind::Start.as_str().to_owned()], ..Filter::default() };
     let mut last: Option<(u64, String)> = None;
-    let mut starts: BTreeMap<String, Found> = BTreeMap::new();
+    let mut starts: BTreeMap<String, FoundStart> = BTreeMap::new();
     let start = |record: &RecordView<'_>, _: &[u8]| found(record, record.facts.clone()?);
     log.scan(&filter, Order::NewestSegment, start, |start| {
         let segment = |seq| Segment::of(seq);
@@ -72,12 +72,12 @@ pub(super) fn read(log: &Log, running: &[String]) -> io::Result<Starts> {
     })
 }
 
-fn found(record: &RecordView<'_>, facts: Facts) -> Option<Found> {
-    Some(Found { seq: record.seq, boot: record.boot()?.to_owned(), facts })
+fn found(record: &RecordView<'_>, facts: Facts) -> Option<FoundStart> {
+    Some(FoundStart { seq: record.seq, boot: record.boot()?.to_owned(), facts })
 }
 
 /// Returns the facts of a start that a later record replaces.
-fn changed(record: &RecordView<'_>, _: &[u8]) -> Option<Found> {
+fn changed(record: &RecordView<'_>, _: &[u8]) -> Option<FoundStart> {
     let names: &[(&str, &str)] = match (record.kind, record.result()) {
         (Kind::Policy, Some("ok")) => {
             &[("name", "policyName"), ("version", "policyVersion"), ("mode", "mode")]

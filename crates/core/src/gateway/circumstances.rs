@@ -104,7 +104,8 @@ impl Circumstances {
     pub(super) fn network_rule(&self, decision: &Decision) -> Option<&NetworkRule> {
         self.policies().find_map(|policy| {
             // Rules of two policies may have the same id.
-            let is_here = |rule: &&NetworkRule| policy.place_of(rule).as_ref() == decision.location();
+            let is_here =
+                |rule: &&NetworkRule| policy.place_of(rule).as_ref() == decision.location();
             policy.network_rule(decision).filter(is_here)
         })
     }
