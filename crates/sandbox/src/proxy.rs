@@ -3,10 +3,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString};
 
-use super::spec::Listener;
-
-/// The port, that of other proxies.
-pub(super) const PORT: u16 = 3128;
+use super::{sockets::PROXY_PORT, spec::Listener};
 
 /// Variables that contain a proxy's URL; programs read one or the other.
 const URL_VARIABLES: [&str; 6] =
@@ -29,7 +26,7 @@ pub(super) fn name_in(environment: &mut BTreeMap<OsString, OsString>, listeners:
 
 /// Variables that name the proxy, whatever the program had in them.
 fn variables() -> impl Iterator<Item = (OsString, OsString)> {
-    let url = format!("http://127.0.0.1:{PORT}");
+    let url = format!("http://127.0.0.1:{PROXY_PORT}");
     let urls = URL_VARIABLES.map(|name| (name, url.clone()));
     let direct = DIRECT_VARIABLES.map(|name| (name, DIRECT_HOSTS.to_owned()));
     urls.into_iter().chain(direct).map(|(name, value)| (name.into(), value.into()))
@@ -39,8 +36,8 @@ fn variables() -> impl Iterator<Item = (OsString, OsString)> {
 /// had.
 fn further_variables() -> [(OsString, OsString); 2] {
     let java = format!(
-        "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 \
-         -Dhttps.proxyPort={PORT} -Dhttp.nonProxyHosts=localhost|127.*|[::1]"
+        "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PROXY_PORT} -Dhttps.proxyHost=127.0.0.1 \
+         -Dhttps.proxyPort={PROXY_PORT} -Dhttp.nonProxyHosts=localhost|127.*|[::1]"
     );
     // Node reads the variables from 24 on, and 22.21, if this one is set.
     [("NODE_USE_ENV_PROXY".into(), "1".into()), ("JAVA_TOOL_OPTIONS".into(), java.into())]

@@ -14,8 +14,8 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::proxy;
-
+/// The port of a sandbox's proxy, that of other proxies.
+pub(super) const PROXY_PORT: u16 = 3128;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
@@ -33,7 +33,7 @@ pub(super) struct SocketOrder {
 impl SocketOrder {
     /// Makes them in this network namespace, in the order in which [`Self::split`] expects them.
     pub(super) fn make(&self) -> io::Result<Vec<OwnedFd>> {
-        let ports = self.proxy.then_some(proxy::PORT);
+        let ports = self.proxy.then_some(PROXY_PORT);
         let ports = ports.into_iter().chain(self.listeners.iter().copied());
         let unconnected = (0..self.unconnected).map(|_| tcp_socket());
         ports.map(listener).chain(unconnected).collect()

@@ -15,7 +15,7 @@ use std::{
 use portcullis_audit::Hash;
 use serde_json::Value;
 
-use super::waiting_observer::Observer;
+use super::waiting_observer::ApprovalObserver;
 use crate::{
     model::{OperationKind, Session},
     policy::Decision,
@@ -292,7 +292,7 @@ pub struct Approvals {
     waiting: Mutex<BTreeMap<String, Arc<Ticket>>>,
     over: Mutex<VecDeque<(String, String)>>,
     granted: Mutex<HashMap<String, Vec<SessionApproval>>>,
-    pub(super) observer: Observer,
+    pub(super) observer: ApprovalObserver,
 }
 
 /// An approval for the rest of a session.

@@ -8,7 +8,7 @@ type WaitingObserver = dyn Fn(Vec<String>) + Send + Sync;
 
 /// The function, once there is one.
 #[derive(Default)]
-pub(super) struct Observer(OnceLock<Box<WaitingObserver>>);
+pub(super) struct ApprovalObserver(OnceLock<Box<WaitingObserver>>);
 
 impl Approvals {
     /// Calls `observer` with the ids of the requests that wait, the oldest first, whenever a request
@@ -26,8 +26,8 @@ impl Approvals {
     }
 }
 
-impl fmt::Debug for Observer {
+impl fmt::Debug for ApprovalObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").finish_non_exhaustive()
+        f.debug_struct("ApprovalObserver").finish_non_exhaustive()
     }
 }
