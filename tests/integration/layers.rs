@@ -27,10 +27,9 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules of `cli` that are no commands.
-const HELPERS: [&str; 9] = [
+const HELPERS: [&str; 8] = [
     "agent",
     "announcer",
-    "cell",
     "confirmation",
     "connect",
     "generated",

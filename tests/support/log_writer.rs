@@ -1,4 +1,4 @@
-//! `audit_log_writer STATE TURNS`: three threads append to one log, and every
+//! `log_writer STATE TURNS`: three threads append to one log, and every
 //! receipt goes to stdout. Tests start several of these and kill them.
 #![expect(
     clippy::unwrap_used,

@@ -319,8 +319,8 @@ impl Policy {
         read: &LabelIds,
     ) -> Option<Decision> {
         let holds = |rule: &&NetworkRule| rule.holds_after(read) && about(rule);
-        let denial = self.first(Effect::Deny, &holds);
-        let rule = denial.or_else(|| self.first(Effect::Ask, &holds))?;
+        let denial = self.first(Effect::Deny, holds);
+        let rule = denial.or_else(|| self.first(Effect::Ask, holds))?;
         Some(self.decision(rule, read))
     }
 

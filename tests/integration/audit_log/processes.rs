@@ -14,7 +14,7 @@ use crate::acp_rig;
 /// Starts a process that appends until it is killed, or `turns` times, and
 /// prints the receipts that it got.
 fn driver(state: &State, turns: usize) -> Child {
-    example("audit_log_writer")
+    example("log_writer")
         .arg(state.0.path())
         .arg(turns.to_string())
         .stdout(Stdio::piped())

@@ -100,8 +100,8 @@ fn whatever_lies_in_what_an_agent_gets_is_refused() {
 /// Only the homes were refused: an agent rewrote the signer's program in its scratch directory.
 #[test]
 fn nothing_trusted_lies_in_scratch_or_homes_or_is_named_through_them() {
-    let base = tempfile::tempdir().unwrap();
-    let base = std::fs::canonicalize(base.path()).unwrap();
+    let tmp = tempfile::tempdir().unwrap();
+    let base = mounts::existing(tmp.path()).unwrap();
     let good = with(&good(&base), Trusted::Scratch, base.join("scratch"));
     good.check().unwrap();
     for name in ["scratch", "scratch/inner", "homes", "elsewhere"] {
@@ -123,10 +123,11 @@ fn nothing_trusted_lies_in_scratch_or_homes_or_is_named_through_them() {
 /// Only the paths of this start's agents were looked at: an agent has the other name in its scratch
 /// directory, or another agent in its home.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "makes files of the operator")]
 fn no_trusted_file_has_another_name_in_scratch_or_homes() {
     for (role, name) in [(Trusted::Scratch, "scratch"), (Trusted::Homes, "homes")] {
-        let base = tempfile::tempdir().unwrap();
-        let base = std::fs::canonicalize(base.path()).unwrap();
+        let tmp = tempfile::tempdir().unwrap();
+        let base = mounts::existing(tmp.path()).unwrap();
         std::fs::write(base.join("policy.toml"), "").unwrap();
         std::fs::hard_link(base.join("policy.toml"), base.join("other")).unwrap();
         let shared = trusted(role, base.join(name));

@@ -84,6 +84,9 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
     object
 }
 
+/// Operation, path and rule of a denial, or its reason where there is no rule.
+type DenialKey = (String, String, Result<String, Option<String>>);
+
 /// The summary of a session in a workspace.
 #[derive(Default)]
 struct Summary {
@@ -98,8 +101,8 @@ struct Summary {
     /// True if a change was made.
     has_made: bool,
     denials: Vec<Denial>,
-    /// The index in `denials` by operation, path and rule, or the reason where there is no rule.
-    known: HashMap<(String, String, Result<String, Option<String>>), usize>,
+    /// The index in `denials`.
+    known: HashMap<DenialKey, usize>,
     /// The number of denials that are not listed.
     more_denials: usize,
     reads: usize,
