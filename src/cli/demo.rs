@@ -123,8 +123,8 @@ impl<'a> Demo<'a> {
     fn run(mut self) -> Result<ExitCode, Failure> {
         let show = self.show;
         show.say(format_args!(
-            "An agent behind the gateway. It knows where everything lies ($WS is its workspace,\n\
-             $STATE has log and backups) and tries what it should not:\n"
+            "An agent behind the gateway. It knows where everything lies ($WS is its\n\
+             workspace, $STATE has log and backups) and tries what it should not:\n"
         ));
         let enforcement = self.enforcement()?;
         show.head();

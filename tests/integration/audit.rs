@@ -101,7 +101,7 @@ fn verify_says_that_a_log_is_intact() {
     insta::assert_snapshot!(text, @r#"
 # good-all-fields
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
-head: 7:78c31e3d255934e2fc3a5bd85852e2ff1fc4d701116e5f66382e6abbce4eaf2b
+head: 7:02fb35a8b5edb05b8bd7b5972906e4089d84aa4092ba765a84b3c08af187c228
 signed: nothing; no checkpoint vouches for these records
 # good-clock-back
 warning: time-went-back: record 6 is of 2026-11-21T07:59:59.999999Z, the one before it of 2026-11-21T08:00:05.000000Z

@@ -191,6 +191,7 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         let now = world.read("a.txt");
         assert!(contents.iter().rev().take(2).any(|content| *content == now), "{now}");
         let last = world.records().pop().unwrap();
+        println!("round {round}: {} writes, {} records", contents.len(), world.records().len());
         stopped.insert(["kind", "op"].map(|member| last[member].to_string()));
 
         // Nothing is served any more: no read, no change, no listing of

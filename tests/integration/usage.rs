@@ -123,7 +123,7 @@ fn a_missing_directory_is_named_with_what_to_do() {
 fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     let world = World::new();
     let help = world.fs(&["grep", "--help"]).ok();
-    let (own, gateway) = help.text().split_once("\nGate options:\n").unwrap();
+    let (own, gateway) = help.text().split_once("\nGateway options:\n").unwrap();
     assert!(own.contains("--no-ignore") && !own.contains("--workspace"), "{own}");
     assert!(gateway.contains("--workspace") && !gateway.contains("--no-ignore"), "{gateway}");
     let run = world.run(&["run", "--help"]).ok();

@@ -5,7 +5,7 @@
 
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
-import { inside } from "./inside.mjs";
+import { inside } from "./sandbox_socket.mjs";
 import { runtime } from "./runtime.mjs";
 
 const EDITOR = acp.methods.client;
