@@ -160,8 +160,8 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         let mut scripted_agent = ScriptedAgent::try_with(&world, &["--no-mount"]).unwrap();
         disk.fill(12 << 10);
         let (mut contents, mut receipts) = (vec!["a".to_owned()], Vec::new());
-        // Names of different length put the end of the page elsewhere.
-        let other = format!("{}.txt", "n".repeat(1 + round * 17));
+        // Paths of different length put the end of the page elsewhere.
+        let other = vec!["n".repeat(90); 1 + round].join("/");
         let refused = loop {
             let content = format!("round {}", contents.len());
             let write = scripted_agent.write("a.txt", &content);
@@ -191,7 +191,6 @@ fn a_full_log_stops_everything_until_a_restart_with_room() {
         let now = world.read("a.txt");
         assert!(contents.iter().rev().take(2).any(|content| *content == now), "{now}");
         let last = world.records().pop().unwrap();
-        println!("round {round}: {} writes, {} records", contents.len(), world.records().len());
         stopped.insert(["kind", "op"].map(|member| last[member].to_string()));
 
         // Nothing is served any more: no read, no change, no listing of

@@ -101,8 +101,9 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     }
     // `app/(auth)/x` is a path.
     let last = lexemes.rsplit(|lexeme| matches!(lexeme, Lexeme::Slash)).next();
-    if let Some([Lexeme::Char('('), .., Lexeme::Char(')')]) = last {
-        return Err(PatternError::Group);
+    if let Some(component @ [Lexeme::Char('('), .., Lexeme::Char(')')]) = last {
+        let is_regex = is_expression(component);
+        return Err(if is_regex { PatternError::Regex } else { PatternError::Group });
     }
     if matches!(lexemes.last(), Some(Lexeme::Char('$'))) {
         return Err(PatternError::Regex);

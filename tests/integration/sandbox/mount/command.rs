@@ -468,12 +468,14 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
             let args = [&["approve", "--workspace", &workspace], args].concat();
             end(world.command(&args).spawn().unwrap()).stdout
         };
+        let begun = std::time::Instant::now();
         let asked = loop {
             let list: Value = serde_json::from_str(&approve(&["--json"])).unwrap();
             match list["waiting"].get(0) {
                 Some(asked) => break asked.clone(),
                 None => std::thread::sleep(Duration::from_millis(50)),
             }
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody was asked about {path}");
         };
         assert_eq!((said(&asked, "path"), said(&asked, "change")), (path, shown), "{asked}");
         assert_eq!(asked["attributes"]["mode"], "0755", "{asked}");
