@@ -37,7 +37,10 @@ install -D -m 644 deploy/debian/portcullis.sysusers "$root/usr/lib/sysusers.d/po
 
 doc=$root/usr/share/doc/portcullis
 install -d "$doc"
-install -m 644 README.md SECURITY.md CHANGELOG.md docs/*.md "$doc/"
+cp -r docs/. "$doc/"
+for file in README.md SECURITY.md ARCHITECTURE.md CHANGELOG.md; do
+    sed 's|(docs/|(|g' "$file" > "$doc/$file"
+done
 install -m 644 deploy/debian/copyright "$doc/copyright"
 gzip -9n "$doc/CHANGELOG.md"
 

@@ -88,6 +88,7 @@ fn the_debian_package_installs_into_a_fresh_root_and_leaves_it_again() {
         "usr/share/zsh/vendor-completions/_portcullis",
         "usr/share/doc/portcullis/copyright",
         "usr/share/doc/portcullis/serve.md",
+        "usr/share/doc/portcullis/security/limits.md",
         "usr/lib/sysusers.d/portcullis.conf",
     ] {
         let facts = std::fs::metadata(root.join(file)).unwrap_or_else(|_| panic!("{file}"));
