@@ -159,7 +159,7 @@ impl AttachedClient {
 
 /// It was served for as long as the agent had to end.
 #[test]
-fn what_a_attached_client_begins_after_the_editor_has_gone_is_not_done() {
+fn what_an_attached_client_begins_after_the_editor_has_gone_is_not_done() {
     let mut host = Host::new();
     let (_, mut attached_client) = host.invite();
     attached_client.post(1, "write_file", json!({"path": "before", "content": "1"}));
@@ -178,7 +178,7 @@ fn what_a_attached_client_begins_after_the_editor_has_gone_is_not_done() {
 
 /// A later approval had it done.
 #[test]
-fn cancelling_the_turn_takes_back_what_a_attached_client_waits_for() {
+fn cancelling_the_turn_takes_back_what_an_attached_client_waits_for() {
     let mut host = Host::new();
     let ((session, mut attached_client), (_, mut other)) = (host.invite(), host.invite());
     let asked = host.ask(&mut attached_client);
@@ -204,7 +204,7 @@ fn cancelling_the_turn_takes_back_what_a_attached_client_waits_for() {
 
 /// It was taken back a moment after the close was answered.
 #[test]
-fn nothing_waits_for_a_attached_client_once_its_session_is_closed() {
+fn nothing_waits_for_an_attached_client_once_its_session_is_closed() {
     let mut host = Host::new();
     for _ in 0..25 {
         let (session, mut attached_client) = host.invite();

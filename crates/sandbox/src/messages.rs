@@ -127,7 +127,7 @@ pub(super) enum StageMessage {
     /// The first stage is in a user namespace that waits for its maps.
     Unmapped,
     /// The sandbox stands. If it has mounts, their descriptors are attached, and that of the
-    /// cell's `/proc`, if it has one; then those of the ordered sockets.
+    /// sandbox's `/proc`, if it has one; then those of the ordered sockets.
     Built {
         /// The result of mounting, if mounts were requested.
         mount: Option<Result<(), NoMount>>,

@@ -25,7 +25,7 @@ use super::{mounts, random::random_hex};
 /// Maximum of concurrent clients.
 pub const SLOTS: usize = 16;
 /// Name of the pipe in which a client announces a connection.
-pub const BELL: &str = "bell";
+pub const ANNOUNCEMENTS: &str = "announcements";
 /// Byte after the gateway's last message: no line of JSON contains it.
 pub const END: u8 = 0;
 /// Length of a nonce, in hexadecimal digits.
@@ -103,7 +103,7 @@ impl NamedPipes {
             openat(at, name, flags, Mode::empty())
         };
         // Both ends, so that reads never end.
-        let announcements = open(BELL, OFlags::RDWR)?;
+        let announcements = open(ANNOUNCEMENTS, OFlags::RDWR)?;
         let mut slots = Vec::new();
         for slot in 0..SLOTS {
             // A pipe without a reader cannot be opened for writing.
@@ -127,7 +127,7 @@ pub(super) fn paths(directory: &Path) -> impl Iterator<Item = PathBuf> {
 
 fn names() -> impl Iterator<Item = String> {
     let slots = (0..SLOTS).flat_map(|slot| [input(slot), output(slot)]);
-    std::iter::once(BELL.to_owned()).chain(slots)
+    std::iter::once(ANNOUNCEMENTS.to_owned()).chain(slots)
 }
 
 impl Directory {

@@ -347,7 +347,7 @@ mod tests {
     use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
     use super::*;
-    use crate::named_pipes::{BELL, input, output};
+    use crate::named_pipes::{ANNOUNCEMENTS, input, output};
 
     /// A relay in a thread, and the test's ends of its pipes.
     struct Rig {
@@ -384,7 +384,7 @@ mod tests {
 
         /// Announces a connection on slot 0; returns the gateway's end.
         fn ring(&self, nonce: &str) -> File {
-            let mut announcements = opened(&self.pipes.join(BELL), OFlags::WRONLY);
+            let mut announcements = opened(&self.pipes.join(ANNOUNCEMENTS), OFlags::WRONLY);
             announcements.write_all(format!("\n0 {nonce}\n").as_bytes()).unwrap();
             let ((), mut sockets) = self.gateway.receive().unwrap();
             sockets.remove(0).into()

@@ -181,7 +181,7 @@ fn prove_pipes(directory: &Path) -> Result<(), String> {
         open(&path, flags, Mode::empty())
             .map_err(|error| format!("the agent cannot open `{}`: {error}", path.display()))
     };
-    opened(directory.join(named_pipes::BELL), OFlags::WRONLY)?;
+    opened(directory.join(named_pipes::ANNOUNCEMENTS), OFlags::WRONLY)?;
     for slot in 0..named_pipes::SLOTS {
         opened(directory.join(named_pipes::input(slot)), OFlags::WRONLY)?;
         opened(directory.join(named_pipes::output(slot)), OFlags::RDONLY)?;

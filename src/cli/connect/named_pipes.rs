@@ -18,7 +18,7 @@ use rustix::{
 use crate::{
     app::failure::{Context as _, Failure},
     gateway::random_hex,
-    sandbox::{BELL, END, NONCE, SLOTS, pipe_in, pipe_out},
+    sandbox::{ANNOUNCEMENTS, END, NONCE, SLOTS, pipe_in, pipe_out},
 };
 
 /// Timeout for the gateway to connect.
@@ -35,7 +35,7 @@ pub(super) fn connect(directory: &Path) -> Result<(File, FromGateway), Failure> 
         .help("end an MCP client of the agent, or one of its sessions")
     })?;
     let input = opened(directory.join(pipe_in(slot)), OFlags::WRONLY).or_fail(reach())?;
-    let announcements = opened(directory.join(BELL), OFlags::WRONLY).or_fail(reach())?;
+    let announcements = opened(directory.join(ANNOUNCEMENTS), OFlags::WRONLY).or_fail(reach())?;
     let nonce = random_hex::<{ NONCE / 2 }>().or_fail(reach())?;
     // A single write, which pipe(7) keeps together, on a line of its own.
     rustix::io::write(&announcements, format!("\n{slot} {nonce}\n").as_bytes()).or_fail(reach())?;

@@ -406,7 +406,7 @@ fn only_who_reads_the_nonce_is_heard() {
 }
 
 #[test]
-fn a_approval_socket_that_had_no_descriptor_left_hears_again() {
+fn an_approval_socket_that_had_no_descriptor_left_hears_again() {
     let world = world();
     let child = begin(&world, &["write", "src/payments/a.ts"], "a");
     let asked = id(&waiting(&world, 1)[0]);

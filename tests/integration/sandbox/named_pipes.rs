@@ -162,7 +162,7 @@ fn nothing_of_a_killed_client_reaches_the_next_one() {
 }
 
 #[test]
-fn what_is_no_message_at_the_bell_costs_nobody_anything() {
+fn what_is_no_announcement_costs_nobody_anything() {
     let mut run = Run::start(&["--allow-partial"], 1);
     let said = run.order(&json!({"order": "garbage", "calls": read()}));
     assert!(text(&said["results"][0]).contains("secret"), "{said}");
@@ -221,7 +221,7 @@ fn another_user_cannot_open_the_pipes() {
         command.args(["--reuid", user, "--regid", user, "--clear-groups", "sh", "-c", &script]);
         command.stderr(Stdio::null()).status().unwrap().success()
     };
-    for name in ["bell", "0.in", "0.out", "15.in", "15.out"] {
+    for name in ["announcements", "0.in", "0.out", "15.in", "15.out"] {
         assert_eq!(mode(&pipes.join(name)), 0o600, "{name}");
         if is_root() {
             assert!(open(USER, name), "{name}");
