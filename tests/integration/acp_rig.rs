@@ -63,7 +63,7 @@ impl Side {
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.input.as_mut().expect("still open").write_all(bytes).expect("the door reads");
+        self.input.as_mut().expect("still open").write_all(bytes).expect("the gateway reads");
     }
 
     /// Takes the writing end away, to write from elsewhere.

@@ -146,7 +146,7 @@ pub(in crate::cli) fn await_confined(
     if let Progress::Confined { dropped_capabilities: true } = gateway.next()? {
         let who = match floor {
             Enforcement::None => "the gateway gave up its powers; the agent keeps them",
-            _ => "agent and gateway gave up its powers",
+            _ => "agent and gateway gave up their powers",
         };
         errln!(
             "portcullis: note: started as root: {who}; files of other users may be out of reach"
@@ -243,7 +243,7 @@ fn serve_mount(gateway: &mut GatewayProcess, mount: Mount) -> Result<(), Failure
     await_confined(gateway, Enforcement::Full)?;
     match gateway.next()? {
         Progress::Mounted => Ok(()),
-        _ => Err(Failure::new("the gateway lost its way")),
+        _ => Err(Failure::new("the gateway sent an unexpected message")),
     }
 }
 
@@ -299,7 +299,7 @@ pub(in crate::cli) fn introduce(
     gateway.tell(&agent, &streams, "cannot hand the agent to the gateway")?;
     match gateway.next()? {
         Progress::Started { session, records } => Ok(Recorded { session, records }),
-        _ => Err(Failure::new("the gateway lost its way")),
+        _ => Err(Failure::new("the gateway sent an unexpected message")),
     }
 }
 

@@ -44,7 +44,7 @@ const MAX_TABLE_ROWS: usize = 500;
     An outcome repeats only session, agent, operation and path of its intent: for the rule and the\n\
     decision look at the intent, for the result at the outcome (`of` names the intent). Only that of a\n\
     connection that was cut off has a decision of its own.\n\n\
-    Says what the log says; `portcullis audit verify` says whether the log is intact. A long log gets\n\
+    Reports what the log says; `portcullis audit verify` reports whether the log is intact. A long log gets\n\
     an index beside it (`index` in the state directory), which can be deleted at any time.\n\n\
     Exit codes: 0 searched, 5 something in the log could not be read.")]
 pub(super) struct Args {

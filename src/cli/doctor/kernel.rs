@@ -166,7 +166,7 @@ pub(super) fn openat2_works() -> Check {
 }
 
 /// User namespaces with all that a sandbox needs of them. `full` says that a full
-/// cell could be made all the same, as root can.
+/// sandbox could be made all the same, as root can.
 pub(super) fn namespaces(full: bool) -> Check {
     const NAME: &str = "namespaces";
     let switches: Vec<_> = SWITCHES

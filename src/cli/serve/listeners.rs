@@ -143,7 +143,7 @@ impl FrontListeners {
             FromFront::Ready { apart, dropped_capabilities } => {
                 if dropped_capabilities {
                     errln!(
-                        "portcullis: note: started as root: front and workers gave up its powers; \
+                        "portcullis: note: started as root: front and workers gave up their powers; \
                          files of other users may be out of reach"
                     );
                 }
@@ -153,7 +153,7 @@ impl FrontListeners {
                 Err(Failure::new(format_args!("the front cannot start: {why}")))
             }
             FromFront::Ask { .. } | FromFront::IsReady { .. } | FromFront::Throttled { .. } => {
-                Err(Failure::new("the front lost its way"))
+                Err(Failure::new("the front sent an unexpected message"))
             }
         }
     }

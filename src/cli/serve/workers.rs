@@ -362,7 +362,9 @@ pub(super) fn trial(
         | FromWorker::NotBegun { .. }
         | FromWorker::Ended { .. }
         | FromWorker::Numbers(_)
-        | FromWorker::Spans { .. } => Err(Failure::new("the trial worker lost its way")),
+        | FromWorker::Spans { .. } => {
+            Err(Failure::new("the trial worker sent an unexpected message"))
+        }
     }
 }
 

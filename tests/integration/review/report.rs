@@ -146,7 +146,7 @@ fn what_was_only_observed_is_not_said_to_be_allowed() {
     assert_eq!((&of("observed")["records"], &of("allow")["records"]), (&json!(1), &json!(1)));
     assert!(json["gateways"]["listed"].as_array().unwrap().iter().all(|g| g["mode"] == "observe"));
     let (_, page) = report(&world, "r.html", &[]);
-    for told in ["Attempts that observe mode let pass", "Gates that only observed"] {
+    for told in ["Attempts that observe mode let pass", "Gateways that only observed"] {
         assert!(page.contains(told), "{told}");
     }
     let blame = world.run(&["audit", "blame", "payroll"]).ok();

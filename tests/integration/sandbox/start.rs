@@ -172,7 +172,9 @@ fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
     let ended = world.run(&["--unconfined"], &["/bin/true"]);
     let note = "the gateway gave up its powers; the agent keeps them";
     assert!(ended.stderr.contains(note), "{ended:?}");
-    assert!(world.run(&[], &["/bin/true"]).stderr.contains("agent and gateway gave up its powers"));
+    assert!(
+        world.run(&[], &["/bin/true"]).stderr.contains("agent and gateway gave up their powers")
+    );
 }
 
 /// Actions of the editor for the agent were reported as confined.

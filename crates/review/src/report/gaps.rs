@@ -68,7 +68,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Gates that only observed: what the policy would deny was let pass",
+        "Gateways that only observed: what the policy would deny was let pass",
         (gateways.iter())
             .filter(|gateway| gateway.mode.as_deref() == Some("observe"))
             .map(|gateway| {
@@ -78,7 +78,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Gates that did not stop in order, or still serve",
+        "Gateways that did not stop in order, or still serve",
         (gateways.iter())
             .filter(|gateway| !gateway.stopped)
             .map(|gateway| {
