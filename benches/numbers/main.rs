@@ -66,7 +66,7 @@ const SUBJECTS: [Subject; 17] = [
     ("names", names::run, false),
     ("search", search::run, false),
     ("query", query::run, false),
-    ("backup store", backup_store::run, false),
+    ("backup-store", backup_store::run, false),
     ("watch", watch::run, false),
     ("build", build::run, false),
 ];
