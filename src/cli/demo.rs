@@ -382,7 +382,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{
-        attempts::{Attempt, Must},
+        attempts::{Attempt, ExpectedEnd},
         *,
     };
 
@@ -391,7 +391,7 @@ mod tests {
         let names: BTreeSet<_> = ATTEMPTS.iter().map(|attempt| attempt.id).collect();
         assert_eq!(names.len(), ATTEMPTS.len());
         assert!(ATTEMPTS.iter().all(|attempt| attempt.shown().len() <= 23));
-        let refused = |a: &&Attempt| a.must == Must::BeRefused;
+        let refused = |a: &&Attempt| a.must == ExpectedEnd::BeRefused;
         assert!(ATTEMPTS.iter().filter(refused).count() > 10);
     }
 }

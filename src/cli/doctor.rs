@@ -226,7 +226,7 @@ fn self_test(
     workspace: &Workspace,
     policy: &LoadedPolicy,
     (state, operator, audit): (&Path, &Operator, &Audit),
-) -> Result<self_test::Found, Failure> {
+) -> Result<self_test::SelfTestChecks, Failure> {
     let agent = args.common.agent("doctor")?;
     let home = agent_sandbox::home(workspace.root(), &agent)?;
     let mut trusted = trusted_paths::own(operator, audit)?;

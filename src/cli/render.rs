@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::{
     app::failure::Exit,
     gateway::{
-        Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Found, Line,
-        Matches, Reply, Stopped, Summary,
+        Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Matches,
+        Reply, SearchResult, Stopped, Summary,
     },
     model::{Escaped, WorkspacePath, has_hidden_characters},
 };
@@ -135,7 +135,7 @@ impl Rendered for Entry {
     }
 }
 
-impl Rendered for Found {
+impl Rendered for SearchResult {
     fn json(&self) -> Value {
         let entries = self.entries.iter().map(entry_json).collect::<Vec<_>>();
         summarised(json!({ "entries": entries }), &self.summary)

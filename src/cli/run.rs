@@ -8,7 +8,7 @@ mod forward;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use self::forward::Ways;
+use self::forward::Bypasses;
 use super::agent::{
     agent_config,
     credentials::Credentials,
@@ -100,7 +100,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let agent = agent_name(&args, preset.as_ref())?;
     let workspaces = args.sandbox.open(&agent, Purpose::Work)?;
     let opened = &workspaces.main;
-    let ways = Ways::new(&args.forward);
+    let ways = Bypasses::new(&args.forward);
     let floor = match (args.unconfined, args.allow_partial) {
         (true, _) => Enforcement::None,
         (_, true) => Enforcement::Partial,
@@ -194,7 +194,7 @@ fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure
 }
 
 /// Describes if the agent is offered the gateway's MCP server.
-fn mcp(pending: &PendingAgent, args: &Args, ways: &Ways<'_>) -> String {
+fn mcp(pending: &PendingAgent, args: &Args, ways: &Bypasses<'_>) -> String {
     match &pending.sandbox_socket {
         Some(Ok(_)) => "offered".to_owned(),
         Some(Err(why)) => format!("not offered: {why}"),

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use portcullis::{
     gateway::{
-        Changed, Client, Content, Entries, Entry, Error, Found, Gateway, Matches, Names, Reply,
-        Request,
+        Changed, Client, Content, Entries, Entry, Error, Gateway, Matches, Names, Reply, Request,
+        SearchResult,
     },
     model::{AsOperation, Session},
 };
@@ -42,7 +42,7 @@ pub(crate) trait Words: Debug {
 
 impl Words for Content {}
 impl Words for Entries {}
-impl Words for Found {}
+impl Words for SearchResult {}
 impl Words for Matches {}
 impl Words for Names {}
 

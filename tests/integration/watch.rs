@@ -31,7 +31,7 @@ use crate::common::ALL;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A gateway in this process, and the workspace behind it.
-struct House {
+struct Fixture {
     _dir: TempDir,
     root: PathBuf,
     gateway: Gateway,
@@ -43,7 +43,7 @@ fn path(text: &str) -> WorkspacePath {
     WorkspacePath::parse(text).unwrap()
 }
 
-impl House {
+impl Fixture {
     fn new(more: &str) -> Self {
         Self::under(&format!("{ALL}{more}"))
     }
@@ -137,28 +137,28 @@ fn words(event: &Event) -> String {
 
 #[test]
 fn what_is_made_changed_renamed_and_removed_is_told() {
-    let house = House::new("");
-    house.mkdir("old/deep");
-    let all = house.watch(".");
-    house.write("a.txt", "a");
-    house.mv("a.txt", "b.txt");
-    house.write("b.txt", "changed");
-    house.write("old/deep/c.txt", "c");
+    let fixture = Fixture::new("");
+    fixture.mkdir("old/deep");
+    let all = fixture.watch(".");
+    fixture.write("a.txt", "a");
+    fixture.mv("a.txt", "b.txt");
+    fixture.write("b.txt", "changed");
+    fixture.write("old/deep/c.txt", "c");
     assert_eq!(
-        house.told(&all),
+        fixture.told(&all),
         ["create a.txt", "rename a.txt b.txt", "modify b.txt", "create old/deep/c.txt"]
     );
-    std::os::unix::fs::symlink("b.txt", house.at("link")).unwrap();
-    fs::remove_file(house.at("b.txt")).unwrap();
-    house.mkdir("new");
-    house.write("new/d.txt", "d");
+    std::os::unix::fs::symlink("b.txt", fixture.at("link")).unwrap();
+    fs::remove_file(fixture.at("b.txt")).unwrap();
+    fixture.mkdir("new");
+    fixture.write("new/d.txt", "d");
     let expected = ["create link", "delete b.txt", "create new/", "create new/d.txt"];
-    assert_eq!(house.told(&all), expected);
-    house.mv("old", "new/moved");
-    assert_eq!(house.told(&all), ["rename old/ new/moved/", "rescan new/moved/"]);
-    house.write("new/moved/deep/e.txt", "e");
-    fs::remove_dir_all(house.at("new/moved")).unwrap();
-    let told = house.told(&all);
+    assert_eq!(fixture.told(&all), expected);
+    fixture.mv("old", "new/moved");
+    assert_eq!(fixture.told(&all), ["rename old/ new/moved/", "rescan new/moved/"]);
+    fixture.write("new/moved/deep/e.txt", "e");
+    fs::remove_dir_all(fixture.at("new/moved")).unwrap();
+    let told = fixture.told(&all);
     let end = ["delete new/moved/deep/", "delete new/moved/"];
     assert_eq!((&*told[0], told[3..].len()), ("create new/moved/deep/e.txt", 2), "{told:?}");
     assert_eq!(told[3..], end);
@@ -166,9 +166,9 @@ fn what_is_made_changed_renamed_and_removed_is_told() {
 
 #[test]
 fn nothing_is_lost_in_directories_that_are_made_while_watched() {
-    let house = House::new("");
-    let all = house.watch(".");
-    let root = house.root.clone();
+    let fixture = Fixture::new("");
+    let all = fixture.watch(".");
+    let root = fixture.root.clone();
     std::thread::scope(|scope| {
         for branch in 0..4 {
             let root = root.clone();
@@ -184,7 +184,7 @@ fn nothing_is_lost_in_directories_that_are_made_while_watched() {
             });
         }
     });
-    let told = house.told(&all);
+    let told = fixture.told(&all);
     let made: Vec<_> = told.iter().filter_map(|event| event.strip_prefix("create ")).collect();
     let unique: BTreeSet<_> = made.iter().copied().collect();
     assert_eq!(made.len(), unique.len(), "something was told twice");
@@ -193,8 +193,8 @@ fn nothing_is_lost_in_directories_that_are_made_while_watched() {
     expected.retain(|name| !name.starts_with("mark-"));
     assert_eq!(unique, expected.iter().map(String::as_str).collect());
     // They are watched, too.
-    house.write("b3-59/d0/d1/d2/d3/late", "x");
-    assert_eq!(house.told(&all), ["create b3-59/d0/d1/d2/d3/late"]);
+    fixture.write("b3-59/d0/d1/d2/d3/late", "x");
+    assert_eq!(fixture.told(&all), ["create b3-59/d0/d1/d2/d3/late"]);
 }
 
 fn walk(root: &Path, directory: &Path, found: &mut BTreeSet<String>) {
@@ -213,15 +213,15 @@ fn walk(root: &Path, directory: &Path, found: &mut BTreeSet<String>) {
 
 #[test]
 fn what_the_gateway_changes_is_told_without_its_temporary_names() {
-    let house = House::new("");
-    house.mkdir("tree/sub");
-    house.write("tree/sub/x", "x");
-    house.write("taken", "t");
-    let all = house.watch(".");
+    let fixture = Fixture::new("");
+    fixture.mkdir("tree/sub");
+    fixture.write("tree/sub/x", "x");
+    fixture.write("taken", "t");
+    let all = fixture.watch(".");
     let content = || b"content".to_vec();
     let told = |change: &dyn Request<Output = Changed>| {
-        house.handle(change);
-        house.told(&all)
+        fixture.handle(change);
+        fixture.told(&all)
     };
     let write = |name| Write { path: path(name), content: content(), mode: None };
     let rename = |from, to| Rename { from: path(from), to: path(to), replace: true };
@@ -242,20 +242,20 @@ fn what_the_gateway_changes_is_told_without_its_temporary_names() {
 
 #[test]
 fn directories_that_nobody_wants_are_left_out() {
-    let house = House::new("");
-    let usual = house.watch(".");
+    let fixture = Fixture::new("");
+    let usual = fixture.watch(".");
     let query = WatchQuery { ignore: vec!["src".to_owned()], ..WatchQuery::new(path(".")) };
-    let own = house.watch_query(query);
+    let own = fixture.watch_query(query);
     for name in ["node_modules/x", "a/dist/x", "src/build", ".git/objects"] {
-        house.mkdir(name);
-        house.write(&format!("{name}/f"), "x");
+        fixture.mkdir(name);
+        fixture.write(&format!("{name}/f"), "x");
     }
-    house.write("a/build", "a file of that name");
-    let mut told = house.told(&usual);
-    house.mv("node_modules", "modules");
-    told.extend(house.told(&usual));
-    fs::remove_dir_all(house.at("src")).unwrap();
-    told.extend(house.told(&usual));
+    fixture.write("a/build", "a file of that name");
+    let mut told = fixture.told(&usual);
+    fixture.mv("node_modules", "modules");
+    told.extend(fixture.told(&usual));
+    fs::remove_dir_all(fixture.at("src")).unwrap();
+    told.extend(fixture.told(&usual));
     assert!(!told.iter().any(|event| event.contains("dist") || event.contains(".git")), "{told:?}");
     assert!(told.contains(&"create a/build".to_owned()));
     told.retain(|event| event.contains("modules") || event.contains("src"));
@@ -267,26 +267,26 @@ fn directories_that_nobody_wants_are_left_out() {
         "delete src/",
     ];
     assert_eq!(told, expected);
-    let told = house.told(&own);
+    let told = fixture.told(&own);
     assert!(told.iter().all(|event| !event.contains("src")), "{told:?}");
     assert!(told.contains(&"create a/dist/x/f".to_owned()), "{told:?}");
 }
 
 #[test]
 fn one_directory_or_one_file_can_be_watched_alone() {
-    let house = House::new("");
-    house.mkdir("d/e");
-    house.write("d/f", "x");
+    let fixture = Fixture::new("");
+    fixture.mkdir("d/e");
+    fixture.write("d/f", "x");
     let flat = WatchQuery { recursive: false, ..WatchQuery::new(path("d")) };
-    let (flat, file) = (house.watch_query(flat), house.watch("d/f"));
-    house.write("d/e/deep", "x");
-    house.write("d/f", "y");
-    house.write("other", "x");
-    house.mv("d/f", "d/g");
-    house.write("d/f", "new");
-    fs::remove_file(house.at("d/f")).unwrap();
+    let (flat, file) = (fixture.watch_query(flat), fixture.watch("d/f"));
+    fixture.write("d/e/deep", "x");
+    fixture.write("d/f", "y");
+    fixture.write("other", "x");
+    fixture.mv("d/f", "d/g");
+    fixture.write("d/f", "new");
+    fs::remove_file(fixture.at("d/f")).unwrap();
     let expected = ["modify d/f", "rename d/f d/g", "create d/f", "delete d/f"];
-    assert_eq!(house.told_in(&flat, "d"), expected);
+    assert_eq!(fixture.told_in(&flat, "d"), expected);
     let expected = ["modify d/f", "delete d/f", "create d/f", "delete d/f"];
     let mut told = Vec::new();
     while told.len() < expected.len() {
@@ -297,49 +297,49 @@ fn one_directory_or_one_file_can_be_watched_alone() {
 
 #[test]
 fn a_watched_directory_that_moves_away_and_comes_back_is_followed_by_its_name() {
-    let house = House::new("");
-    house.mkdir("a/b/c");
-    house.write("a/b/c/f", "x");
-    let deep = house.watch("a/b/c");
+    let fixture = Fixture::new("");
+    fixture.mkdir("a/b/c");
+    fixture.write("a/b/c/f", "x");
+    let deep = fixture.watch("a/b/c");
     let next = || words(&deep.next(TIMEOUT).unwrap().unwrap());
-    house.mv("a/b", "elsewhere");
+    fixture.mv("a/b", "elsewhere");
     assert_eq!(next(), "rescan a/b/c/");
-    house.write("elsewhere/c/unseen", "x");
-    house.mkdir("a/b");
-    house.write("a/b/beside", "x");
-    house.mkdir("a/b/c");
-    house.write("a/b/c/g", "x");
-    assert_eq!(house.told_in(&deep, "a/b/c"), ["create a/b/c/", "create a/b/c/g"]);
-    fs::rename(house.at("a"), house.outside("away")).unwrap();
+    fixture.write("elsewhere/c/unseen", "x");
+    fixture.mkdir("a/b");
+    fixture.write("a/b/beside", "x");
+    fixture.mkdir("a/b/c");
+    fixture.write("a/b/c/g", "x");
+    assert_eq!(fixture.told_in(&deep, "a/b/c"), ["create a/b/c/", "create a/b/c/g"]);
+    fs::rename(fixture.at("a"), fixture.outside("away")).unwrap();
     assert_eq!(next(), "rescan a/b/c/");
-    fs::write(house.outside("away").join("b/c/unseen"), "x").unwrap();
-    fs::rename(house.outside("away"), house.at("a")).unwrap();
-    let told = house.told_in(&deep, "a/b/c");
+    fs::write(fixture.outside("away").join("b/c/unseen"), "x").unwrap();
+    fs::rename(fixture.outside("away"), fixture.at("a")).unwrap();
+    let told = fixture.told_in(&deep, "a/b/c");
     assert_eq!(told[0], "create a/b/c/", "{told:?}");
-    house.told_in(&deep, "a/b/c");
-    house.write("a/b/c/g", "changed");
-    assert_eq!(house.told_in(&deep, "a/b/c"), ["modify a/b/c/g"]);
+    fixture.told_in(&deep, "a/b/c");
+    fixture.write("a/b/c/g", "changed");
+    assert_eq!(fixture.told_in(&deep, "a/b/c"), ["modify a/b/c/g"]);
 }
 
 #[test]
 fn links_are_told_of_and_never_followed() {
-    let house = House::new("");
-    fs::create_dir(house.outside("outside")).unwrap();
-    house.mkdir("real");
-    std::os::unix::fs::symlink(house.outside("outside"), house.at("out")).unwrap();
-    std::os::unix::fs::symlink("real", house.at("in")).unwrap();
-    let (all, through) = (house.watch("."), house.watch("in"));
+    let fixture = Fixture::new("");
+    fs::create_dir(fixture.outside("outside")).unwrap();
+    fixture.mkdir("real");
+    std::os::unix::fs::symlink(fixture.outside("outside"), fixture.at("out")).unwrap();
+    std::os::unix::fs::symlink("real", fixture.at("in")).unwrap();
+    let (all, through) = (fixture.watch("."), fixture.watch("in"));
     assert_eq!(through.path(), &path("real"));
-    fs::write(house.outside("outside/x"), "x").unwrap();
-    house.write("real/x", "x");
+    fs::write(fixture.outside("outside/x"), "x").unwrap();
+    fixture.write("real/x", "x");
     // A directory that becomes a link is gone.
-    house.mkdir("turn");
-    house.write("turn/t", "t");
-    assert_eq!(house.told(&all), ["create real/x", "create turn/", "create turn/t"]);
-    house.mv("turn", "turned");
-    assert_eq!(house.told(&all), ["rename turn/ turned/", "rescan turned/"]);
-    std::os::unix::fs::symlink(house.outside("outside"), house.at("turn")).unwrap();
-    fs::write(house.outside("outside/y"), "y").unwrap();
-    assert_eq!(house.told(&all), ["create turn"]);
-    assert_eq!(house.told_in(&through, "real"), ["create real/x"]);
+    fixture.mkdir("turn");
+    fixture.write("turn/t", "t");
+    assert_eq!(fixture.told(&all), ["create real/x", "create turn/", "create turn/t"]);
+    fixture.mv("turn", "turned");
+    assert_eq!(fixture.told(&all), ["rename turn/ turned/", "rescan turned/"]);
+    std::os::unix::fs::symlink(fixture.outside("outside"), fixture.at("turn")).unwrap();
+    fs::write(fixture.outside("outside/y"), "y").unwrap();
+    assert_eq!(fixture.told(&all), ["create turn"]);
+    assert_eq!(fixture.told_in(&through, "real"), ["create real/x"]);
 }

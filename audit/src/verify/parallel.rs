@@ -18,14 +18,14 @@ const MAX_PIECES_AHEAD: usize = 2;
 
 /// The threads.
 pub(super) struct Workers {
-    lanes: Vec<(SyncSender<Lines>, Receiver<Digests>)>,
+    threads: Vec<(SyncSender<Lines>, Receiver<Digests>)>,
     given: usize,
     taken: usize,
 }
 
 impl Workers {
     pub(super) fn start<'scope>(scope: &'scope Scope<'scope, '_>, count: usize) -> Self {
-        let lane = |_number| {
+        let start = |_number| {
             let (give, given) = sync_channel::<Lines>(MAX_PIECES_AHEAD);
             let (done, take) = sync_channel(MAX_PIECES_AHEAD);
             scope.spawn(move || {
@@ -34,27 +34,27 @@ impl Workers {
             });
             (give, take)
         };
-        Self { lanes: (0..count.max(1)).map(lane).collect(), given: 0, taken: 0 }
+        Self { threads: (0..count.max(1)).map(start).collect(), given: 0, taken: 0 }
     }
 
     /// True if a result must be taken before more is given.
     pub(super) fn is_full(&self) -> bool {
-        self.given - self.taken >= self.lanes.len() * MAX_PIECES_AHEAD
+        self.given - self.taken >= self.threads.len() * MAX_PIECES_AHEAD
     }
 
     pub(super) fn give(&mut self, lines: Lines) -> io::Result<()> {
-        let count = self.lanes.len();
-        let lane = self.lanes.get(self.given % count).ok_or(io::ErrorKind::BrokenPipe)?;
+        let count = self.threads.len();
+        let thread = self.threads.get(self.given % count).ok_or(io::ErrorKind::BrokenPipe)?;
         self.given += 1;
-        lane.0.send(lines).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+        thread.0.send(lines).map_err(|_gone| io::ErrorKind::BrokenPipe.into())
     }
 
     /// Takes the oldest result.
     pub(super) fn take(&mut self) -> io::Result<Digests> {
-        let count = self.lanes.len();
-        let lane = self.lanes.get(self.taken % count).ok_or(io::ErrorKind::BrokenPipe)?;
+        let count = self.threads.len();
+        let thread = self.threads.get(self.taken % count).ok_or(io::ErrorKind::BrokenPipe)?;
         self.taken += 1;
-        lane.1.recv().map_err(|_gone| io::ErrorKind::BrokenPipe.into())
+        thread.1.recv().map_err(|_gone| io::ErrorKind::BrokenPipe.into())
     }
 }
 

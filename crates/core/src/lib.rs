@@ -152,12 +152,12 @@ pub use gateway::{
     Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
     ConnectionAttempt, ConnectionEnd, ContentChange, EndReason, Error, ErrorKind, Exchange,
     Gateway, GatewayMetrics, Import, LinkDecisions, MountView, OpenConnection, PolicyListener,
-    Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, RuleCount, Seen,
-    SharedLimits, Ticket, Times, WriteOver, unified_diff,
+    Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, RuleCount,
+    SharedLimits, Ticket, Times, VisibleEntry, WriteOver, unified_diff,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,
-    Found, MAX_LIST, Matches, Names, SomeAttributes, Source, Subscription, TextPart,
+    MAX_LIST, Matches, Names, SearchResult, SomeAttributes, Source, Subscription, TextPart,
 };
 pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary, WatchEnd};
 pub use random::{random_bytes, random_hex};

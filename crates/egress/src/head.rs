@@ -70,7 +70,7 @@ impl Authority {
 
 /// A request of a program to the proxy.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum ProxyRequest {
     /// A tunnel.
     Tunnel(Authority),
     /// One request, to be passed on.
@@ -90,11 +90,11 @@ pub(crate) struct Request {
 pub(crate) type Parsed<T> = Result<Option<(T, usize)>, Wrong>;
 
 /// Parses the head of a request to the proxy.
-pub(crate) fn to_proxy(bytes: &[u8]) -> Parsed<Wanted> {
+pub(crate) fn to_proxy(bytes: &[u8]) -> Parsed<ProxyRequest> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let Some((head, length)) = parse(bytes, &mut fields)? else { return Ok(None) };
     if head.method == "CONNECT" {
-        return Ok(Some((Wanted::Tunnel(Authority::parse(head.target, None)?), length)));
+        return Ok(Some((ProxyRequest::Tunnel(Authority::parse(head.target, None)?), length)));
     }
     let scheme = head.target.split_at_checked("http://".len());
     let Some((_, rest)) = scheme.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http://"))
@@ -113,7 +113,7 @@ pub(crate) fn to_proxy(bytes: &[u8]) -> Parsed<Wanted> {
     };
     let host = Host::parse(&authority.host).map_err(|_| "the target names no host")?;
     let request = head.onward(&path, &host, authority.port)?;
-    Ok(Some((Wanted::Forward(authority, request), length)))
+    Ok(Some((ProxyRequest::Forward(authority, request), length)))
 }
 
 /// Parses the head of a request to a server, in a tunnel to it.
@@ -261,7 +261,7 @@ mod tests {
 
     fn forwarded(head: &str) -> Result<String, Wrong> {
         match to_proxy(head.as_bytes())? {
-            Some((Wanted::Forward(_, request), length)) => {
+            Some((ProxyRequest::Forward(_, request), length)) => {
                 assert_eq!(length, head.len());
                 Ok(String::from_utf8(request.head).unwrap())
             }
@@ -306,7 +306,7 @@ mod tests {
         let tunnel = |target: &str| {
             let head = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
             match to_proxy(head.as_bytes()) {
-                Ok(Some((Wanted::Tunnel(Authority { host, port }), _))) => Some((host, port)),
+                Ok(Some((ProxyRequest::Tunnel(Authority { host, port }), _))) => Some((host, port)),
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => None,
             }

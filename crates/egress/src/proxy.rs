@@ -9,7 +9,7 @@ use tokio::{net::TcpStream, select, sync::oneshot, time::timeout};
 use crate::{
     accept,
     first_bytes::{self, Cut, CutOff, First},
-    head::{self, Authority, Request, Wanted},
+    head::{self, Authority, ProxyRequest, Request},
     link::{Link, Open},
     messages::{End, Reason},
     refused::Refused,
@@ -66,11 +66,11 @@ impl Proxy {
         let Some((wanted, length)) = parsed.map_err(Refused::malformed)? else { return Ok(()) };
         received.drain(..length.min(received.len()));
         match wanted {
-            Wanted::Tunnel(to) => {
+            ProxyRequest::Tunnel(to) => {
                 let (open, closing) = self.link.connect(&to).await?;
                 self.tunnel(client, open, closing, &to, received).await;
             }
-            Wanted::Forward(to, request) => {
+            ProxyRequest::Forward(to, request) => {
                 let (open, mut closing) = self.link.connect(&to).await?;
                 let reason = self.forward(client, &open, &mut closing, request, received).await;
                 open.ended(reason).await;

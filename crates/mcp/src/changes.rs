@@ -29,7 +29,7 @@ const NOTIFICATION_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Changes {
     followed: Mutex<FollowedList>,
-    bell: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -179,7 +179,7 @@ impl Changes {
     /// Sends notifications until cancelled.
     pub(super) async fn send_notifications(&self, shared: &Shared, sink: &Sink) {
         loop {
-            self.bell.notified().await;
+            self.wake.notified().await;
             while !shared.writer.has_room() {
                 sleep(NOTIFICATION_INTERVAL).await;
             }
@@ -189,14 +189,14 @@ impl Changes {
     }
 
     fn listen_to(&self, subscription: &Subscription) {
-        let bell = Arc::clone(&self.bell);
-        subscription.on_ready(move || bell.notify_one());
+        let wake = Arc::clone(&self.wake);
+        subscription.on_ready(move || wake.notify_one());
     }
 
     fn policy_listener(&self, gateway: &Gateway) -> Arc<PolicyListener> {
-        let bell = Arc::clone(&self.bell);
+        let wake = Arc::clone(&self.wake);
         let policy_listener: Arc<PolicyListener> = Arc::new(move || {
-            bell.notify_one();
+            wake.notify_one();
             true
         });
         gateway.on_policy(&policy_listener);

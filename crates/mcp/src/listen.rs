@@ -29,7 +29,7 @@ use super::{
     resources,
     server::{Server, follow},
     shared::Shared,
-    subscription::{BEGUN, Begun, LinkDecisions},
+    subscription::{BEGUN, LinkDecisions, RequestSubscriptions},
 };
 
 /// A server whose subscriptions begin before they are acknowledged.
@@ -110,7 +110,7 @@ impl Listening {
         &self,
         requested: &SubscriptionFilter,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Begun, ErrorData> {
+    ) -> Result<RequestSubscriptions, ErrorData> {
         let (changes, shared) = (Arc::<Changes>::default(), Arc::clone(&self.server.shared));
         let following =
             LinkDecisions { changes: Arc::clone(&changes), shared: Arc::clone(&shared) };
@@ -134,7 +134,7 @@ impl Listening {
             Ok(granted)
         };
         let granted = self.server.about_resources("subscriptions/listen", context, begin).await?;
-        Ok(Begun { granted, following: Mutex::new(Some(following)) })
+        Ok(RequestSubscriptions { granted, following: Mutex::new(Some(following)) })
     }
 }
 

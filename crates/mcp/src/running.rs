@@ -18,24 +18,24 @@ use crate::gateway::Ticket;
 pub(super) struct Running {
     pub(super) tool: usize,
     pub(super) arguments: Arc<Arguments>,
-    pub(super) work: Work<CallToolResult>,
+    pub(super) work: RunningOperation<CallToolResult>,
 }
 
 /// A read of a resource in progress.
 pub(super) struct Reading {
     pub(super) uri: String,
-    pub(super) work: Work<Result<ReadResourceResult, ErrorData>>,
+    pub(super) work: RunningOperation<Result<ReadResourceResult, ErrorData>>,
 }
 
 /// An operation in progress on another thread.
-pub(super) struct Work<T> {
+pub(super) struct RunningOperation<T> {
     pub(super) done: JoinHandle<T>,
     pub(super) asked: mpsc::UnboundedReceiver<Arc<Ticket>>,
     pub(super) cancel: Arc<Cancel>,
     pub(super) entries: watch::Receiver<u64>,
 }
 
-impl<T> Work<T> {
+impl<T> RunningOperation<T> {
     /// Cancels it, and waits for its end.
     pub(super) async fn give_up(self) -> Result<T, JoinError> {
         self.cancel.cancel();

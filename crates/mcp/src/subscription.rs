@@ -12,11 +12,11 @@ use crate::lock;
 
 tokio::task_local! {
     /// The subscriptions of the request that is handled.
-    pub(super) static BEGUN: Begun;
+    pub(super) static BEGUN: RequestSubscriptions;
 }
 
 /// The subscriptions of one request.
-pub(super) struct Begun {
+pub(super) struct RequestSubscriptions {
     pub(super) granted: SubscriptionFilter,
     pub(super) following: Mutex<Option<LinkDecisions>>,
 }
@@ -40,7 +40,7 @@ pub(super) fn granted() -> Option<SubscriptionFilter> {
 
 /// Sends notifications on the stream of the request that is handled, until it ends.
 pub(super) async fn send_notifications(shared: &Shared, context: &SubscriptionContext) {
-    let take = |begun: &Begun| lock(&begun.following).take();
+    let take = |begun: &RequestSubscriptions| lock(&begun.following).take();
     let Some(following) = BEGUN.try_with(take).ok().flatten() else { return };
     let sink = Sink::Stream(context.sink().clone());
     tokio::select! {

@@ -21,7 +21,7 @@ use super::{
     call::Call,
     elicit::elicit,
     progress::{Followed, Progress},
-    running::{Reading, Running, Work},
+    running::{Reading, Running, RunningOperation},
     server::{MAX_PENDING_CALLS, Server},
     shared::Shared,
     tool_result,
@@ -38,7 +38,7 @@ enum Step<T> {
 
 /// The way to ask the client's user.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum AskMethod {
     /// The client cannot ask.
     None,
     /// By a request to the client.
@@ -64,7 +64,7 @@ impl Server {
         &self,
         weight: usize,
         act: impl FnOnce(&Shared, &CallApprover, &Followed) -> T + Send + 'static,
-    ) -> Work<T> {
+    ) -> RunningOperation<T> {
         let (sender, asked) = mpsc::unbounded_channel();
         let cancel = Arc::new(Cancel::default());
         let tickets = Arc::clone(&self.shared.tickets);
@@ -79,7 +79,7 @@ impl Server {
             shared.bytes.fetch_sub(weight, Ordering::SeqCst);
             result
         });
-        Work { done, asked, cancel, entries }
+        RunningOperation { done, asked, cancel, entries }
     }
 
     /// Runs an operation on resources on another thread, and waits for it.
@@ -91,7 +91,9 @@ impl Server {
     ) -> Result<T, ErrorData> {
         let mut work = self.begin_about(op, context, act).await?;
         // Only calls of tools and reads may reply that they need input.
-        let way = Some(self.way(context)).filter(|way| *way != Way::Result).unwrap_or(Way::None);
+        let way = Some(self.way(context))
+            .filter(|way| *way != AskMethod::Result)
+            .unwrap_or(AskMethod::None);
         match self.step(&mut work, way, context).await {
             Step::Done(done) => ended(done),
             Step::Asks(..) => ended(work.give_up().await),
@@ -116,7 +118,7 @@ impl Server {
         op: &str,
         context: &RequestContext<RoleServer>,
         act: impl FnOnce(&Call<'_>) -> Result<T, ErrorData> + Send + 'static,
-    ) -> Result<Work<Result<T, ErrorData>>, ErrorData> {
+    ) -> Result<RunningOperation<Result<T, ErrorData>>, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
         if self.shared.calls.load(Ordering::SeqCst) >= MAX_PENDING_CALLS {
             let why = "too many calls are under way".to_owned();
@@ -162,8 +164,8 @@ impl Server {
     /// Waits until an operation has ended or needs an answer through its reply.
     async fn step<T>(
         &self,
-        work: &mut Work<T>,
-        way: Way,
+        work: &mut RunningOperation<T>,
+        way: AskMethod,
         context: &RequestContext<RoleServer>,
     ) -> Step<T> {
         let mut _asked = None;
@@ -190,8 +192,8 @@ impl Server {
             // Withdrawn when the next question comes or the operation ends.
             _asked = self.config.attached.as_ref().and_then(|client| client.ask(&ticket));
             match way {
-                Way::None => {}
-                Way::Request => {
+                AskMethod::None => {}
+                AskMethod::Request => {
                     tokio::select! {
                         biased;
                         done = &mut work.done => return Step::Done(done),
@@ -199,7 +201,7 @@ impl Server {
                         () = elicit(context, &ticket) => {}
                     }
                 }
-                Way::Result => {
+                AskMethod::Result => {
                     if let Some(form) = approver::form(ticket.question()) {
                         return Step::Asks(ticket, form);
                     }
@@ -218,18 +220,18 @@ impl Server {
         (self.config.announce)(&question.for_sender(), state);
     }
 
-    fn way(&self, context: &RequestContext<RoleServer>) -> Way {
+    fn way(&self, context: &RequestContext<RoleServer>) -> AskMethod {
         let capabilities = context.client_capabilities();
         let elicits = capabilities.and_then(|capabilities| capabilities.elicitation);
         // A client that names no mode supports forms.
         let elicits = elicits.is_some_and(|how| how.form.is_some() || how.url.is_none());
         if !elicits || !self.config.elicit || self.config.attached.is_some() {
-            return Way::None;
+            return AskMethod::None;
         }
         match context.protocol_version() {
-            Some(version) if version.has_initialize() => Way::Request,
-            Some(_) => Way::Result,
-            None => Way::None,
+            Some(version) if version.has_initialize() => AskMethod::Request,
+            Some(_) => AskMethod::Result,
+            None => AskMethod::None,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Invalidations {
 
 #[derive(Debug)]
 struct Queue {
-    work: Work,
+    work: PendingInvalidations,
     /// The number of requests to invalidate everything, and of those carried out.
     all: (u64, u64),
     /// True while no request is served: before the begin and after the end.
@@ -29,13 +29,13 @@ struct Queue {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { work: Work::default(), all: (0, 0), is_idle: true, ended: false }
+        Self { work: PendingInvalidations::default(), all: (0, 0), is_idle: true, ended: false }
     }
 }
 
 /// Pending invalidations.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct PendingInvalidations {
     /// Every node and entry.
     pub(crate) all: bool,
     /// Pages and attributes of nodes.
@@ -91,10 +91,10 @@ impl Invalidations {
     }
 
     /// Passes pending work to `forget`, until the queue ends.
-    pub(crate) fn run(&self, mut forget: impl FnMut(Work)) {
+    pub(crate) fn run(&self, mut forget: impl FnMut(PendingInvalidations)) {
         let mut queue = self.lock();
         while !queue.ended {
-            if queue.work == Work::default() {
+            if queue.work == PendingInvalidations::default() {
                 queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
@@ -107,11 +107,11 @@ impl Invalidations {
         }
     }
 
-    fn add(&self, add: impl FnOnce(&mut Work)) {
+    fn add(&self, add: impl FnOnce(&mut PendingInvalidations)) {
         let mut queue = self.lock();
         add(&mut queue.work);
         if queue.work.contents.len() + queue.work.entries.len() > MAX_PENDING {
-            queue.work = Work { all: true, ..Work::default() };
+            queue.work = PendingInvalidations { all: true, ..PendingInvalidations::default() };
         }
         drop(queue);
         self.more.notify_all();
@@ -135,7 +135,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(10);
 
     /// Returns the first work of the queue.
-    fn first(queue: &Invalidations) -> Work {
+    fn first(queue: &Invalidations) -> PendingInvalidations {
         std::mem::take(&mut queue.lock().work)
     }
 
@@ -149,7 +149,10 @@ mod tests {
         for node in 0..=10_000 {
             queue.content(node);
         }
-        assert_eq!(first(&queue), Work { all: true, ..Work::default() });
+        assert_eq!(
+            first(&queue),
+            PendingInvalidations { all: true, ..PendingInvalidations::default() }
+        );
     }
 
     #[test]

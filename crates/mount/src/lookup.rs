@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use portcullis_core::{Seen, Stat};
+use portcullis_core::{Stat, VisibleEntry};
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::{fs::FileType, io::Errno};
 
@@ -113,7 +113,7 @@ impl Mount<'_> {
     }
 
     /// Returns true if `seen` is the object of the node, or cannot be proved to be another one.
-    pub(crate) fn is_same(&self, id: u64, seen: &Seen, look: LookupStart) -> bool {
+    pub(crate) fn is_same(&self, id: u64, seen: &VisibleEntry, look: LookupStart) -> bool {
         let state = self.lock();
         let Some(node) = state.nodes.get(id) else { return false };
         let same = node.inode == Some(seen.stat.inode()) && node.kind == seen.stat.kind;
@@ -132,7 +132,7 @@ impl Mount<'_> {
         &self,
         id: u64,
         path: &WorkspacePath,
-        seen: &Seen,
+        seen: &VisibleEntry,
         room: &mut u64,
     ) -> Result<Attr, Errno> {
         let (stat, version) = (&seen.stat, seen.stat.version());

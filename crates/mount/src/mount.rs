@@ -10,8 +10,8 @@ use std::{
 };
 
 use portcullis_core::{
-    Approver, Client, Error, ErrorKind, Gateway, MountView, PolicyListener, Reply, Request, Seen,
-    Stat,
+    Approver, Client, Error, ErrorKind, Gateway, MountView, PolicyListener, Reply, Request, Stat,
+    VisibleEntry,
 };
 use portcullis_policy::{
     Effect, ObjectKind, Query, Secrets,
@@ -348,7 +348,7 @@ impl<'g> Mount<'g> {
     ///
     /// # Errors
     /// `ENOENT` when there is none that this session may know of.
-    pub(crate) fn seen(&self, path: &WorkspacePath) -> Result<Seen, Errno> {
+    pub(crate) fn seen(&self, path: &WorkspacePath) -> Result<VisibleEntry, Errno> {
         match self.view().lookup(path) {
             Ok(Some(seen)) if is_served(seen.stat.kind) => Ok(seen),
             Ok(_) => Err(Errno::NOENT),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicU32};
 
-use portcullis_core::{Seen, Version};
+use portcullis_core::{Version, VisibleEntry};
 use portcullis_fuse::Data;
 use portcullis_policy::{
     ObjectKind,
@@ -25,7 +25,7 @@ pub(crate) const ATTEMPTS: usize = 4;
 /// The content of a file for a reader.
 pub(crate) struct Snapshot {
     pub(crate) view: View,
-    pub(crate) seen: Seen,
+    pub(crate) seen: VisibleEntry,
     pub(crate) policy: u64,
     /// The version, if the view is certainly of it.
     pub(crate) version: Option<Version>,
@@ -43,7 +43,7 @@ pub(crate) struct Opening {
 
 /// The mode of an open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct OpenMode {
     pub(crate) writes: bool,
     pub(crate) truncates: bool,
 }
@@ -54,7 +54,7 @@ impl Mount<'_> {
     ///
     /// # Errors
     /// The reason why it was not opened.
-    pub(crate) fn open_file(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
+    pub(crate) fn open_file(&self, id: u64, how: OpenMode, pid: u32) -> Result<Opening, Errno> {
         {
             let mut state = self.lock();
             state.handles.room()?;

@@ -19,10 +19,10 @@ use rustix::io::Result;
 use crate::{
     attributes::Attr,
     change::AttributeChange,
-    invalidate::Work,
+    invalidate::PendingInvalidations,
     lookup::OpeningDirectory,
     mount::Mount,
-    open::{How, Opening},
+    open::{OpenMode, Opening},
     router::Router,
     scratch::Scratch,
 };
@@ -90,8 +90,8 @@ impl Mount<'_> {
         ended
     }
 
-    fn invalidate(&self, notifier: &Notifier, work: Work) {
-        let Work { all, contents, entries } = work;
+    fn invalidate(&self, notifier: &Notifier, work: PendingInvalidations) {
+        let PendingInvalidations { all, contents, entries } = work;
         let (mut nodes, mut names): (Vec<_>, Vec<_>) =
             (contents.into_iter().collect(), entries.into_iter().collect());
         if all {
@@ -204,12 +204,12 @@ fn text(name: &OsStr, else_error: Errno) -> Result<&str> {
     name.to_str().ok_or(else_error)
 }
 
-fn how(flags: OFlags) -> How {
+fn how(flags: OFlags) -> OpenMode {
     let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-    How { writes, truncates: flags.contains(OFlags::TRUNC) }
+    OpenMode { writes, truncates: flags.contains(OFlags::TRUNC) }
 }
 
-fn opened(opening: Opening, how: How) -> Opened {
+fn opened(opening: Opening, how: OpenMode) -> Opened {
     Opened {
         keep_cache: opening.keeps_pages,
         no_flush: !how.writes && !how.truncates,
@@ -273,7 +273,7 @@ impl FileSystem for Mount<'_> {
 
     fn make_file(&self, caller: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
         let name = text(name, Errno::ILSEQ)?;
-        let how = How { writes: true, ..How::default() };
+        let how = OpenMode { writes: true, ..OpenMode::default() };
         let (attr, opening) = self.create_file(parent.0, name, mode, (how, true), caller.pid)?;
         let done = self.commit_handle(opening.handle, caller.pid);
         self.release(opening.handle);

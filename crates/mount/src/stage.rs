@@ -15,7 +15,7 @@ use crate::{
     mount::Mount,
     node::{Bytes, Content},
     nodes::Nodes,
-    open::{ATTEMPTS, How, Opening},
+    open::{ATTEMPTS, OpenMode, Opening},
     staged::Staged,
 };
 
@@ -24,7 +24,7 @@ impl Mount<'_> {
     ///
     /// # Errors
     /// `EACCES` if it may not be written; the error of a read.
-    pub(crate) fn open_staged(&self, id: u64, how: How, pid: u32) -> Result<Opening, Errno> {
+    pub(crate) fn open_staged(&self, id: u64, how: OpenMode, pid: u32) -> Result<Opening, Errno> {
         self.admit_writing(id, pid)?;
         // The open count keeps a close by another thread from being the last.
         self.lock().nodes.open(id);
@@ -105,7 +105,7 @@ impl Mount<'_> {
         parent: u64,
         name: &str,
         mode: u32,
-        (how, exclusive): (How, bool),
+        (how, exclusive): (OpenMode, bool),
         pid: u32,
     ) -> Result<(Attr, Opening), Errno> {
         self.lock().handles.room()?;
@@ -124,7 +124,7 @@ impl Mount<'_> {
         &self,
         (parent, name): (u64, &str),
         mode: u32,
-        (how, exclusive): (How, bool),
+        (how, exclusive): (OpenMode, bool),
         pid: u32,
     ) -> Result<(Attr, Opening), Errno> {
         match self.look_up(parent, name) {
@@ -134,7 +134,7 @@ impl Mount<'_> {
                 let opened = if exclusive {
                     Err(Errno::EXIST)
                 } else {
-                    self.open_file(attr.node, How { writes: true, ..how }, pid)
+                    self.open_file(attr.node, OpenMode { writes: true, ..how }, pid)
                 };
                 let forget = |_: &Errno| self.forget_node(attr.node, 1);
                 return Ok((attr, opened.inspect_err(forget)?));

@@ -191,12 +191,14 @@ impl CommonStatements {
         let told = |files: &[OutlineFile]| -> BTreeSet<String> {
             files.iter().flat_map(|file| &file.statements).flat_map(words).collect()
         };
-        let same = |about: fn(&Statement) -> bool| companies(old, about) == companies(new, about);
+        let same = |about: fn(&Statement) -> bool| {
+            statement_sets(old, about) == statement_sets(new, about)
+        };
         Self {
             both: told(old).intersection(&told(new)).cloned().collect(),
             same_secrets: same(about_secrets),
             same_allowed: same(allows)
-                || [old, new].iter().all(|files| companies(files, allows).len() < 2),
+                || [old, new].iter().all(|files| statement_sets(files, allows).len() < 2),
         }
     }
 
@@ -219,8 +221,8 @@ fn about_secrets(statement: &Statement) -> bool {
 
 /// Returns for each file the statements that are `about` something, irrespective of the file's
 /// name.
-fn companies(files: &[OutlineFile], about: fn(&Statement) -> bool) -> BTreeSet<Vec<String>> {
-    let company = |file: &OutlineFile| {
+fn statement_sets(files: &[OutlineFile], about: fn(&Statement) -> bool) -> BTreeSet<Vec<String>> {
+    let set = |file: &OutlineFile| {
         let statements = file.statements.iter().filter(|statement| about(statement));
         let mut words: Vec<_> = statements
             .flat_map(|statement| {
@@ -231,7 +233,7 @@ fn companies(files: &[OutlineFile], about: fn(&Statement) -> bool) -> BTreeSet<V
         words.dedup();
         words
     };
-    files.iter().map(company).filter(|words| !words.is_empty()).collect()
+    files.iter().map(set).filter(|words| !words.is_empty()).collect()
 }
 
 fn words(statement: &Statement) -> Vec<String> {

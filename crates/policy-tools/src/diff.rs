@@ -17,7 +17,7 @@ use super::{
     entry_operation::{EntryOperation, decide_entry},
     examples::{agent_variants, agents, letters},
     history::read_history,
-    progress::{Watch, Work},
+    progress::{Phase, Watch},
     tree::{Tree, TreeEntry},
 };
 use crate::{
@@ -85,7 +85,7 @@ pub struct Change {
     /// The agents concerned, some of [`Diff::agents`]; empty for all of them.
     pub agents: Vec<String>,
     /// The origin of the path.
-    pub seen: Seen,
+    pub seen: PathOrigin,
     /// The old decision.
     pub old: Decision,
     /// The new decision.
@@ -94,7 +94,7 @@ pub struct Change {
 
 /// Origins of a compared path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seen {
+pub enum PathOrigin {
     /// An entry of the tree.
     Tree,
     /// Requests in the log.
@@ -145,11 +145,11 @@ pub fn diff(
     let mut collected = Collected::default();
     let known: BTreeSet<_> = tree.entries.iter().map(|entry| &entry.path).collect();
     let (examples, cut) = examples(old.outline, new.outline);
-    watch.begin(Work::Asking, ((tree.entries.len() + examples.len()) * agents.len()) as u64);
+    watch.begin(Phase::Asking, ((tree.entries.len() + examples.len()) * agents.len()) as u64);
     for agent in &agents {
         for entries in tree.entries.chunks(REPORT_INTERVAL) {
             for entry in entries {
-                collected.entry(old.policy, new.policy, agent, entry, Seen::Tree);
+                collected.entry(old.policy, new.policy, agent, entry, PathOrigin::Tree);
             }
             watch.done(entries.len() as u64);
         }
@@ -181,7 +181,7 @@ pub fn diff(
         let asks = agents.iter().map(|agent| (agent, None));
         let asks = asks.chain(new_agents.iter().map(|agent| (agent, Some(&examples))));
         watch.begin(
-            Work::Asking,
+            Phase::Asking,
             (more.len() * agents.len() + (more.len() + examples.len()) * new_agents.len()) as u64,
         );
         for (agent, examples) in asks {
@@ -233,7 +233,7 @@ impl Collected {
         for kind in [ObjectKind::File, ObjectKind::Directory] {
             let object = Object { kind, links: 1, through_symlink: false };
             let entry = TreeEntry { path: path.clone(), object, target: None };
-            self.entry(old, new, agent, &entry, Seen::Example);
+            self.entry(old, new, agent, &entry, PathOrigin::Example);
         }
     }
 
@@ -243,7 +243,7 @@ impl Collected {
         new: &Policy,
         agent: &AgentName,
         entry: &TreeEntry,
-        seen: Seen,
+        seen: PathOrigin,
     ) {
         for access in Access::ALL {
             let deeds = || {
@@ -317,7 +317,7 @@ impl Collected {
             path: request.path.clone(),
             to: request.to.clone(),
             agents: Vec::new(),
-            seen: Seen::Log { first: request.seq, records: 1 },
+            seen: PathOrigin::Log { first: request.seq, records: 1 },
             old: was,
             new: now,
         };
@@ -333,23 +333,24 @@ impl Collected {
             rules: (change.old.rule().to_owned(), change.new.rule().to_owned()),
             // An example is compared as a file and as a directory.
             operations: match change.seen {
-                Seen::Example => Vec::new(),
+                PathOrigin::Example => Vec::new(),
                 _ => change.operations.clone(),
             },
         };
         let entry = self.0.entry(key).or_insert_with(|| change.clone());
-        if change.seen == Seen::Example {
+        if change.seen == PathOrigin::Example {
             entry.whole &= change.whole;
             let more: Vec<_> =
                 change.operations.iter().filter(|word| !entry.operations.contains(word)).collect();
             entry.operations.extend(more);
         }
-        if let (Seen::Log { first, records }, Seen::Log { .. }) = (&mut entry.seen, change.seen)
+        if let (PathOrigin::Log { first, records }, PathOrigin::Log { .. }) =
+            (&mut entry.seen, change.seen)
             && !entry.agents.is_empty()
         {
             *records += 1;
             *first = (*first).min(match change.seen {
-                Seen::Log { first, .. } => first,
+                PathOrigin::Log { first, .. } => first,
                 _ => *first,
             });
         }

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_is_a_entry_operation_under_one_of_its_accesses() {
+    fn every_operation_is_an_entry_operation_under_one_of_its_accesses() {
         for operation in OperationKind::ALL {
             let entry_operation = EntryOperation::ALL
                 .into_iter()

@@ -9,7 +9,7 @@ use portcullis_audit::{
     AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
 };
 
-use super::progress::{Watch, Work};
+use super::progress::{Phase, Watch};
 use crate::{
     model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
     policy::{Decision, LabelIds, Policy},
@@ -69,7 +69,7 @@ pub fn read_history(
 ) -> io::Result<Count> {
     let mut count = Count::default();
     let segments = directory.list()?;
-    watch.begin(Work::Reading, segments.iter().map(|entry| entry.length).sum());
+    watch.begin(Phase::Reading, segments.iter().map(|entry| entry.length).sum());
     let mut read = 0;
     let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
     let Some(first) = first else { return Ok(count) };

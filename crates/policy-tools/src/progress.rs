@@ -2,8 +2,8 @@
 
 /// Receives reports of progress.
 pub trait Watch {
-    /// Begins a piece of work of `total` units, which [`Work`] defines.
-    fn begin(&self, work: Work, total: u64);
+    /// Begins a piece of work of `total` units, which [`Phase`] defines.
+    fn begin(&self, work: Phase, total: u64);
 
     /// Reports further units as done.
     fn done(&self, units: u64);
@@ -11,7 +11,7 @@ pub trait Watch {
 
 /// Kinds of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum Phase {
     /// Decisions on paths; the unit is one path for one agent.
     Asking,
     /// Reading of the log; the unit is a byte.
@@ -23,7 +23,7 @@ pub enum Work {
 pub struct Unwatched;
 
 impl Watch for Unwatched {
-    fn begin(&self, _work: Work, _total: u64) {}
+    fn begin(&self, _work: Phase, _total: u64) {}
 
     fn done(&self, _units: u64) {}
 }

@@ -39,12 +39,12 @@ pub struct Version {
     /// The file's name at that time, if it was a different one.
     pub name: Option<WorkspacePath>,
     /// The content that the change replaced, if the backup store still has it.
-    pub kept: Option<Kept>,
+    pub kept: Option<VersionBackup>,
 }
 
 /// A backup of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct VersionBackup {
     /// The backup.
     pub id: BackupId,
     /// The kind of the original; a tree if the file was part of a directory.
@@ -259,7 +259,7 @@ impl CachedBackups<'_> {
         Ok(entries.iter().find(|entry| entry.id == id))
     }
 
-    fn kept(&mut self, change: &Change) -> Result<Option<Kept>, BlameError> {
+    fn kept(&mut self, change: &Change) -> Result<Option<VersionBackup>, BlameError> {
         let Some(id) = change.backup else { return Ok(None) };
         // An entry that a rename replaced was at its new path.
         let at = change.to.as_ref().unwrap_or(&change.path).clone();
@@ -294,8 +294,8 @@ impl CachedBackups<'_> {
     }
 }
 
-fn kept(entry: &Backup) -> Kept {
-    Kept { id: entry.id, kind: entry.kind, bytes: entry.bytes }
+fn kept(entry: &Backup) -> VersionBackup {
+    VersionBackup { id: entry.id, kind: entry.kind, bytes: entry.bytes }
 }
 
 /// Compares the disk with the newest change that records a state.

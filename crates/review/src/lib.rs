@@ -33,12 +33,12 @@ use portcullis_policy::{self as policy, model};
 const MAX_READ: u64 = 4 << 30;
 
 pub use actor::Actor;
-pub use blame::{Blame, BlameError, Kept, State, Version, blame};
+pub use blame::{Blame, BlameError, State, Version, VersionBackup, blame};
 pub use csv::{cell, header};
 pub use field::{Field, UnknownField, verdict};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
-pub use log::{Begins, Log};
+pub use log::{Log, PrunedStart};
 pub use origin::recorded_workspace;
 pub use scan::{Order, Scanned};
 pub use session::{Event, Other, Patch, Patches, Session, SessionError, last_session, sessions};

@@ -20,14 +20,14 @@ pub(super) struct Part {
 
 /// The first record of a pruned log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begins {
+pub struct PrunedStart {
     /// Its index.
     pub seq: u64,
     /// Its time, if it can be read.
     pub t: Option<String>,
 }
 
-impl Begins {
+impl PrunedStart {
     /// True if the period from `since` on may include pruned records.
     pub fn is_after(&self, since: Option<&str>) -> bool {
         !matches!((since, &self.t), (Some(since), Some(t)) if since >= t.as_str())
@@ -103,7 +103,7 @@ impl Log {
     }
 
     /// Returns the first record if earlier ones were pruned. A scan reports damage of that record.
-    pub fn begins(&self) -> Option<Begins> {
+    pub fn begins(&self) -> Option<PrunedStart> {
         let seq = self.parts.first()?.segment.first();
         if seq == 0 {
             return None;
@@ -112,7 +112,7 @@ impl Log {
         let t = entry.and_then(|entry| {
             RecordView::parse(&entry.bytes).ok().map(|record| record.t.as_str().to_owned())
         });
-        Some(Begins { seq, t })
+        Some(PrunedStart { seq, t })
     }
 
     /// Counts the records by the names of the segments and the lines of the newest: no record is

@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, io, path::Path};
 use portcullis_audit::{Hash, KEYS, MAX_NOTE};
 use serde::Serialize;
 
-use super::{Begins, Filter, Log, MAX_POLICY, Scanned, is_foreign, read_regular};
+use super::{Filter, Log, MAX_POLICY, PrunedStart, Scanned, is_foreign, read_regular};
 use digest::Digest;
 
 /// The content of a report. All texts are untrusted.
@@ -181,7 +181,7 @@ impl Report {
         digest: Digest,
         chain: portcullis_audit::Report,
         scanned: Scanned,
-        begins: Option<Begins>,
+        begins: Option<PrunedStart>,
         scope: &Scope<'_>,
     ) -> Self {
         let (activity, activity_unit) = digest.hours.activity();

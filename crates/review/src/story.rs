@@ -14,7 +14,7 @@ use std::{
 
 pub use paths::Paths;
 use portcullis_audit::RecordView;
-use record::{StoryRecord, What, piece};
+use record::{StoryRecord, StoryRecordKind, piece};
 use serde_json::Value;
 
 use super::{
@@ -189,12 +189,12 @@ impl Telling {
             self.agent.clone_from(agent);
         }
         match what {
-            What::Note(note) => return self.note(Note::clone(note), *bytes),
-            What::Answer { of, result } => return self.answer(*of, result),
-            What::CutOff { of, host, rule } if self.connections.contains_key(of) => {
+            StoryRecordKind::Note(note) => return self.note(Note::clone(note), *bytes),
+            StoryRecordKind::Answer { of, result } => return self.answer(*of, result),
+            StoryRecordKind::CutOff { of, host, rule } if self.connections.contains_key(of) => {
                 return self.cut_off(*of, host, rule);
             }
-            What::Command { arguments, is_own } => {
+            StoryRecordKind::Command { arguments, is_own } => {
                 if *is_own {
                     self.own = Some(*seq);
                 }
@@ -203,14 +203,14 @@ impl Telling {
                     self.commands.insert(*seq, arguments.clone());
                 }
             }
-            What::Change(_)
-            | What::Request { .. }
-            | What::Repeats(_)
-            | What::Connection(_)
-            | What::CutOff { .. } => {}
+            StoryRecordKind::Change(_)
+            | StoryRecordKind::Request { .. }
+            | StoryRecordKind::Repeats(_)
+            | StoryRecordKind::Connection(_)
+            | StoryRecordKind::CutOff { .. } => {}
         }
         let Some(place) = self.activity(&piece) else { return self.left_out += 1 };
-        if let What::Change(change) = piece.what {
+        if let StoryRecordKind::Change(change) = piece.what {
             if piece.bytes > self.room {
                 return self.left_out += 1;
             }
@@ -218,7 +218,7 @@ impl Telling {
             self.open.insert(piece.seq, (place, piece.bytes, change));
             return;
         }
-        if matches!(piece.what, What::Connection(_)) && self.room >= OVERHEAD {
+        if matches!(piece.what, StoryRecordKind::Connection(_)) && self.room >= OVERHEAD {
             self.room -= OVERHEAD;
             self.connections.insert(piece.seq, place);
         }
@@ -338,9 +338,9 @@ impl PartyActivity {
         }
     }
 
-    fn take(&mut self, what: What, room: &mut usize) {
+    fn take(&mut self, what: StoryRecordKind, room: &mut usize) {
         match what {
-            What::Repeats(paths) => {
+            StoryRecordKind::Repeats(paths) => {
                 for (path, opens, denials) in paths {
                     if opens > 0 {
                         self.read.add(&path, "read", opens, room);
@@ -350,7 +350,7 @@ impl PartyActivity {
                     }
                 }
             }
-            What::Request { op, path, word, findings } => {
+            StoryRecordKind::Request { op, path, word, findings } => {
                 for (rule, times) in findings {
                     *self.findings.entry(rule).or_default() += times;
                 }
@@ -368,9 +368,12 @@ impl PartyActivity {
                     None => self.looked += 1,
                 }
             }
-            What::Connection(host) => self.connected.add(&host, "connect", 1, room),
-            What::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
-            What::Change(_) | What::Answer { .. } | What::Command { .. } | What::Note(_) => {}
+            StoryRecordKind::Connection(host) => self.connected.add(&host, "connect", 1, room),
+            StoryRecordKind::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
+            StoryRecordKind::Change(_)
+            | StoryRecordKind::Answer { .. }
+            | StoryRecordKind::Command { .. }
+            | StoryRecordKind::Note(_) => {}
         }
     }
 

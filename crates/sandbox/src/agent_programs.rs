@@ -33,7 +33,7 @@ impl SandboxSpec {
     /// [`LaunchError`] if its program cannot be found, or its name leads through such a path.
     pub fn read_programs(&mut self, others: &[String]) -> Result<ProgramGrants, LaunchError> {
         let (read, write) = self.grants()?;
-        let (reach, stored) = (self.reach(&read, &write), self.stored());
+        let (reach, withheld) = (self.reach(&read, &write), self.withheld());
         let paths = self.trusted_paths_with(&read, &write);
         let check = |program: &ProgramFiles| {
             let mut looked_up = program.looked_up.iter();
@@ -58,7 +58,7 @@ impl SandboxSpec {
             }
         }
         let missing: Vec<_> = needs.into_iter().filter(|path| !reach.sees(path)).collect();
-        let read = program_files::libraries(&missing, &stored);
+        let read = program_files::libraries(&missing, &withheld);
         self.read.extend(read.iter().map(|path| Grant { path: path.clone(), required: true }));
         Ok(ProgramGrants { read, passed_over })
     }

@@ -152,10 +152,10 @@ impl SandboxSpec {
         {
             return Err(LaunchError::InWorkspace(inside.clone()));
         }
-        let stored = self.stored();
+        let withheld = self.withheld();
         let missing: Vec<_> = program.needs.iter().filter(|p| !reach.sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
-            return Err(LaunchError::Unreachable(program_files::directories(&missing, &stored)));
+            return Err(LaunchError::Unreachable(program_files::directories(&missing, &withheld)));
         }
         // The agent would choose the path that the message advises to grant.
         if let Some(path) = program.doubtful.iter().find(|path| !reach.sees(path)) {
@@ -163,11 +163,11 @@ impl SandboxSpec {
         }
         // The message suggests no path that would be refused.
         let overlaps = |path: &Path| {
-            stored.iter().any(|stored| path.starts_with(stored) || stored.starts_with(path))
+            withheld.iter().any(|other| path.starts_with(other) || other.starts_with(path))
         };
         let named =
             program_files::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
-        let suspects = program_files::directories(&named, &stored);
+        let suspects = program_files::directories(&named, &withheld);
         let aliases = workspaces.iter().zip(self.workspaces());
         let aliases = aliases.filter_map(|(root, (_, alias))| Some(layout::links_to(root, alias?)));
         let links = program.links.iter().chain(&self.links).cloned();
@@ -182,7 +182,7 @@ impl SandboxSpec {
     }
 
     /// Returns the paths that no agent is given, nor any directory that contains them.
-    pub(super) fn stored(&self) -> Vec<PathBuf> {
+    pub(super) fn withheld(&self) -> Vec<PathBuf> {
         let private = self.trusted.iter().filter(|trusted| trusted.role.is_private());
         self.workspaces()
             .map(|(root, _)| root)

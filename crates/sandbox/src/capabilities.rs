@@ -94,9 +94,9 @@ pub(super) fn drop_all(user: Option<u32>) -> io::Result<()> {
     set_no_new_privs(true)
 }
 
-/// Drops all capabilities but `stored`.
-pub(super) fn keep_only(stored: CapabilitySet) -> io::Result<()> {
-    let permitted = capabilities(None)?.permitted & stored;
+/// Drops all capabilities but `retained`.
+pub(super) fn keep_only(retained: CapabilitySet) -> io::Result<()> {
+    let permitted = capabilities(None)?.permitted & retained;
     set_capabilities(
         None,
         CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() },

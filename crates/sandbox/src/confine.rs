@@ -168,7 +168,7 @@ fn restrict(
     let step = |what| move |e: rustix::io::Errno| ConfinementError::Step(what, e.into());
     // Restrictions apply to the calling thread only.
     check_alone()?;
-    if !Sample::take(directories).stored {
+    if !Sample::take(directories).reachable {
         return Err(ConfinementError::SelfTest("a directory that it needs cannot be opened"));
     }
     let dropped_capabilities = capabilities::any().map_err(step("look at capabilities"))?;
@@ -203,13 +203,13 @@ struct Sample {
     socket: bool,
     unshare: bool,
     capability: bool,
-    stored: bool,
+    reachable: bool,
 }
 
 impl Sample {
     fn take(directories: &[BorrowedFd<'_>]) -> Self {
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let stored =
+        let reachable =
             directories.iter().all(|fd| openat(fd.as_fd(), ".", directory, Mode::empty()).is_ok());
         let flags = SocketFlags::CLOEXEC;
         Self {
@@ -217,7 +217,7 @@ impl Sample {
             socket: socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).is_ok(),
             unshare: unshare(CloneFlags::empty()).is_ok(),
             capability: capabilities::any().unwrap_or(true),
-            stored,
+            reachable,
         }
     }
 
@@ -226,7 +226,7 @@ impl Sample {
             Self { socket: true, .. } => "a socket could be opened",
             Self { unshare: true, .. } => "`unshare` could be called",
             Self { capability: true, .. } => "it has capabilities",
-            Self { stored: false, .. } => "a directory that it needs is out of reach",
+            Self { reachable: false, .. } => "a directory that it needs is out of reach",
             Self { root: true, .. } if landlock_abi > 0 => "the root directory was opened",
             _ => return Ok(()),
         };

@@ -168,9 +168,9 @@ fn keep_to(most: u64, first: usize) -> io::Result<()> {
     let own: Vec<_> = (0..CpuSet::MAX_CPU).filter(|number| own.is_set(*number)).collect();
     let count = usize::try_from(most).unwrap_or(usize::MAX).min(own.len());
     let first = first.checked_rem(own.len()).unwrap_or(0);
-    let mut stored = CpuSet::new();
+    let mut allowed = CpuSet::new();
     for number in own.iter().cycle().skip(first).take(count) {
-        stored.set(*number);
+        allowed.set(*number);
     }
-    Ok(sched_setaffinity(None, &stored)?)
+    Ok(sched_setaffinity(None, &allowed)?)
 }

@@ -249,9 +249,9 @@ pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> 
 }
 
 /// Returns the directories that would make all of `missing` readable: installations rather than
-/// single files, and none that contains any of `stored`, which no agent is given.
-pub(super) fn directories(missing: &[PathBuf], stored: &[PathBuf]) -> Vec<PathBuf> {
-    outermost(missing.iter().map(|path| installation(path, stored)).collect())
+/// single files, and none that contains any of `withheld`, which no agent is given.
+pub(super) fn directories(missing: &[PathBuf], withheld: &[PathBuf]) -> Vec<PathBuf> {
+    outermost(missing.iter().map(|path| installation(path, withheld)).collect())
 }
 
 /// Returns the paths that lie in none of the others.
@@ -263,14 +263,14 @@ fn outermost(paths: BTreeSet<PathBuf>) -> Vec<PathBuf> {
 /// Returns what a program that needs `missing` can start with: each file, with the packages among
 /// which it lies or the libraries beside it. The rest of the prefix may be anything: a project, the
 /// token of a package registry.
-pub(super) fn libraries(missing: &[PathBuf], stored: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn libraries(missing: &[PathBuf], withheld: &[PathBuf]) -> Vec<PathBuf> {
     let mut chosen = BTreeSet::new();
     for path in missing {
         let prefix = programs(path).and_then(Path::parent);
-        let libraries = prefix.filter(|prefix| !too_general(prefix, stored));
+        let libraries = prefix.filter(|prefix| !too_general(prefix, withheld));
         let libraries =
             libraries.map(|prefix| prefix.join("lib")).filter(|path| is_directory(path));
-        let packages = packages(path).filter(|packages| !too_general(packages, stored));
+        let packages = packages(path).filter(|packages| !too_general(packages, withheld));
         chosen.extend(packages.map(Path::to_owned).or(libraries));
         chosen.insert(path.clone());
     }
@@ -297,7 +297,7 @@ fn programs(path: &Path) -> Option<&Path> {
 }
 
 /// Returns the installation that `path` belongs to.
-fn installation(path: &Path, stored: &[PathBuf]) -> PathBuf {
+fn installation(path: &Path, withheld: &[PathBuf]) -> PathBuf {
     if is_directory(path) {
         return path.to_owned();
     }
@@ -310,12 +310,12 @@ fn installation(path: &Path, stored: &[PathBuf]) -> PathBuf {
         if is(above, "lib") { above.parent() } else { Some(above) }
     });
     let candidates = [root, packages, path.parent()];
-    let chosen = candidates.into_iter().flatten().find(|root| !too_general(root, stored));
+    let chosen = candidates.into_iter().flatten().find(|root| !too_general(root, withheld));
     chosen.unwrap_or(path).to_owned()
 }
 
-fn too_general(path: &Path, stored: &[PathBuf]) -> bool {
-    stored.iter().any(|stored| stored.starts_with(path))
+fn too_general(path: &Path, withheld: &[PathBuf]) -> bool {
+    withheld.iter().any(|withheld| withheld.starts_with(path))
         || TOO_GENERAL.iter().any(|general| path == Path::new(general))
         || path.parent() == Some(Path::new("/home"))
         || std::env::home_dir().is_some_and(|home| home.starts_with(path))
@@ -357,8 +357,8 @@ mod tests {
 
     #[test]
     fn suggests_installations() {
-        let stored = [PathBuf::from("/w/repo"), PathBuf::from("/opt/x/state")];
-        let suggest = |path: &str| directories(&[PathBuf::from(path)], &stored);
+        let withheld = [PathBuf::from("/w/repo"), PathBuf::from("/opt/x/state")];
+        let suggest = |path: &str| directories(&[PathBuf::from(path)], &withheld);
         assert_eq!(suggest("/w/agent"), [Path::new("/w/agent")]);
         assert_eq!(suggest("/w/tools/agent"), [Path::new("/w/tools")]);
         assert_eq!(suggest("/opt/x/bin/agent"), [Path::new("/opt/x/bin")]);

@@ -225,7 +225,7 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
         | Purpose::Front
         | Purpose::Relay
         | Purpose::Connector => {
-            rules.extend(of(syscalls::GATE));
+            rules.extend(of(syscalls::GATEWAY));
             // A thread, but no process.
             clone.push(rule([bits(0, libc::CLONE_THREAD, 0)])?);
         }

@@ -212,7 +212,7 @@ pub(super) const FORK: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
 pub(super) const FORK: &[i64] = &[];
 
 /// Calls that a process that only serves files through descriptors never needs.
-pub(super) const GATE: &[i64] = &[
+pub(super) const GATEWAY: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_socket,

@@ -38,7 +38,7 @@ pub use glob::{MAX_ENTRIES, glob};
 pub use grep::{MAX_LINES, grep};
 pub use tally::{Skipped, Stopped, Summary};
 pub use view::{
-    Contents, Directory, Line, Matched, Names, Piece, Start, View, Visit, VisitedEntry, Wanted,
+    Contents, Directory, Line, Matched, NameFilter, Names, Piece, Start, View, Visit, VisitedEntry,
 };
 pub use watch::{EventKind, WatchEnd};
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Contents, Directory, Error, Follower, Line, Matched, Names, Piece, Skipped, Start, Unfollowed,
-    View, Visit, VisitedEntry, Wanted, glob, grep,
+    Contents, Directory, Error, Follower, Line, Matched, NameFilter, Names, Piece, Skipped, Start,
+    Unfollowed, View, Visit, VisitedEntry, glob, grep,
     model::{GlobQuery, GrepQuery, Page, WorkspacePath},
     policy::ObjectKind,
 };
@@ -71,7 +71,7 @@ impl View for Memory {
     fn list(
         &self,
         directory: &Place,
-        wanted: &Wanted,
+        wanted: &NameFilter,
         visit: &mut dyn Visit<Entry>,
     ) -> Result<(Option<Vec<Place>>, u64), Skipped> {
         let inside = |file: &&str| {

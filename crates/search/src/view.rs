@@ -27,7 +27,7 @@ pub trait View: Sync {
     fn list(
         &self,
         directory: &Self::Directory,
-        wanted: &Wanted,
+        wanted: &NameFilter,
         visit: &mut dyn Visit<Self::Entry>,
     ) -> Result<(Option<Self::Waiting>, u64), Skipped>;
 
@@ -110,7 +110,7 @@ pub enum Start<V: View> {
 /// The names that a search wants. It is data, since it is applied to names before they are decided
 /// on.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct NameFilter {
     /// The pattern for the path relative to the start.
     pub pattern: Option<GlobPattern>,
     /// True if directories are wanted themselves.

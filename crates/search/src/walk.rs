@@ -11,7 +11,7 @@ use crate::{
     model::WorkspacePath,
     policy::{GlobPattern, ObjectKind},
     tally::{Skipped, Tally},
-    view::{Directory as _, View, Visit, VisitedEntry, Wanted},
+    view::{Directory as _, NameFilter, View, Visit, VisitedEntry},
 };
 
 /// Maximum number of threads of one search.
@@ -89,7 +89,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     pub(super) fn run(&self, start: V::Directory, pattern: Option<GlobPattern>, directories: bool) {
         let path = start.as_ref();
         let start_length = path.as_str().len() + usize::from(!path.is_root());
-        let wanted = Wanted { pattern, directories, start: start_length };
+        let wanted = NameFilter { pattern, directories, start: start_length };
         let ignores = if self.ignored { None } else { self.ignores_above(&start) };
         lock(&self.queue).first = Some(PendingDirectory { directory: start, depth: 0, ignores });
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
@@ -117,7 +117,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         })
     }
 
-    fn work(&self, tools: &mut T::Tools, wanted: &Wanted) {
+    fn work(&self, tools: &mut T::Tools, wanted: &NameFilter) {
         while let Some((task, _busy)) = self.next() {
             match task {
                 Task::Enter(place) => self.enter(tools, wanted, place),
@@ -149,7 +149,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     }
 
     /// Visits one directory.
-    fn enter(&self, tools: &mut T::Tools, wanted: &Wanted, place: PendingDirectory<V>) {
+    fn enter(&self, tools: &mut T::Tools, wanted: &NameFilter, place: PendingDirectory<V>) {
         if !self.tally.may_continue() {
             return;
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     heads,
-    location::{Where, existing},
+    location::{LogSource, existing},
 };
 use crate::{
     app::{
@@ -43,7 +43,7 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
     nothing shows what those were. A line of more than 64 MiB is left out, which exits with 5.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: LogSource,
     /// The transcript; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{location::Where, select::ScanProgress};
+use super::{location::LogSource, select::ScanProgress};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, state_owner},
     gateway::Workspace,
@@ -33,7 +33,7 @@ impl LogWorkspace {
     }
 }
 
-impl Where {
+impl LogSource {
     /// Returns the files that `log` at this location is about. The log may have to be
     /// read for that, with `bar` as progress bar.
     pub(super) fn files(&self, log: &Log, bar: &ScanProgress) -> Result<LogWorkspace, Failure> {

@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use portcullis_audit::Kind;
 
 use super::{
-    location::Where,
+    location::LogSource,
     path::{self, Named},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Returns the filter of records, for the log `at`.
-    pub(super) fn records(&self, at: &Where) -> Result<review::Filter, Failure> {
+    pub(super) fn records(&self, at: &LogSource) -> Result<review::Filter, Failure> {
         Ok(review::Filter {
             since: self.since.as_ref().map(|since| since.as_str().to_owned()),
             sessions: self.session.iter().cloned().collect(),

@@ -10,7 +10,7 @@ use portcullis_audit::{
     Signed, Verifier, distinct, parse_keys,
 };
 
-use super::location::Where;
+use super::location::LogSource;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
     gateway::AuditLog,
@@ -147,7 +147,7 @@ fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
 /// Returns the verifier of the log that `log` names. The log of a state directory is
 /// compared with the checkpoint beside its key, and the configured witnesses are known.
 pub(super) fn verifier<'a>(
-    log: &Where,
+    log: &LogSource,
     source: &'a Directory,
     trusted: Vec<PublicKey>,
     mut witnesses: Vec<PublicKey>,

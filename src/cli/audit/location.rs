@@ -87,7 +87,7 @@ impl LogLocation {
 
 /// Which log to read: a workspace's, or one anywhere.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Where {
+pub(super) struct LogSource {
     #[command(flatten)]
     pub(super) location: LogLocation,
     /// The log in this directory instead, such as a copy
@@ -95,7 +95,7 @@ pub(super) struct Where {
     pub(super) dir: Option<PathBuf>,
 }
 
-impl Where {
+impl LogSource {
     /// Returns the log's directory.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         match &self.dir {

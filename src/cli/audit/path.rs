@@ -2,7 +2,7 @@
 
 use std::{path::Path, str::FromStr};
 
-use super::location::Where;
+use super::location::LogSource;
 use crate::{
     app::failure::{Exit, Failure},
     model::Escaped,
@@ -41,7 +41,7 @@ impl Named {
 
 /// Returns the filters of `--path`, for the log `at`. A copy may belong to any
 /// workspace.
-pub(super) fn filters(named: &[Named], at: &Where) -> Result<Vec<PathFilter>, Failure> {
+pub(super) fn filters(named: &[Named], at: &LogSource) -> Result<Vec<PathFilter>, Failure> {
     let absolute = named.iter().any(|named| named.0.starts_with('/'));
     let root = match absolute && at.dir.is_none() {
         true => match at.location.owner()? {

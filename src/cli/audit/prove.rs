@@ -12,7 +12,7 @@ use portcullis_audit::{
     tree::{Frontier, Prover, SEGMENT_LEVEL},
 };
 
-use super::{heads, location::Where};
+use super::{heads, location::LogSource};
 use crate::app::{
     audit_log::unreadable,
     failure::{Context as _, Exit, Failure},
@@ -30,7 +30,7 @@ const MAX_ROOTS: u64 = 64 << 20;
     `portcullis audit check-proof` or\n`audit/verify.py proof` check it with the public key alone.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: LogSource,
     /// The record
     #[arg(value_name = "SEQ", required_unless_present = "from", conflicts_with = "from")]
     seq: Option<u64>,

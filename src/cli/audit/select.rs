@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     filter::{decisions, kinds, parse_op, transports},
-    location::{LogLocation, Where},
+    location::{LogLocation, LogSource},
     path::{self, Named},
 };
 use crate::{
@@ -33,7 +33,7 @@ const PROGRESS_MIN_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Indexed {
     #[command(flatten)]
-    pub(super) at: Where,
+    pub(super) at: LogSource,
     /// Read the log itself, without its index
     #[arg(long)]
     pub(super) no_index: bool,
@@ -64,7 +64,7 @@ impl Indexed {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Whole {
     #[command(flatten)]
-    pub(super) at: Where,
+    pub(super) at: LogSource,
 }
 
 impl Whole {
@@ -86,7 +86,7 @@ fn opened(directory: &Path) -> Result<(Log, ScanProgress), Failure> {
     Ok((log.with_progress(move |bytes| told.inc(bytes)), bar))
 }
 
-fn said(at: &Where, error: &io::Error) -> Failure {
+fn said(at: &LogSource, error: &io::Error) -> Failure {
     match at.directory() {
         Ok(directory) => unreadable(&directory, error),
         Err(failure) => failure,
@@ -163,7 +163,7 @@ pub(super) struct Select {
     #[arg(long, value_name = "NAME")]
     user: Vec<String>,
     /// Through this transport
-    #[arg(long, value_name = "DOOR", value_parser = transports())]
+    #[arg(long, value_name = "TRANSPORT", value_parser = transports())]
     transport: Vec<String>,
     /// Of this operation, such as `write`
     #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
@@ -208,7 +208,7 @@ impl std::str::FromStr for HashPrefix {
 
 impl Select {
     /// Returns the filter, for the log `at`.
-    pub(super) fn filter(&self, at: &Where) -> Result<Filter, Failure> {
+    pub(super) fn filter(&self, at: &LogSource) -> Result<Filter, Failure> {
         let (since, until) = period(self.since.as_ref(), self.until.as_ref())?;
         Ok(Filter {
             since,

@@ -15,7 +15,7 @@ use portcullis_audit::{
 
 use super::{
     filter::Filter,
-    location::Where,
+    location::LogSource,
     select::{ScanProgress, print_nothing_matched},
 };
 use crate::{
@@ -45,7 +45,7 @@ const MAX_LEAVES: usize = 1 << 16;
     Shows what the log says; `portcullis audit verify` says whether the log is intact.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: LogSource,
     #[command(flatten)]
     filter: Filter,
     /// Only the last N of the records

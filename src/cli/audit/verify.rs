@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     attachments::{self, Attached},
     heads::{self, OTHER_KEY, StoredHead, keys},
-    location::{Where, existing},
+    location::{LogSource, existing},
 };
 use crate::{
     app::{
@@ -40,7 +40,7 @@ const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records"
     portcullis audit verify --key log.vkey --head 41:6f1c…")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Where,
+    log: LogSource,
     /// Public keys to trust instead of those in the log's directory: a file, or the text of one
     /// key
     #[arg(long, value_name = "FILE|KEY")]

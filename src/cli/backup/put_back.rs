@@ -168,8 +168,10 @@ fn go(
             );
             print_last_receipt(before);
             match why {
-                undo::Why::Gateway(error) => Ok(render::report_error(&path, error, flags.json)),
-                undo::Why::Look(error) => Err(Failure::new(format_args!("{path}: {error}"))),
+                undo::StepError::Gateway(error) => {
+                    Ok(render::report_error(&path, error, flags.json))
+                }
+                undo::StepError::Look(error) => Err(Failure::new(format_args!("{path}: {error}"))),
             }
         }
     }

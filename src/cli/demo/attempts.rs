@@ -12,7 +12,7 @@ pub(super) struct Attempt {
     /// An explanation, if the path is not enough.
     pub(super) about: &'static str,
     pub(super) action: Action,
-    pub(super) must: Must,
+    pub(super) must: ExpectedEnd,
 }
 
 /// The action of an attempt.
@@ -33,7 +33,7 @@ pub(super) enum Action {
 
 /// The expected result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Must {
+pub(super) enum ExpectedEnd {
     /// The attempt succeeds, as it would without a gateway.
     Succeed,
     /// The attempt is refused, and nothing is disclosed or changed.
@@ -69,11 +69,11 @@ pub(super) const ATTEMPTS: [Attempt; 18] = [
 ];
 
 const fn yes(id: &'static str, path: &'static str, about: &'static str, action: Action) -> Attempt {
-    Attempt { id, path, about, action, must: Must::Succeed }
+    Attempt { id, path, about, action, must: ExpectedEnd::Succeed }
 }
 
 const fn no(id: &'static str, path: &'static str, about: &'static str, action: Action) -> Attempt {
-    Attempt { id, path, about, action, must: Must::BeRefused }
+    Attempt { id, path, about, action, must: ExpectedEnd::BeRefused }
 }
 
 impl Attempt {

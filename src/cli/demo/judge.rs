@@ -7,7 +7,7 @@ use portcullis_audit::{AuditRecord, Directory, Hash, Kind, Reader, Receipt};
 use serde_json::Value;
 
 use super::{
-    attempts::{Action, Attempt, Must},
+    attempts::{Action, Attempt, ExpectedEnd},
     directory::DemoDirectory,
 };
 use crate::app::failure::{Context as _, Failure};
@@ -134,19 +134,19 @@ impl<'a> Judge<'a> {
         let text = |key: &str| got.get(key).and_then(Value::as_str).unwrap_or_default();
         if !at(got, "/noShell").is_null() {
             // The other lines prove nothing either then.
-            let wrong = (attempt.must == Must::Succeed)
+            let wrong = (attempt.must == ExpectedEnd::Succeed)
                 .then(|| format!("no shell can be run in the sandbox: {}", text("noShell")));
             return JudgedLine::of(attempt, AttemptEnd::Failed, "no shell".to_owned(), wrong);
         }
         let end = match (at(got, "/code") == 0, attempt.must) {
-            (true, Must::Succeed) if text("stdout").is_empty() => AttemptEnd::Failed,
+            (true, ExpectedEnd::Succeed) if text("stdout").is_empty() => AttemptEnd::Failed,
             (true, _) => AttemptEnd::Worked,
             (false, _) if !text("stdout").is_empty() => AttemptEnd::Worked,
             (false, _) => AttemptEnd::Refused,
         };
         let rule = match end {
             AttemptEnd::Refused => kernel_words(text("stderr")),
-            AttemptEnd::Worked if attempt.must == Must::Succeed => "its own home".to_owned(),
+            AttemptEnd::Worked if attempt.must == ExpectedEnd::Succeed => "its own home".to_owned(),
             _ => "-".to_owned(),
         };
         let mut line = JudgedLine::of(attempt, end, rule, self.not_as_it_must(attempt, end, got));
@@ -174,14 +174,14 @@ impl<'a> Judge<'a> {
     fn not_as_it_must(&self, attempt: &Attempt, end: AttemptEnd, answer: &Value) -> Option<String> {
         let disclosed = self.directory.discloses(&answer.to_string());
         match (attempt.must, end) {
-            (Must::BeRefused, _) if disclosed => {
+            (ExpectedEnd::BeRefused, _) if disclosed => {
                 Some("NOT REFUSED: the agent was given what it must not see".to_owned())
             }
-            (Must::BeRefused, AttemptEnd::Denied | AttemptEnd::Refused) => None,
-            (Must::BeRefused, AttemptEnd::Allowed | AttemptEnd::Worked) => {
+            (ExpectedEnd::BeRefused, AttemptEnd::Denied | AttemptEnd::Refused) => None,
+            (ExpectedEnd::BeRefused, AttemptEnd::Allowed | AttemptEnd::Worked) => {
                 Some("NOT REFUSED".to_owned())
             }
-            (Must::Succeed, AttemptEnd::Allowed) => match attempt.action {
+            (ExpectedEnd::Succeed, AttemptEnd::Allowed) => match attempt.action {
                 Action::Write if !self.directory.is_edited() => {
                     Some("the change is not on the disk".to_owned())
                 }
@@ -190,8 +190,8 @@ impl<'a> Judge<'a> {
                 }
                 _ => None,
             },
-            (Must::Succeed, AttemptEnd::Worked) => None,
-            (Must::Succeed, AttemptEnd::Denied | AttemptEnd::Refused) => {
+            (ExpectedEnd::Succeed, AttemptEnd::Worked) => None,
+            (ExpectedEnd::Succeed, AttemptEnd::Denied | AttemptEnd::Refused) => {
                 Some("it should have been allowed".to_owned())
             }
             (_, AttemptEnd::Failed) => Some(reason(answer)),

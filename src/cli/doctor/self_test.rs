@@ -32,7 +32,7 @@ const MANY: u64 = 1 << 50;
 const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin/sh"];
 
 /// The checks that result from the test.
-pub(super) struct Found {
+pub(super) struct SelfTestChecks {
     pub(super) check: Check,
     /// A grant of the policy that a start refuses before it makes a sandbox.
     pub(super) refused: Option<Check>,
@@ -52,7 +52,7 @@ pub(super) fn test(
     ground: &SandboxGround<'_>,
     home: &Path,
     partial: bool,
-) -> Result<Found, Failure> {
+) -> Result<SelfTestChecks, Failure> {
     let mut spec = spec(ground, home)?;
     let refused = agent_config::refuse(&spec, &[]).err().map(judge_grant);
     spec.sandbox_socket = true;
@@ -68,7 +68,7 @@ pub(super) fn test(
     let mount = judge_mount(built);
     traces.remove();
     let limits = launched.as_ref().ok().map(|(report, _)| judge_limits(&report.limits));
-    let found = |check, full| Found { check, refused, mount, proxy, limits, full };
+    let found = |check, full| SelfTestChecks { check, refused, mount, proxy, limits, full };
     Ok(match launched {
         Ok((report, mcp)) => {
             let full = report.enforcement == Enforcement::Full;

@@ -3,7 +3,7 @@
 use clap::{builder::RangedU64ValueParser, value_parser};
 
 use crate::{
-    gateway::{EntryKind, Found, Line, Matches, Stopped, Summary},
+    gateway::{EntryKind, Line, Matches, SearchResult, Stopped, Summary},
     model::{Escaped, GlobQuery, GrepQuery},
 };
 
@@ -22,7 +22,7 @@ pub(super) struct GlobArgs {
     #[arg(default_value = ".")]
     pub(super) path: String,
     /// Most entries to print, at most 100000 [default: 10000]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=Found::MAX_ENTRIES))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SearchResult::MAX_ENTRIES))]
     max_results: Option<u64>,
     /// Find what the workspace's .gitignore files ignore too, and .git
     #[arg(long)]
@@ -89,7 +89,7 @@ impl GlobArgs {
 
     /// Notes on stderr what is missing from the result.
     pub(super) fn print_summary(&self, summary: &Summary) {
-        print_summary(summary, self.max_results == Some(Found::MAX_ENTRIES));
+        print_summary(summary, self.max_results == Some(SearchResult::MAX_ENTRIES));
     }
 }
 
@@ -146,7 +146,7 @@ fn print_line(path: &str, line: &Line) {
 }
 
 /// Prints the results of a search by name.
-pub(super) fn print_found(found: &crate::gateway::Found) {
+pub(super) fn print_found(found: &crate::gateway::SearchResult) {
     for entry in &found.entries {
         let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
         outln!("{}{slash}", entry.path);

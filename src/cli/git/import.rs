@@ -17,7 +17,7 @@ use super::{
     processes::{NAMESPACE, Processes, Writing},
     refs::{self, Moved},
     report::{Branch, Report},
-    sessions::{self, Begun},
+    sessions::{self, GitSession},
 };
 use crate::{
     app::{
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn list(args: &Args) -> Result<ExitCode, Failure> {
     let opened = Opened::open(&args.common)?;
     for begun in sessions::all(&opened)? {
-        let Begun { session, agent, time, commit, .. } = begun;
+        let GitSession { session, agent, time, commit, .. } = begun;
         if args.json {
             let commit = commit.to_string();
             outjson!(json!({ "session": session, "agent": agent, "start": time, "base": commit }));
@@ -106,7 +106,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
 fn import(
     args: &Args,
     local: &LocalGateway,
-    begun: Begun,
+    begun: GitSession,
     processes: Processes,
 ) -> Result<ExitCode, Failure> {
     let Processes { theirs, ours, known, workshop: _workshop } = processes;
@@ -155,7 +155,7 @@ fn import(
 /// Replays all commits and determines the ends of the branches.
 fn replay<'a>(
     local: &LocalGateway,
-    begun: Begun,
+    begun: GitSession,
     (moved, known, existing): (Moved, HashMap<ObjectId, ObjectId>, BTreeSet<String>),
     (theirs, operators): (&'a mut dyn Source, &'a mut dyn Source),
 ) -> Result<(Report, Vec<Object>), Failure> {

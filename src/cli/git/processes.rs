@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::sessions::{self, Begun};
+use super::sessions::{self, GitSession};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -95,7 +95,11 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn start(opened: &Opened, begun: &Begun, writes: bool) -> Result<Self, Failure> {
+    pub(super) fn start(
+        opened: &Opened,
+        begun: &GitSession,
+        writes: bool,
+    ) -> Result<Self, Failure> {
         let root = opened.workspace.root();
         let git = Git::find(root)?;
         let workshop = GitWorkshop::make(&opened.state_path)?;
@@ -111,7 +115,7 @@ impl Processes {
 }
 
 impl PrivateReaders {
-    fn start(repository: &Repository, begun: &Begun) -> Result<Self, Failure> {
+    fn start(repository: &Repository, begun: &GitSession) -> Result<Self, Failure> {
         let most = |number: usize| (number + 1).to_string();
         let count = format!("--count={}", most(MAX_BRANCHES));
         let format = "--format=%(objectname) %(refname)";
@@ -131,7 +135,7 @@ impl PrivateReaders {
 impl OperatorReaders {
     fn start(
         root: &Path,
-        begun: &Begun,
+        begun: &GitSession,
         git: &Git,
         workshop: &GitWorkshop,
         writes: bool,
@@ -165,7 +169,7 @@ impl OperatorReaders {
 /// Starts the process that lists the refs of earlier imports of the session.
 fn existing(
     place: &Path,
-    begun: &Begun,
+    begun: &GitSession,
     repository: &Repository,
     workshop: &GitWorkshop,
 ) -> Result<Running, Failure> {
@@ -181,7 +185,7 @@ fn existing(
 impl Writing {
     fn start(
         place: &Path,
-        begun: &Begun,
+        begun: &GitSession,
         repository: Repository,
         workshop: &GitWorkshop,
     ) -> Result<Self, Failure> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{processes::NAMESPACE, sessions::Begun};
+use super::{processes::NAMESPACE, sessions::GitSession};
 use crate::{
     cli::rows::{cut, stdout_width, wrapped},
     git::{ObjectId, Outcome, Replayed},
@@ -37,7 +37,7 @@ impl Branch {
 /// The report of an import.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) begun: Begun,
+    pub(super) begun: GitSession,
     pub(super) replayed: Vec<Replayed>,
     pub(super) branches: Vec<Branch>,
     /// Branches that are left out, with the reason.

@@ -18,7 +18,7 @@ const DOING: &str = "cannot look for the session in the audit log";
 
 /// The `start` record of a session that had a private repository.
 #[derive(Debug, Clone)]
-pub(super) struct Begun {
+pub(super) struct GitSession {
     pub(super) session: String,
     pub(super) agent: String,
     /// The sequence number of the record.
@@ -31,7 +31,7 @@ pub(super) struct Begun {
 }
 
 /// Lists the sessions, the oldest first.
-pub(super) fn all(opened: &Opened) -> Result<Vec<Begun>, Failure> {
+pub(super) fn all(opened: &Opened) -> Result<Vec<GitSession>, Failure> {
     let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
     let filter = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
     let mut found = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn all(opened: &Opened) -> Result<Vec<Begun>, Failure> {
             let scratch = facts.get("scratch")?;
             let has_repository = scratch.get("repositories") == Some(&Value::Bool(true));
             let text = |value: &Value, name: &str| Some(value.get(name)?.as_str()?.to_owned());
-            let begun = Begun {
+            let begun = GitSession {
                 session: record.session()?.to_owned(),
                 agent: record.agent()?.to_owned(),
                 record: record.seq,
@@ -85,7 +85,7 @@ pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, F
 }
 
 /// Returns the session whose identifier begins with `wanted`; `last` is the newest.
-pub(super) fn find(opened: &Opened, wanted: &str) -> Result<Begun, Failure> {
+pub(super) fn find(opened: &Opened, wanted: &str) -> Result<GitSession, Failure> {
     let mut found = all(opened)?;
     if wanted == "last" {
         let none = "no session had a private git repository and a commit to begin with";

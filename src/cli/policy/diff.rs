@@ -15,7 +15,7 @@ use crate::{
     config::PolicyTexts,
     model::{AgentName, Escaped},
     policy::Decision,
-    policy_tools::{Change, Diff, Seen, SettingChange, Side, Tree, diff, outline},
+    policy_tools::{Change, Diff, PathOrigin, SettingChange, Side, Tree, diff, outline},
 };
 
 /// Show what becomes allowed or denied when a policy takes the place of another
@@ -182,9 +182,9 @@ fn change_line(change: &Change) -> String {
     let only =
         if change.whole { String::new() } else { format!(" ({})", change.operations.join(", ")) };
     let seen = match change.seen {
-        Seen::Tree => String::new(),
-        Seen::Example => "  (example, nothing is there)".to_owned(),
-        Seen::Log { first, records } => format!("  ({records}x, record {first})"),
+        PathOrigin::Tree => String::new(),
+        PathOrigin::Example => "  (example, nothing is there)".to_owned(),
+        PathOrigin::Log { first, records } => format!("  ({records}x, record {first})"),
     };
     let agents = if change.agents.is_empty() {
         String::new()
@@ -223,9 +223,9 @@ fn report_json(found: &Diff) -> Value {
         .iter()
         .map(|change| {
             let (seen, first, records) = match change.seen {
-                Seen::Tree => ("tree", None, None),
-                Seen::Example => ("example", None, None),
-                Seen::Log { first, records } => ("log", Some(first), Some(records)),
+                PathOrigin::Tree => ("tree", None, None),
+                PathOrigin::Example => ("example", None, None),
+                PathOrigin::Log { first, records } => ("log", Some(first), Some(records)),
             };
             json!({
                 "opens": change.opens,

@@ -5,7 +5,7 @@ use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::policy_tools::{Watch, Work};
+use crate::policy_tools::{Phase, Watch};
 
 /// The numbers of decisions, and of bytes of a log, below which no bar is needed.
 const SMALL: u64 = 20_000;
@@ -16,10 +16,10 @@ const SMALL_LOG: u64 = 16 << 20;
 pub(super) struct Bar(RefCell<Option<ProgressBar>>);
 
 impl Watch for Bar {
-    fn begin(&self, work: Work, total: u64) {
+    fn begin(&self, work: Phase, total: u64) {
         let (small, style) = match work {
-            Work::Asking => (SMALL, "asking {wide_bar} {percent}% {eta}"),
-            Work::Reading => (SMALL_LOG, "reading the log {wide_bar} {bytes}/{total_bytes} {eta}"),
+            Phase::Asking => (SMALL, "asking {wide_bar} {percent}% {eta}"),
+            Phase::Reading => (SMALL_LOG, "reading the log {wide_bar} {bytes}/{total_bytes} {eta}"),
         };
         let mut bar = self.0.borrow_mut();
         if let Some(done) = bar.take() {

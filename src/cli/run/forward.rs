@@ -17,11 +17,11 @@ pub(super) fn parse(name: &str) -> Result<String, String> {
 }
 
 /// The open bypasses. With one, the agent can evade all enforcement by the kernel.
-pub(super) struct Ways<'a> {
+pub(super) struct Bypasses<'a> {
     forward: &'a [String],
 }
 
-impl<'a> Ways<'a> {
+impl<'a> Bypasses<'a> {
     pub(super) fn new(forward: &'a [String]) -> Self {
         Self { forward }
     }

@@ -11,7 +11,9 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::messages::{FromFront, FrontStart, StreamProtocol, ToFront, Wanted, WorkspaceAnswer};
+use super::messages::{
+    FromFront, FrontRequest, FrontStart, StreamProtocol, ToFront, WorkspaceAnswer,
+};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -154,10 +156,10 @@ fn question(number: u64, caller: Option<Caller>, want: BrokerRequestKind) -> Opt
             };
             // A longer name cannot exist, and is not sent as a whole.
             let workspace = workspace.chars().take(128).collect();
-            Wanted::Session { workspace, transport }
+            FrontRequest::Session { workspace, transport }
         }
-        BrokerRequestKind::Workspaces => Wanted::Workspaces,
-        BrokerRequestKind::Metrics => Wanted::Metrics,
+        BrokerRequestKind::Workspaces => FrontRequest::Workspaces,
+        BrokerRequestKind::Metrics => FrontRequest::Metrics,
         BrokerRequestKind::Ready => return Some(FromFront::IsReady { number }),
     };
     let Caller { token, peer } = caller?;

@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{
     broker::{Broker, facts},
-    messages::{FromFront, ToFront, Wanted, WorkspaceAnswer},
+    messages::{FromFront, FrontRequest, ToFront, WorkspaceAnswer},
     service_log::{Refused, ServiceLog},
     workers::{SessionFailure, SessionRequest},
 };
@@ -66,7 +66,7 @@ impl Broker {
         question: u64,
         token: &[u8; 32],
         peer: &str,
-        want: Wanted,
+        want: FrontRequest,
     ) -> Option<WorkspaceAnswer> {
         if self.service_log.is_broken() {
             return Some(WorkspaceAnswer::Unavailable);
@@ -88,15 +88,15 @@ impl Broker {
             Some(WorkspaceAnswer::UnknownWorkspace)
         };
         match want {
-            Wanted::Metrics if agent.metrics => Some(WorkspaceAnswer::Granted),
-            Wanted::Metrics => {
+            FrontRequest::Metrics if agent.metrics => Some(WorkspaceAnswer::Granted),
+            FrontRequest::Metrics => {
                 denied(&mut self.service_log, "the agent may not read the service's numbers", None)
             }
-            Wanted::Workspaces => {
+            FrontRequest::Workspaces => {
                 let names = self.plan.places.keys().filter(|name| agent.may_use(name));
                 Some(WorkspaceAnswer::Workspaces(names.cloned().collect()))
             }
-            Wanted::Session { workspace, transport } => {
+            FrontRequest::Session { workspace, transport } => {
                 if agent.may_use(&workspace) && self.plan.unserved.contains(&workspace) {
                     return Some(WorkspaceAnswer::Unavailable);
                 }

@@ -154,7 +154,7 @@ pub(super) enum FromFront {
         /// SHA-256 of the token.
         token: [u8; 32],
         peer: String,
-        want: Wanted,
+        want: FrontRequest,
     },
     /// A request for the readiness.
     IsReady { number: u64 },
@@ -164,7 +164,7 @@ pub(super) enum FromFront {
 
 /// The requests of the front.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Wanted {
+pub(super) enum FrontRequest {
     Session { workspace: String, transport: StreamProtocol },
     Workspaces,
     Metrics,

@@ -28,7 +28,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The checking thread, with its last result.
 pub(super) struct Readiness {
     looks: SyncSender<LookRequest>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<LastCheck>>,
 }
 
 /// The paths of a check.
@@ -40,7 +40,7 @@ struct LookRequest {
 }
 
 #[derive(Default)]
-struct Seen {
+struct LastCheck {
     /// Workspaces that are missing.
     lost: BTreeSet<String>,
     no_control: bool,
@@ -52,7 +52,7 @@ impl Readiness {
     /// Starts the thread. Initially everything counts as present: it was opened.
     pub(super) fn start() -> Result<Self, Failure> {
         let (looks, asked) = sync_channel(1);
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::<Mutex<LastCheck>>::default();
         let theirs = Arc::clone(&seen);
         thread::Builder::new()
             .name("readiness".to_owned())
@@ -99,7 +99,7 @@ impl Readiness {
     }
 }
 
-fn look(asked: &Receiver<LookRequest>, seen: &Mutex<Seen>) {
+fn look(asked: &Receiver<LookRequest>, seen: &Mutex<LastCheck>) {
     while let Ok(LookRequest { places, control }) = asked.recv() {
         let is = |path: &Path, kind| {
             stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
@@ -108,11 +108,11 @@ fn look(asked: &Receiver<LookRequest>, seen: &Mutex<Seen>) {
         let lost = places.into_iter().filter(|(_, paths)| is_lost(paths));
         let lost = lost.map(|(name, _)| name).collect();
         let no_control = !is(&control, FileType::RegularFile);
-        *lock(seen) = Seen { lost, no_control, since: None };
+        *lock(seen) = LastCheck { lost, no_control, since: None };
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<LastCheck>) -> MutexGuard<'_, LastCheck> {
     // The result is replaced as a whole.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,14 +16,14 @@ use portcullis::{
 };
 use serde_json::{Value, json};
 
-use super::{House, TIMEOUT, path};
+use super::{Fixture, TIMEOUT, path};
 use crate::common::Stop;
 
 #[test]
 fn a_full_queue_of_the_kernel_leads_to_a_look_at_everything() {
-    let house = House::new("");
-    house.mkdir("d");
-    let all = house.watch(".");
+    let fixture = Fixture::new("");
+    fixture.mkdir("d");
+    let all = fixture.watch(".");
     // While the watching thread is blocked, the kernel's queue overflows.
     let (held, release) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     let (hold, go) = (Arc::clone(&held), Arc::clone(&release));
@@ -39,7 +39,7 @@ fn a_full_queue_of_the_kernel_leads_to_a_look_at_everything() {
         }
     });
     let _release = Stop(&release);
-    house.write("first", "x");
+    fixture.write("first", "x");
     heard.recv_timeout(TIMEOUT).unwrap();
     let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
         .unwrap()
@@ -47,47 +47,47 @@ fn a_full_queue_of_the_kernel_leads_to_a_look_at_everything() {
         .parse()
         .unwrap();
     for n in 0..=most {
-        let name = house.at(&format!("d/{}", n % 2));
+        let name = fixture.at(&format!("d/{}", n % 2));
         if n % 4 < 2 { fs::write(name, "").unwrap() } else { fs::remove_file(name).unwrap() }
     }
     // Made while its events were lost.
-    house.mkdir("new/deep");
+    fixture.mkdir("new/deep");
     release.store(true, Ordering::SeqCst);
     while all.next(TIMEOUT).unwrap().unwrap().what != EventKind::Rescan {}
-    house.told(&all);
-    house.write("new/deep/f", "x");
-    assert_eq!(house.told(&all), ["create new/deep/f"]);
+    fixture.told(&all);
+    fixture.write("new/deep/f", "x");
+    assert_eq!(fixture.told(&all), ["create new/deep/f"]);
 }
 
 #[test]
 fn a_subscriber_that_does_not_read_has_to_look_again_and_holds_nobody_up() {
-    let house = House::new("");
-    let (idle, busy) = (house.watch("."), house.watch("."));
+    let fixture = Fixture::new("");
+    let (idle, busy) = (fixture.watch("."), fixture.watch("."));
     for n in 0..6_000 {
-        house.write(&format!("f{n}"), "");
+        fixture.write(&format!("f{n}"), "");
         if n % 500 == 499 {
-            house.told(&busy);
+            fixture.told(&busy);
         }
     }
     let first = idle.next(TIMEOUT).unwrap().unwrap();
     assert_eq!(first.what, EventKind::Rescan);
-    assert!(house.told(&idle).len() < 6_000);
+    assert!(fixture.told(&idle).len() < 6_000);
 }
 
 #[test]
 fn beginning_and_end_are_on_record() {
-    let house = House::new("");
-    house.mkdir("a/b");
-    let subscription = house.watch(".");
-    house.write("x", "x");
-    house.told(&subscription);
-    house.gateway.unwatch(&subscription);
+    let fixture = Fixture::new("");
+    fixture.mkdir("a/b");
+    let subscription = fixture.watch(".");
+    fixture.write("x", "x");
+    fixture.told(&subscription);
+    fixture.gateway.unwatch(&subscription);
     assert_eq!(subscription.next(TIMEOUT), Err(WatchEnd::Closed));
     // A subscription that is dropped is recorded with the next one; one that is
     // still there at the end with the stop.
-    drop(house.watch("a"));
-    let last = house.watch("a/b");
-    let House { gateway, session, _dir: dir, .. } = house;
+    drop(fixture.watch("a"));
+    let last = fixture.watch("a/b");
+    let Fixture { gateway, session, _dir: dir, .. } = fixture;
     gateway.stop(&session).unwrap();
     assert_eq!(last.next(TIMEOUT), Err(WatchEnd::Stopped));
     let text = fs::read_to_string(dir.path().join("state/audit/seg-000000.jsonl")).unwrap();
@@ -114,18 +114,18 @@ fn beginning_and_end_are_on_record() {
 
 #[test]
 fn subscriptions_of_a_session_are_bounded_and_given_back() {
-    let house = House::new("");
-    let mut held: Vec<_> = (0..256).map(|_| house.watch(".")).collect();
+    let fixture = Fixture::new("");
+    let mut held: Vec<_> = (0..256).map(|_| fixture.watch(".")).collect();
     let query = || WatchQuery::new(path("."));
-    let error = house.gateway.watch(&house.session, &query()).unwrap_err();
+    let error = fixture.gateway.watch(&fixture.session, &query()).unwrap_err();
     assert!(error.to_string().contains("too many"), "{error}");
-    let other = Session { id: "ab".repeat(16), ..house.session.clone() };
-    house.gateway.watch(&other, &query()).unwrap();
+    let other = Session { id: "ab".repeat(16), ..fixture.session.clone() };
+    fixture.gateway.watch(&other, &query()).unwrap();
     held.pop();
-    house.watch(".");
+    fixture.watch(".");
     for (path, ignore) in [("nothing", ""), (".", "a/b"), (".", "..")] {
         let ignore = vec![ignore.to_owned()].into_iter().filter(|i| !i.is_empty()).collect();
         let query = WatchQuery { path: super::path(path), recursive: true, ignore };
-        assert!(house.gateway.watch(&other, &query).is_err(), "{path}");
+        assert!(fixture.gateway.watch(&other, &query).is_err(), "{path}");
     }
 }

@@ -9,12 +9,12 @@ use portcullis::{
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::{House, TIMEOUT, path, walk};
+use super::{Fixture, TIMEOUT, path, walk};
 use crate::seeded_random::Random;
 
 /// The paths that a subscriber believes to exist, those of directories with a slash at their end.
 struct Mirror<'h> {
-    house: &'h House,
+    fixture: &'h Fixture,
     known: BTreeSet<String>,
     /// Those that do not follow the new name of a directory.
     rescans: usize,
@@ -68,7 +68,7 @@ impl Mirror<'_> {
         let path = if path == "." { "" } else { path };
         let directory = format!("{path}/");
         self.known.retain(|name| !path.is_empty() && name != path && !name.starts_with(&directory));
-        let at = self.house.root.join(path);
+        let at = self.fixture.root.join(path);
         let Ok(meta) = fs::symlink_metadata(&at) else { return };
         if !meta.is_dir() {
             self.known.insert(path.to_owned());
@@ -76,7 +76,7 @@ impl Mirror<'_> {
         }
         let found = loop {
             let mut found = BTreeSet::new();
-            if look(&self.house.root, &at, &mut found).is_ok() || !at.is_dir() {
+            if look(&self.fixture.root, &at, &mut found).is_ok() || !at.is_dir() {
                 break found;
             }
         };
@@ -91,7 +91,7 @@ impl Mirror<'_> {
     fn settle(&mut self, subscription: &Subscription, when: &str) {
         loop {
             let mut there = BTreeSet::new();
-            walk(&self.house.root, &self.house.root, &mut there);
+            walk(&self.fixture.root, &self.fixture.root, &mut there);
             there.retain(|name| self.sees(name));
             if self.known == there {
                 return;
@@ -110,7 +110,7 @@ impl Mirror<'_> {
 
     /// Takes all events so far.
     fn catch_up(&mut self, subscription: &Subscription, mark: &str) {
-        self.house.write(mark, "");
+        self.fixture.write(mark, "");
         loop {
             let event = subscription.next(TIMEOUT).unwrap().expect("nothing came");
             self.take(&event);
@@ -137,11 +137,11 @@ fn look(root: &Path, directory: &Path, found: &mut BTreeSet<String>) -> io::Resu
 }
 
 /// Changes something, or tries to.
-fn disturb(house: &House, random: &mut Random) {
+fn disturb(fixture: &Fixture, random: &mut Random) {
     let mut pick = || {
         let parts: Vec<_> =
             (0..=random.below(3)).map(|_| format!("n{}", random.below(3))).collect();
-        (house.at(&parts.join("/")), random.below(8))
+        (fixture.at(&parts.join("/")), random.below(8))
     };
     let ((one, act), (other, _)) = (pick(), pick());
     // Impossible changes are skipped.
@@ -160,7 +160,7 @@ impl Mirror<'_> {
     fn check(&mut self, subscription: &Subscription, when: &str) {
         self.settle(subscription, when);
         for directory in self.known.iter().filter(|name| name.ends_with('/')) {
-            self.house.write(&format!("{directory}late"), "x");
+            self.fixture.write(&format!("{directory}late"), "x");
         }
         self.settle(subscription, &format!("{when}, late"));
     }
@@ -171,16 +171,21 @@ impl Mirror<'_> {
 #[test]
 fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
     for seed in 0..6 {
-        let house = House::new("");
-        let all = house.watch(".");
-        let mut mirror =
-            Mirror { house: &house, known: BTreeSet::new(), rescans: 0, renamed: None, hidden: "" };
+        let fixture = Fixture::new("");
+        let all = fixture.watch(".");
+        let mut mirror = Mirror {
+            fixture: &fixture,
+            known: BTreeSet::new(),
+            rescans: 0,
+            renamed: None,
+            hidden: "",
+        };
         let mut random = Random::new(seed);
         for step in 0..300 {
-            disturb(&house, &mut random);
+            disturb(&fixture, &mut random);
             mirror.catch_up(&all, &format!("mark-{step}"));
             let mut there = BTreeSet::new();
-            walk(&house.root, &house.root, &mut there);
+            walk(&fixture.root, &fixture.root, &mut there);
             assert_eq!(mirror.known, there, "seed {seed}, step {step}");
         }
         assert_eq!(mirror.rescans, 0, "seed {seed}");
@@ -192,13 +197,18 @@ fn a_mirror_made_of_what_is_told_is_true_all_the_time() {
 #[test]
 fn a_mirror_is_true_after_every_burst_of_changes() {
     for seed in 0..4 {
-        let house = House::new("");
-        let all = house.watch(".");
-        let mut mirror =
-            Mirror { house: &house, known: BTreeSet::new(), rescans: 0, renamed: None, hidden: "" };
+        let fixture = Fixture::new("");
+        let all = fixture.watch(".");
+        let mut mirror = Mirror {
+            fixture: &fixture,
+            known: BTreeSet::new(),
+            rescans: 0,
+            renamed: None,
+            hidden: "",
+        };
         let mut random = Random::new(100 + seed);
         for burst in 0..200 {
-            (0..random.below(40)).for_each(|_| disturb(&house, &mut random));
+            (0..random.below(40)).for_each(|_| disturb(&fixture, &mut random));
             mirror.settle(&all, &format!("seed {seed}, burst {burst}"));
         }
         mirror.check(&all, &format!("seed {seed}"));
@@ -212,13 +222,13 @@ fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
     let hidden = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\npaths = [\"**/n2/**\", \"**/n2\"]\n\
         agents = [\"tester\"]\n";
     for seed in 0..4 {
-        let house = House::new(hidden);
+        let fixture = Fixture::new(hidden);
         let agent = "operator".parse().unwrap();
-        let other = Session { agent, id: "0f".repeat(16), ..house.session.clone() };
-        let some = house.watch(".");
-        let all = house.gateway.watch(&other, &WatchQuery::new(path("."))).unwrap().output;
+        let other = Session { agent, id: "0f".repeat(16), ..fixture.session.clone() };
+        let some = fixture.watch(".");
+        let all = fixture.gateway.watch(&other, &WatchQuery::new(path("."))).unwrap().output;
         let mirror = |hidden| Mirror {
-            house: &house,
+            fixture: &fixture,
             known: BTreeSet::new(),
             rescans: 0,
             renamed: None,
@@ -227,7 +237,7 @@ fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
         let (mut sees_some, mut sees_all) = (mirror("n2"), mirror(""));
         let mut random = Random::new(200 + seed);
         for burst in 0..200 {
-            (0..random.below(40)).for_each(|_| disturb(&house, &mut random));
+            (0..random.below(40)).for_each(|_| disturb(&fixture, &mut random));
             sees_some.settle(&some, &format!("some, seed {seed}, burst {burst}"));
             sees_all.settle(&all, &format!("all, seed {seed}, burst {burst}"));
         }
@@ -239,15 +249,20 @@ fn a_mirror_of_what_may_be_seen_is_true_after_every_burst_of_changes() {
 #[test]
 fn a_mirror_is_true_in_the_end_where_directories_move_faster_than_is_told() {
     for seed in 0..6 {
-        let house = House::new("");
-        let all = house.watch(".");
-        let mut mirror =
-            Mirror { house: &house, known: BTreeSet::new(), rescans: 0, renamed: None, hidden: "" };
+        let fixture = Fixture::new("");
+        let all = fixture.watch(".");
+        let mut mirror = Mirror {
+            fixture: &fixture,
+            known: BTreeSet::new(),
+            rescans: 0,
+            renamed: None,
+            hidden: "",
+        };
         thread::scope(|scope| {
             let others: Vec<_> = (0..3)
                 .map(|n| {
-                    let (house, mut random) = (&house, Random::new(seed * 10 + n));
-                    scope.spawn(move || (0..1_500).for_each(|_| disturb(house, &mut random)))
+                    let (fixture, mut random) = (&fixture, Random::new(seed * 10 + n));
+                    scope.spawn(move || (0..1_500).for_each(|_| disturb(fixture, &mut random)))
                 })
                 .collect();
             while others.iter().any(|other| !other.is_finished()) {

@@ -12,7 +12,7 @@ use std::{
 
 use portcullis::gateway::{Event, EventKind, Subscription};
 
-use super::{House, TIMEOUT, walk};
+use super::{Fixture, TIMEOUT, walk};
 use crate::seeded_random::Random;
 
 /// Longer than the watcher needs to see that nothing more happens.
@@ -33,7 +33,7 @@ fn look(path: &Path) -> Option<String> {
 
 /// A copy of the tree, in which only entries of events are looked up.
 struct Picture<'h> {
-    house: &'h House,
+    fixture: &'h Fixture,
     known: BTreeMap<String, String>,
 }
 
@@ -45,7 +45,7 @@ impl Picture<'_> {
 
     /// Looks up the entry of an event. It may have been renamed, which the next event says.
     fn look(&mut self, path: &str) {
-        let what = look(&self.house.at(path)).unwrap_or_else(|| UNSEEN.to_owned());
+        let what = look(&self.fixture.at(path)).unwrap_or_else(|| UNSEEN.to_owned());
         self.known.insert(path.to_owned(), what);
     }
 
@@ -59,7 +59,7 @@ impl Picture<'_> {
             EventKind::Modified => self.look(path),
             EventKind::Deleted => self.forget(path),
             EventKind::Renamed { from } => self.rename(from.as_str(), path),
-            EventKind::Rescan => self.known = there(self.house),
+            EventKind::Rescan => self.known = there(self.fixture),
         }
     }
 
@@ -85,7 +85,7 @@ impl Picture<'_> {
 
     /// Takes events until the picture is true.
     fn check(&mut self, all: &Subscription, when: &str) {
-        let real = there(self.house);
+        let real = there(self.fixture);
         while self.known != real {
             let Some(event) = all.next(TIMEOUT).unwrap() else {
                 let missing: Vec<_> = real
@@ -102,11 +102,11 @@ impl Picture<'_> {
 }
 
 /// Returns the tree.
-fn there(house: &House) -> BTreeMap<String, String> {
+fn there(fixture: &Fixture) -> BTreeMap<String, String> {
     let mut names = Default::default();
-    walk(&house.root, &house.root, &mut names);
+    walk(&fixture.root, &fixture.root, &mut names);
     let names = names.iter().map(|name| name.trim_end_matches('/'));
-    names.map(|name| (name.to_owned(), look(&house.at(name)).unwrap())).collect()
+    names.map(|name| (name.to_owned(), look(&fixture.at(name)).unwrap())).collect()
 }
 
 /// Makes a tree with a file, a link and an empty directory in each directory of it.
@@ -124,8 +124,8 @@ fn one_of<T: Copy>(random: &mut Random, all: [T; 3]) -> T {
 
 /// Makes a change of a name in a directory that appeared; a change that needs another name takes
 /// one from outside.
-fn change(house: &House, at: &Path, how: u64) -> io::Result<()> {
-    let spare = house.outside("spare");
+fn change(fixture: &Fixture, at: &Path, how: u64) -> io::Result<()> {
+    let spare = fixture.outside("spare");
     let beside = at.with_file_name("new");
     match how {
         0 => fs::write(at, "written"),
@@ -137,7 +137,7 @@ fn change(house: &House, at: &Path, how: u64) -> io::Result<()> {
         6 => tree(&beside, 0).and_then(|()| fs::rename(&beside, at)),
         7 => fs::remove_file(at).and_then(|()| fs::write(at, "anew")),
         8 => fs::remove_dir(at).and_then(|()| fs::create_dir(at)),
-        _ => fs::rename(at, house.at("taken out")),
+        _ => fs::rename(at, fixture.at("taken out")),
     }
 }
 
@@ -147,23 +147,23 @@ fn the_first_change_in_a_directory_that_came_is_told() {
     for (name, how) in
         [("f", 1), ("f", 2), ("f", 4), ("l", 2), ("l", 3), ("l", 4), ("s", 5), ("s", 6)]
     {
-        let house = House::new("");
-        let all = house.watch(".");
-        tree(&house.outside("d"), 0).unwrap();
-        fs::rename(house.outside("d"), house.at("d")).unwrap();
+        let fixture = Fixture::new("");
+        let all = fixture.watch(".");
+        tree(&fixture.outside("d"), 0).unwrap();
+        fs::rename(fixture.outside("d"), fixture.at("d")).unwrap();
         // No mark here: more changes would hide it.
         thread::sleep(QUIET);
-        change(&house, &house.at("d").join(name), how).unwrap();
-        let told = house.told(&all);
+        change(&fixture, &fixture.at("d").join(name), how).unwrap();
+        let told = fixture.told(&all);
         let [came, after] = [&told[..4], &told[4..]];
         assert_eq!(came, ["create d/", "create d/f", "create d/l", "create d/s/"]);
         let suffix = if name == "s" { "d/s/" } else { &format!("d/{name}") };
         assert!(after.iter().any(|event| event.ends_with(suffix)), "{name}, {how}: {after:?}");
         if name == "s" {
             // It is watched, with all in it.
-            house.write("d/s/f", "later");
-            house.mkdir("d/s/s/deep");
-            assert_eq!(house.told(&all), ["modify d/s/f", "create d/s/s/deep/"]);
+            fixture.write("d/s/f", "later");
+            fixture.mkdir("d/s/s/deep");
+            assert_eq!(fixture.told(&all), ["modify d/s/f", "create d/s/s/deep/"]);
         }
     }
 }
@@ -172,17 +172,17 @@ fn the_first_change_in_a_directory_that_came_is_told() {
 #[test]
 fn a_copy_of_trees_that_come_is_true_whatever_is_changed_in_them_and_when() {
     for seed in 0..3 {
-        let house = House::new("");
-        let all = house.watch(".");
-        let mut picture = Picture { house: &house, known: BTreeMap::new() };
+        let fixture = Fixture::new("");
+        let all = fixture.watch(".");
+        let mut picture = Picture { fixture: &fixture, known: BTreeMap::new() };
         let mut random = Random::new(300 + seed);
         for step in 0..40 {
-            let came = house.at(&format!("d{step}"));
+            let came = fixture.at(&format!("d{step}"));
             match random.below(2) {
                 0 => tree(&came, 2).unwrap(),
                 _ => {
-                    tree(&house.outside("d"), 2).unwrap();
-                    fs::rename(house.outside("d"), &came).unwrap();
+                    tree(&fixture.outside("d"), 2).unwrap();
+                    fs::rename(fixture.outside("d"), &came).unwrap();
                 }
             }
             let mut done = Vec::new();
@@ -193,16 +193,16 @@ fn a_copy_of_trees_that_come_is_true_whatever_is_changed_in_them_and_when() {
                 at.push(one_of(&mut random, ["f", "l", "s"]));
                 let how = random.below(10);
                 // Impossible changes are skipped.
-                let _ = change(&house, &at, how);
+                let _ = change(&fixture, &at, how);
                 done.push((at, how));
-                let _ = fs::remove_file(house.outside("spare"));
-                let _ = fs::remove_dir_all(house.outside("spare"));
+                let _ = fs::remove_file(fixture.outside("spare"));
+                let _ = fs::remove_dir_all(fixture.outside("spare"));
             }
             picture.check(&all, &format!("seed {seed}, step {step}: {done:?}"));
         }
         // Every directory is watched.
         for (name, _) in picture.known.iter().filter(|(_, what)| *what == "directory") {
-            house.write(&format!("{name}/late"), "x");
+            fixture.write(&format!("{name}/late"), "x");
         }
         picture.check(&all, &format!("seed {seed}, late"));
     }

@@ -75,7 +75,7 @@ pub use error::{Error, ErrorKind, Refusal};
 pub use import::Import;
 pub use link_decisions::LinkDecisions;
 pub use metrics::{GatewayMetrics, RuleCount, Times};
-pub use mount::{MountView, Seen};
+pub use mount::{MountView, VisibleEntry};
 pub use policy_listeners::PolicyListener;
 pub use recovery::RecoveryError;
 pub use reload::ReloadError;

@@ -38,7 +38,7 @@ pub struct MountView<'g> {
 
 /// An entry that the mount shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct VisibleEntry {
     /// Its facts; a link is not followed.
     pub stat: Stat,
     /// True of a directory that nothing allows to be listed, and that is shown because something
@@ -63,7 +63,7 @@ impl MountView<'_> {
     ///
     /// # Errors
     /// Of the system, for entries that the agent may list.
-    pub fn lookup(&self, path: &WorkspacePath) -> Result<Option<Seen>, Error> {
+    pub fn lookup(&self, path: &WorkspacePath) -> Result<Option<VisibleEntry>, Error> {
         let policy = self.gateway.policy();
         // The name is decided on before anything is looked at.
         let Some(traverse) = self.shows_directory(&policy, path) else { return Ok(None) };
@@ -78,12 +78,12 @@ impl MountView<'_> {
             Err(error) => return Err(error),
         };
         if stat.kind == ObjectKind::Directory {
-            return Ok(Some(Seen { stat, traverse }));
+            return Ok(Some(VisibleEntry { stat, traverse }));
         }
         let visibility = policy
             .visibility(&self.query(OperationKind::List, Access::List, path), &stat.object(false));
         let is_shown = matches!(visibility, Visibility::Shown { .. });
-        Ok(is_shown.then_some(Seen { stat, traverse: false }))
+        Ok(is_shown.then_some(VisibleEntry { stat, traverse: false }))
     }
 
     /// Returns the entries of the directory at `path` that [`MountView::lookup`] would show, sorted

@@ -12,15 +12,19 @@ use crate::{
         Access, WorkspacePath,
         request::{Glob, Grep},
     },
-    ops::{Disclosure, Found, Matches, Start, prepare},
+    ops::{Disclosure, Matches, SearchResult, Start, prepare},
     policy::{Decision, ObjectKind, Policy, Query},
     workspace::{Follow, Permit, TempName, VisitedName},
 };
 
 impl Request for Glob {
-    type Output = Found;
+    type Output = SearchResult;
 
-    fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Found> {
+    fn run<'a>(
+        &'a self,
+        transaction: &Transaction<'a>,
+        draft: &mut Draft,
+    ) -> Attempt<SearchResult> {
         let start = Search(transaction).start(draft)?;
         let found = prepare::glob(&transaction.context, &start, &self.query)?;
         transaction.disclose(draft, found)

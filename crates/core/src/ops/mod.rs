@@ -56,7 +56,7 @@ pub(crate) use recover::{Remains, Resolution, is_undone, settle};
 pub use sealed::Committed;
 pub(crate) use sealed::{Change, Facts, Sealed, SealedChange};
 pub(crate) use search::{Disclosure, Start};
-pub use search::{FileMatches, Found, Matches};
+pub use search::{FileMatches, Matches, SearchResult};
 pub(crate) use secrets::Findings;
 pub(crate) use watch::Watcher;
 pub use watch::{Event, Subscription};

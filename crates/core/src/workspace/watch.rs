@@ -9,7 +9,7 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
-use portcullis_search::watch::{Notice, WatchId, What};
+use portcullis_search::watch::{DirectoryEvent, Notice, WatchId};
 use rustix::{
     fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
     io::Errno,
@@ -119,21 +119,21 @@ impl AsFd for Watches {
     }
 }
 
-fn what(events: ReadFlags, cookie: u32) -> Option<What> {
-    const MEANINGS: [(ReadFlags, What); 7] = [
-        (ReadFlags::QUEUE_OVERFLOW, What::Lost),
-        (ReadFlags::IGNORED, What::Gone),
-        (ReadFlags::UNMOUNT, What::Gone),
-        (ReadFlags::CREATE, What::Created),
-        (ReadFlags::DELETE, What::Deleted),
-        (ReadFlags::MODIFY, What::Modified),
-        (ReadFlags::CLOSE_WRITE, What::Modified),
+fn what(events: ReadFlags, cookie: u32) -> Option<DirectoryEvent> {
+    const MEANINGS: [(ReadFlags, DirectoryEvent); 7] = [
+        (ReadFlags::QUEUE_OVERFLOW, DirectoryEvent::Lost),
+        (ReadFlags::IGNORED, DirectoryEvent::Gone),
+        (ReadFlags::UNMOUNT, DirectoryEvent::Gone),
+        (ReadFlags::CREATE, DirectoryEvent::Created),
+        (ReadFlags::DELETE, DirectoryEvent::Deleted),
+        (ReadFlags::MODIFY, DirectoryEvent::Modified),
+        (ReadFlags::CLOSE_WRITE, DirectoryEvent::Modified),
     ];
     if events.contains(ReadFlags::MOVED_FROM) {
-        return Some(What::MovedFrom(cookie));
+        return Some(DirectoryEvent::MovedFrom(cookie));
     }
     if events.contains(ReadFlags::MOVED_TO) {
-        return Some(What::MovedTo(cookie));
+        return Some(DirectoryEvent::MovedTo(cookie));
     }
     MEANINGS.into_iter().find(|(flag, _)| events.contains(*flag)).map(|(_, what)| what)
 }

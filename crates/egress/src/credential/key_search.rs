@@ -22,7 +22,7 @@ pub(super) struct KeyForms {
 
 /// The error for bytes in which the key was found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found;
+pub(super) struct KeyFound;
 
 impl KeyForms {
     /// Returns the forms of `key`; `None` if they are too many for the search.
@@ -81,13 +81,13 @@ impl Search {
     }
 
     /// Searches the next bytes, and returns those that may be passed on.
-    pub(super) fn pass(&mut self, bytes: Bytes) -> Result<Bytes, Found> {
+    pub(super) fn pass(&mut self, bytes: Bytes) -> Result<Bytes, KeyFound> {
         let mut bytes = match self.held.is_empty() {
             true => bytes,
             false => [&self.held[..], &bytes].concat().into(),
         };
         if self.needles.are_in(&bytes) {
-            return Err(Found);
+            return Err(KeyFound);
         }
         let begun = self.needles.begun(&bytes);
         self.held = bytes.split_off(bytes.len() - begun).to_vec();
@@ -110,7 +110,7 @@ mod tests {
 
     const KEY: &str = "sk-test-0123456789abcdef";
 
-    fn found(body: &[u8], size: usize) -> Result<Vec<u8>, Found> {
+    fn found(body: &[u8], size: usize) -> Result<Vec<u8>, KeyFound> {
         let mut search = Search::new(&Rc::new(KeyForms::new(KEY).unwrap()));
         let mut passed = Vec::new();
         for part in body.chunks(size) {
@@ -131,7 +131,7 @@ mod tests {
         for body in bodies {
             let body = format!("sk-sk-test-{body}!");
             for size in [1, 2, 7, body.len()] {
-                assert_eq!(found(body.as_bytes(), size), Err(Found), "{body} {size}");
+                assert_eq!(found(body.as_bytes(), size), Err(KeyFound), "{body} {size}");
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    gateway::{EntryKind, Found, Summary},
+    gateway::{EntryKind, SearchResult, Summary},
     model::{GlobQuery, Page, Position, WorkspacePath, request},
     policy::GlobPattern,
 };
@@ -96,7 +96,7 @@ pub(super) fn of(
     excluded: &Excluded,
     search: &Search,
 ) -> Result<(Vec<Node>, Option<String>, Summary), ToolError> {
-    let Found { entries, summary, base } = look(call, path, "**", excluded, search)?;
+    let SearchResult { entries, summary, base } = look(call, path, "**", excluded, search)?;
     let base = base.as_ref().unwrap_or(path);
     let (mut top, mut room, mut last) = (Branch::default(), BYTES, None);
     for entry in &entries {
@@ -130,7 +130,7 @@ fn look(
     pattern: &str,
     excluded: &Excluded,
     search: &Search,
-) -> Result<Found, ToolError> {
+) -> Result<SearchResult, ToolError> {
     let after = search.after.clone().map(|path| Position { path, line: 0 });
     let query = GlobQuery {
         pattern: pattern.to_owned(),

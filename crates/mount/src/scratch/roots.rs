@@ -159,7 +159,7 @@ fn set_aside(base: &OwnedFd, number: u64) {
 
 /// The stored scratch directories and files.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct StoredRoots {
     /// The numbers with the paths.
     pub(crate) all: Vec<(u64, WorkspacePath)>,
     /// The lowest number above all used ones.
@@ -172,8 +172,8 @@ pub(crate) struct Kept {
 ///
 /// # Errors
 /// The error of the system.
-pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
-    let (mut kept, mut known) = (Kept::default(), HashSet::new());
+pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<StoredRoots> {
+    let (mut kept, mut known) = (StoredRoots::default(), HashSet::new());
     for entry in beneath::list(base)? {
         let Some(number) = entry.name.to_str().and_then(|name| name.parse::<u64>().ok()) else {
             continue;
@@ -203,7 +203,7 @@ pub(crate) fn load(base: &OwnedFd, rules: &Rules) -> Result<Kept> {
 ///
 /// # Errors
 /// The error of the system.
-pub(crate) fn usage(base: &OwnedFd, kept: &mut Kept) -> Result<(u64, u64)> {
+pub(crate) fn usage(base: &OwnedFd, kept: &mut StoredRoots) -> Result<(u64, u64)> {
     let noted = read(base, USAGE, 64).ok();
     let noted = noted.as_deref().and_then(|text| text.trim().split_once(' '));
     let noted =

@@ -18,10 +18,10 @@ pub(super) struct StoryRecord {
     pub(super) process: Option<String>,
     /// The length of its line in bytes.
     pub(super) bytes: usize,
-    pub(super) what: What,
+    pub(super) what: StoryRecordKind,
 }
 
-pub(super) enum What {
+pub(super) enum StoryRecordKind {
     Change(Box<Change>),
     Answer {
         of: u64,
@@ -79,23 +79,26 @@ pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord
     })
 }
 
-fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
+fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> StoryRecordKind {
     let owned = |text: Option<&str>| text.map(str::to_owned);
     if let Some(arguments) = command {
-        return What::Command { arguments, is_own: record.op() == Some("sandbox") };
+        return StoryRecordKind::Command { arguments, is_own: record.op() == Some("sandbox") };
     }
     if let (Kind::Outcome | Kind::Recovered, Some(of)) = (record.kind, record.of) {
         if let (Some("deny"), Some(host)) = (record.decision(), record.subject()) {
             let rule = record.rule().unwrap_or("-").to_owned();
-            return What::CutOff { of, host: host.into_owned(), rule };
+            return StoryRecordKind::CutOff { of, host: host.into_owned(), rule };
         }
-        return What::Answer { of, result: record.result().unwrap_or_default().to_owned() };
+        return StoryRecordKind::Answer {
+            of,
+            result: record.result().unwrap_or_default().to_owned(),
+        };
     }
     if let Some(change) = Change::of(record) {
-        return What::Change(Box::new(change));
+        return StoryRecordKind::Change(Box::new(change));
     }
     if record.op() == Some("connect") && record.kind == Kind::Intent {
-        return What::Connection(record.subject().unwrap_or_default().into_owned());
+        return StoryRecordKind::Connection(record.subject().unwrap_or_default().into_owned());
     }
     if record.op() == Some("repeats") {
         let paths = record.facts.as_ref().and_then(|facts| facts.get("paths")?.as_array());
@@ -104,7 +107,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
             let path = entry.get("path")?.as_str()?.to_owned();
             Some((path, count(entry, "opens"), count(entry, "denials")))
         };
-        return What::Repeats(paths.into_iter().flatten().filter_map(repeat).collect());
+        return StoryRecordKind::Repeats(paths.into_iter().flatten().filter_map(repeat).collect());
     }
     let path =
         record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
@@ -117,13 +120,18 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> What {
             (_, Some(result)) => Some(("failed", result.to_owned())),
         };
         let findings = findings(record);
-        return What::Request { op: op.to_owned(), path: path.into_owned(), word, findings };
+        return StoryRecordKind::Request {
+            op: op.to_owned(),
+            path: path.into_owned(),
+            word,
+            findings,
+        };
     }
     let what = match (record.kind, record.op()) {
         (Kind::Decision, Some(op)) => op.to_owned(),
         _ => record.kind_name().to_owned(),
     };
-    What::Note(Box::new(Note {
+    StoryRecordKind::Note(Box::new(Note {
         seq: record.seq,
         t: record.t.as_str().to_owned(),
         what,

@@ -22,6 +22,6 @@ mod simulate;
 
 pub use error::Error;
 pub use history::{History, Select};
-pub use perform::{Choice, Failed, Performed, Why, perform};
+pub use perform::{Choice, Failed, Performed, StepError, perform};
 pub use plan::{Action, Step, plan};
 pub use preview::{Preview, Status};

@@ -85,7 +85,7 @@ pub fn perform(
         let status = match depends {
             true => Status::Depends,
             false => preview::now(gateway, session, step)
-                .map_err(|error| failed(Why::Look(error), &performed))?,
+                .map_err(|error| failed(StepError::Look(error), &performed))?,
         };
         let go = match &status {
             Status::Ready => true,
@@ -105,7 +105,7 @@ pub fn perform(
             let facts = BTreeMap::from([(UNDOES.to_owned(), json!(records))]);
             let reply = gateway
                 .undo(session, &*request, &facts, approver)
-                .map_err(|error| failed(Why::Gateway(error), &performed))?;
+                .map_err(|error| failed(StepError::Gateway(error), &performed))?;
             performed.receipts.push(reply.receipt);
         }
         performed.taken += 1;
@@ -120,14 +120,14 @@ pub struct Failed {
     /// The step that failed.
     pub step: Box<Step>,
     /// The reason.
-    pub error: Box<Why>,
+    pub error: Box<StepError>,
     /// The result before the failure.
     pub performed: Box<Performed>,
 }
 
 /// Reasons why a step failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
+pub enum StepError {
     /// Its paths could not be read.
     #[error(transparent)]
     Look(Error),

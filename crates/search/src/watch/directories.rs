@@ -13,7 +13,7 @@ pub struct Notice {
     /// The watch.
     pub watch: WatchId,
     /// The event.
-    pub what: What,
+    pub what: DirectoryEvent,
     /// The entry's name; `None` if the event is about the directory itself or the name is not
     /// UTF-8.
     pub name: Option<String>,
@@ -23,7 +23,7 @@ pub struct Notice {
 
 /// Events in a watched directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum DirectoryEvent {
     /// An entry was made.
     Created,
     /// An entry was removed.

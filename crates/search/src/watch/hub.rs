@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     directories::{Directories, Notice},
-    known_entries::Found,
+    known_entries::KnownEntries,
     notices,
     queue::{Change, Ended, EventKind, Queue, WatchEnd},
     scope::Scope,
@@ -45,7 +45,7 @@ pub(super) struct WatchState<D> {
     pub(super) policy: Arc<Policy>,
     pub(super) tree: Tree,
     pub(super) scopes: Vec<Scope>,
-    pub(super) found: Found,
+    pub(super) found: KnownEntries,
     /// Number of directories that could not be read.
     pub(super) unreadable: u64,
 }
@@ -82,7 +82,7 @@ impl<D: Directories> Hub<D> {
             policy,
             tree: Tree::default(),
             scopes: Vec::new(),
-            found: Found::default(),
+            found: KnownEntries::default(),
             unreadable: 0,
         };
         let (stop, ended) = (AtomicBool::new(false), Mutex::default());
@@ -232,7 +232,7 @@ impl<D: Directories> WatchState<D> {
             if notices.is_empty() {
                 // Found entries have been reported by now; the next one of that name is a different
                 // entry.
-                self.found = Found::default();
+                self.found = KnownEntries::default();
                 return true;
             }
             self.process(notices);

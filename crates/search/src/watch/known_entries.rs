@@ -8,13 +8,13 @@ type NamesByDirectory = HashMap<Id, HashSet<String>>;
 
 /// The entries found, by directory.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct KnownEntries {
     now: NamesByDirectory,
     /// Entries found before the current notices were read.
     before: NamesByDirectory,
 }
 
-impl Found {
+impl KnownEntries {
     pub(super) fn insert(&mut self, parent: Id, name: String) {
         self.now.entry(parent).or_default().insert(name);
     }

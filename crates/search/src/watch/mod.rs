@@ -17,6 +17,6 @@ mod rescan;
 mod scope;
 mod tree;
 
-pub use directories::{Directories, Notice, Unwatched, WatchId, What};
+pub use directories::{Directories, DirectoryEvent, Notice, Unwatched, WatchId};
 pub use hub::{Extent, Hub, Refusal};
 pub use queue::{Change, Ended, EventKind, Queue, WatchEnd};

@@ -7,9 +7,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    directories::{Directories, Notice, WatchId, What},
+    directories::{Directories, DirectoryEvent, Notice, WatchId},
     hub::{WatchState, rescan},
-    known_entries::Found,
+    known_entries::KnownEntries,
     queue::{Change, EventKind},
     tree::Id,
 };
@@ -35,13 +35,13 @@ pub(super) fn is_unsettled(notices: &[Notice], directories: &impl Directories) -
     let mut reserved = false;
     for notice in notices {
         match notice.what {
-            What::MovedFrom(cookie) => {
+            DirectoryEvent::MovedFrom(cookie) => {
                 gone.insert(cookie);
                 // In the other direction it is the second half of an exchange.
                 reserved =
                     notice.name.as_deref().is_some_and(|name| directories.is_temporary(name));
             }
-            What::MovedTo(cookie) => drop(gone.remove(&cookie)),
+            DirectoryEvent::MovedTo(cookie) => drop(gone.remove(&cookie)),
             _ => {}
         }
     }
@@ -58,7 +58,7 @@ struct Batch {
 impl Batch {
     fn new(notices: Vec<Notice>) -> Self {
         let arrival = |(at, notice): (usize, &Notice)| match notice.what {
-            What::MovedTo(cookie) => Some((cookie, at)),
+            DirectoryEvent::MovedTo(cookie) => Some((cookie, at)),
             _ => None,
         };
         let arrivals = notices.iter().enumerate().filter_map(arrival).collect();
@@ -84,15 +84,16 @@ impl Batch {
         to: Option<Raw<'_>>,
     ) -> Option<[usize; 2]> {
         let (from, to) = (from?, to?);
-        let is_departure =
-            |notice: &Notice| matches!(notice.what, What::MovedFrom(_)).then_some(notice.what);
+        let is_departure = |notice: &Notice| {
+            matches!(notice.what, DirectoryEvent::MovedFrom(_)).then_some(notice.what)
+        };
         let (back, what) = self
             .notices
             .iter()
             .enumerate()
             .skip(at)
             .find_map(|(at, notice)| Some((at, is_departure(notice.as_ref()?)?)))?;
-        let What::MovedFrom(cookie) = what else { return None };
+        let DirectoryEvent::MovedFrom(cookie) = what else { return None };
         let arrival = *self.arrivals.get(&cookie)?;
         let at = |at: usize| self.notices.get(at)?.as_ref().and_then(raw);
         (at(back) == Some(to) && at(arrival) == Some(from)).then_some([back, arrival])
@@ -108,14 +109,14 @@ impl<D: Directories> WatchState<D> {
         for at in 0..count {
             let Some(notice) = batch.take(at) else { continue };
             match notice.what {
-                What::Lost => lost = true,
-                What::Gone => {
+                DirectoryEvent::Lost => lost = true,
+                DirectoryEvent::Gone => {
                     if let Some(id) = self.tree.by_watch(notice.watch) {
                         self.tree.set_watch(id, None);
                         self.forget(id);
                     }
                 }
-                What::Created => {
+                DirectoryEvent::Created => {
                     // The entry was found and reported already: no other can have the name unless
                     // this one was removed before. A rename, however, can replace it.
                     if let Some(place) = self.place(&notice)
@@ -124,22 +125,22 @@ impl<D: Directories> WatchState<D> {
                         self.came(&place, notice.directory);
                     }
                 }
-                What::MovedTo(_) => {
+                DirectoryEvent::MovedTo(_) => {
                     if let Some(place) = self.place(&notice) {
                         self.came(&place, notice.directory);
                     }
                 }
-                What::Deleted => {
+                DirectoryEvent::Deleted => {
                     if let Some(place) = self.place(&notice) {
                         self.went(&place, notice.directory, false);
                     }
                 }
-                What::Modified => {
+                DirectoryEvent::Modified => {
                     if let Some(place) = self.place(&notice).filter(|_| !notice.directory) {
                         self.report(&place, EventKind::Modified, ObjectKind::File);
                     }
                 }
-                What::MovedFrom(cookie) => {
+                DirectoryEvent::MovedFrom(cookie) => {
                     let to = batch.take_arrival(cookie);
                     self.moved(&mut batch, at, &notice, to.as_ref());
                 }
@@ -147,7 +148,7 @@ impl<D: Directories> WatchState<D> {
         }
         if lost {
             // The notice of its removal may be among those that were lost.
-            self.found = Found::default();
+            self.found = KnownEntries::default();
             self.look_again();
         }
     }

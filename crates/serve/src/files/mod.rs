@@ -48,7 +48,7 @@ mod wire;
 use approver::{HeldSlot, WaitingApprover};
 use memory::{COPIES, MAX_UNCOUNTED, reserve};
 use reply::Reply;
-use request::Wanted;
+use request::ParsedRequest;
 use request_slots::{AgentSlots, RequestSlots};
 use wire::{ClientMessage, Malformed};
 
@@ -405,7 +405,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         };
         let ClientMessage { head, wanted } = message;
         let reply = Reply::to(&head);
-        let wanted = match Wanted::new(wanted) {
+        let wanted = match ParsedRequest::new(wanted) {
             Ok(wanted) => wanted,
             Err(trouble) => {
                 let path = trouble.path.as_deref();

@@ -16,7 +16,7 @@ use crate::{
 use super::{reply::Reply, wire::Fields};
 
 /// A request with the path as the client wrote it.
-pub(super) struct Wanted {
+pub(super) struct ParsedRequest {
     request: ChannelRequest,
     shown: String,
 }
@@ -40,7 +40,7 @@ pub(super) struct InvalidRequest {
     pub(super) said: Option<String>,
 }
 
-impl Wanted {
+impl ParsedRequest {
     /// Builds the request from the fields that its type has.
     pub(super) fn new(mut fields: Fields<'_>) -> Result<Self, InvalidRequest> {
         let kind = std::mem::take(&mut fields.kind);
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::model::Operation;
 
-    fn path_of(wanted: &Wanted) -> &str {
+    fn path_of(wanted: &ParsedRequest) -> &str {
         let path = match &wanted.request {
             ChannelRequest::List(list) => &list.path,
             ChannelRequest::Read(read) => &read.path,
@@ -169,14 +169,14 @@ mod tests {
     #[test]
     fn paths_are_relative_to_the_root_with_or_without_a_slash() {
         for path in ["src/a", "/src/a", "//src/./a/"] {
-            let wanted = Wanted::new(fields("read", path)).unwrap();
+            let wanted = ParsedRequest::new(fields("read", path)).unwrap();
             assert_eq!(path_of(&wanted), "src/a", "{path}");
             assert_eq!(wanted.shown, path);
         }
         for path in ["/", "", "."] {
-            assert_eq!(path_of(&Wanted::new(fields("list", path)).unwrap()), "");
+            assert_eq!(path_of(&ParsedRequest::new(fields("list", path)).unwrap()), "");
         }
-        let trouble = Wanted::new(fields("read", "/../etc/passwd")).err().unwrap();
+        let trouble = ParsedRequest::new(fields("read", "/../etc/passwd")).err().unwrap();
         assert!(matches!(trouble.refusal, Refusal::Path(_)));
     }
 
@@ -186,7 +186,7 @@ mod tests {
             let mut fields = fields("write", "a");
             fields.encoding = encoding.map(Into::into);
             fields.content = Some(content.into());
-            let wanted = Wanted::new(fields).map_err(|trouble| trouble.refusal)?;
+            let wanted = ParsedRequest::new(fields).map_err(|trouble| trouble.refusal)?;
             let ChannelRequest::Change(change) = &wanted.request else { panic!("no change") };
             let Operation::Write(write) = change.as_operation() else { panic!("no write") };
             Ok::<_, Refusal>(write.content.clone())
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(write(Some("base64"), "AP8=").unwrap(), [0, 255]);
         assert!(write(Some("base64"), "AP8").is_err());
         assert!(write(Some("utf-16"), "a").is_err());
-        assert!(Wanted::new(fields("write", "a")).is_err());
-        assert!(Wanted::new(fields("chmod", "a")).is_err());
+        assert!(ParsedRequest::new(fields("write", "a")).is_err());
+        assert!(ParsedRequest::new(fields("chmod", "a")).is_err());
     }
 }

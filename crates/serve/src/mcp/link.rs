@@ -68,7 +68,7 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct Events {
     waiting: Mutex<VecDeque<(Value, ServerNotification)>>,
-    bell: Notify,
+    wake: Notify,
 }
 
 impl Events {
@@ -76,7 +76,7 @@ impl Events {
         let mut waiting = lock(&self.waiting);
         if !waiting.iter().any(|(there, _)| *there == text) {
             waiting.push_back((text, event));
-            self.bell.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -87,7 +87,7 @@ impl Events {
             if let Some((_, event)) = waiting() {
                 return event;
             }
-            self.bell.notified().await;
+            self.wake.notified().await;
         }
     }
 }
@@ -106,7 +106,7 @@ pub(super) struct WorkerReply {
 }
 
 /// A request in flight. Dropping it cancels the request at the worker.
-pub(super) struct Asked {
+pub(super) struct RequestInFlight {
     id: u64,
     state: Arc<Mutex<LinkState>>,
     writer: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
@@ -184,7 +184,7 @@ impl Link {
         params: Option<Value>,
         meta: Option<Map<String, Value>>,
         peer: Option<Peer<RoleServer>>,
-    ) -> Result<Asked, ErrorData> {
+    ) -> Result<RequestInFlight, ErrorData> {
         let (sender, answer) = oneshot::channel();
         let (grant, granted) = oneshot::channel();
         let (questions, asked) = mpsc::unbounded_channel();
@@ -209,7 +209,8 @@ impl Link {
             id
         };
         let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
-        let asked = Asked { id, state, writer, granted, answer, questions: asked, events };
+        let asked =
+            RequestInFlight { id, state, writer, granted, answer, questions: asked, events };
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
         // Earlier requests may still get their replies.
@@ -246,7 +247,7 @@ impl Question {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         if lock(&self.state).pending.remove(&self.id).is_none() {
             return;

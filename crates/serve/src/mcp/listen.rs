@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error_reply::error_reply,
     ids::Head,
-    link::{self, Asked, Link},
+    link::{self, Link, RequestInFlight},
     shared::Shared,
 };
 use crate::{
@@ -26,13 +26,13 @@ const METHOD: &str = "subscriptions/listen";
 
 tokio::task_local! {
     /// The subscription of the request that is handled.
-    static BEGUN: RefCell<Option<Begun>>;
+    static BEGUN: RefCell<Option<GrantedSubscription>>;
 }
 
 /// A granted subscription with its notifications.
-pub(super) struct Begun {
+pub(super) struct GrantedSubscription {
     pub(super) granted: SubscriptionFilter,
-    asked: Asked,
+    asked: RequestInFlight,
 }
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ pub(super) async fn begin(
     shared: &Shared,
     peer: &Peer,
     head: Option<&Head<'_>>,
-) -> Result<Option<Begun>, Box<Response<Body>>> {
+) -> Result<Option<GrantedSubscription>, Box<Response<Body>>> {
     let Some(Head { id, method, params: Some(params) }) = head else {
         return Ok(None);
     };
@@ -61,7 +61,7 @@ pub(super) async fn begin(
     ask(&link, params).await.map(Some).map_err(|error| Box::new(error_reply(id, &error)))
 }
 
-async fn ask(link: &Link, params: ListenParams) -> Result<Begun, ErrorData> {
+async fn ask(link: &Link, params: ListenParams) -> Result<GrantedSubscription, ErrorData> {
     let ListenParams { meta, notifications } = params;
     let params = json!({ "notifications": notifications });
     let mut asked = link.ask(METHOD, Some(params), Some(meta), None).await?;
@@ -73,22 +73,25 @@ async fn ask(link: &Link, params: ListenParams) -> Result<Begun, ErrorData> {
             return Err(ended.err().unwrap_or_else(link::over));
         }
     };
-    Ok(Begun { granted, asked })
+    Ok(GrantedSubscription { granted, asked })
 }
 
 /// Handles a request together with its subscription.
-pub(super) async fn with<T>(begun: Option<Begun>, handle: impl Future<Output = T>) -> T {
+pub(super) async fn with<T>(
+    begun: Option<GrantedSubscription>,
+    handle: impl Future<Output = T>,
+) -> T {
     BEGUN.scope(RefCell::new(begun), handle).await
 }
 
 /// Takes the subscription of the request that is handled.
-pub(super) fn take() -> Option<Begun> {
+pub(super) fn take() -> Option<GrantedSubscription> {
     BEGUN.try_with(|begun| begun.borrow_mut().take()).ok().flatten()
 }
 
 /// Forwards notifications until either side ends.
 pub(super) async fn pass_on(
-    mut begun: Begun,
+    mut begun: GrantedSubscription,
     context: &SubscriptionContext,
 ) -> Result<(), ErrorData> {
     let asked = &mut begun.asked;

@@ -33,7 +33,7 @@ use super::{
     super::{self as http, OpenError},
     line::{ReplyMemory, RequestMemory},
     link::{self, Link, Question, WorkerReply},
-    listen::{self, Begun},
+    listen::{self, GrantedSubscription},
     session_scheduler::SessionSlot,
     sessions::Opened,
     shared::{Refusal, Shared},
@@ -46,7 +46,7 @@ pub(super) struct Relay {
     /// The session with the worker that `initialize` opened.
     own: OnceCell<Arc<Link>>,
     /// The subscription of the request, if it is one.
-    begun: Mutex<Option<Begun>>,
+    begun: Mutex<Option<GrantedSubscription>>,
 }
 
 impl Relay {

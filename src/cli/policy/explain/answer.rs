@@ -25,7 +25,7 @@ pub(super) struct Answer {
 
 /// The decisions on the names and on the entries there.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct EntryDecisions {
     pub(super) answers: Vec<Answer>,
     pub(super) notes: Vec<String>,
     /// Refusals by the workspace itself.
@@ -42,7 +42,7 @@ pub(super) fn explained(
     to: Option<&WorkspacePath>,
 ) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
     let entrywise = is_entrywise(operation);
-    let Asked { answers, mut notes, refused } = match entrywise {
+    let EntryDecisions { answers, mut notes, refused } = match entrywise {
         true => Search { policy, workspace, agent, operation }.asked(path),
         false => answers(policy, workspace, agent, operation, path, to),
     };
@@ -90,7 +90,7 @@ pub(super) fn answers(
     operation: OperationKind,
     path: &WorkspacePath,
     to: Option<&WorkspacePath>,
-) -> Asked {
+) -> EntryDecisions {
     let follow = match operation {
         OperationKind::Remove | OperationKind::Rename => Follow::No,
         _ => Follow::Yes,
@@ -123,7 +123,7 @@ pub(super) fn answers(
             }
         }
     }
-    Asked { answers, notes, refused }
+    EntryDecisions { answers, notes, refused }
 }
 
 /// Returns the object that a rename moves.

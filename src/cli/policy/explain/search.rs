@@ -1,7 +1,7 @@
 //! The beginning of a search or a subscription: the gateway decides on it once,
 //! before it decides on each entry.
 
-use super::answer::{Answer, Asked};
+use super::answer::{Answer, EntryDecisions};
 use crate::{
     gateway::{Follow, LinkDecisions, Resolved, WorkspaceView},
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -29,8 +29,8 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// Decides on the named path, then on the entry there.
-    pub(super) fn asked(&self, path: &WorkspacePath) -> Asked {
-        let mut asked = Asked::default();
+    pub(super) fn asked(&self, path: &WorkspacePath) -> EntryDecisions {
+        let mut asked = EntryDecisions::default();
         if self.begins_elsewhere(&mut asked, path) {
             return asked;
         }
@@ -70,7 +70,7 @@ impl Search<'_> {
     }
 
     /// Returns true if the name alone is decisive.
-    fn begins_elsewhere(&self, asked: &mut Asked, path: &WorkspacePath) -> bool {
+    fn begins_elsewhere(&self, asked: &mut EntryDecisions, path: &WorkspacePath) -> bool {
         let mut answer = self.answer(Access::List, path, None);
         let query = self.query(Access::List, path);
         let name = self.policy.evaluate(&query);
@@ -89,7 +89,7 @@ impl Search<'_> {
     /// Returns true if the file may be read without an approval.
     fn may_read(
         &self,
-        asked: &mut Asked,
+        asked: &mut EntryDecisions,
         path: &WorkspacePath,
         resolved: Option<&Resolved>,
     ) -> bool {

@@ -15,8 +15,8 @@ fn killed_while_saving_leaves_no_torn_entry() {
     if let Some((_, state)) = role() {
         save_for_ever(&state);
     }
-    let house = House::new();
-    let state = house.temp.path().join("state");
+    let fixture = Fixture::new();
+    let state = fixture.temp.path().join("state");
     let (mut kills, mut reported) = (0, 0);
     for round in 0..40_u64 {
         let mut child = again(TEST, "save", &state)
@@ -58,18 +58,18 @@ fn killed_while_saving_leaves_no_torn_entry() {
 
 /// Saves files and trees and reports each on standard error.
 fn save_for_ever(state: &Path) -> ! {
-    let house = House::new();
-    fs::create_dir(house.ws("d")).unwrap();
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.ws("d")).unwrap();
     for name in 0..5 {
-        fs::write(house.ws(&format!("d/{name}")), vec![name; 30_000]).unwrap();
+        fs::write(fixture.ws(&format!("d/{name}")), vec![name; 30_000]).unwrap();
     }
-    fs::write(house.ws("f"), vec![5; 100_000]).unwrap();
+    fs::write(fixture.ws("f"), vec![5; 100_000]).unwrap();
     let backup_store = open(state, Retention { versions: u64::MAX, ..ROOMY }).unwrap();
     let mut out = std::io::stderr();
     writeln!(out, "at work").unwrap();
     loop {
         for path in ["d", "f"] {
-            let saved = house.save(&backup_store, path).unwrap();
+            let saved = fixture.save(&backup_store, path).unwrap();
             let id = saved.id;
             backup_store.keep(saved).unwrap();
             writeln!(out, "{id}").unwrap();
@@ -79,43 +79,43 @@ fn save_for_ever(state: &Path) -> ! {
 
 #[test]
 fn opening_beside_a_busy_gateway_leaves_its_files_alone() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                drop(house.backup_store(ROOMY));
+                drop(fixture.backup_store(ROOMY));
             }
         });
         let _stop = Raised(&stop);
-        let backup_store = house.backup_store(ROOMY);
+        let backup_store = fixture.backup_store(ROOMY);
         for round in 0..300_u32 {
-            house
+            fixture
                 .change(&backup_store, "f", round.to_le_bytes(), (round + 1).to_le_bytes())
                 .unwrap();
         }
     });
-    assert_eq!(house.files().len(), 21);
+    assert_eq!(fixture.files().len(), 21);
 }
 
 #[test]
 fn a_file_that_its_maker_locks_just_now_is_not_cleared_away() {
-    let house = House::new();
-    fs::write(house.ws("f"), "old").unwrap();
+    let fixture = Fixture::new();
+    fs::write(fixture.ws("f"), "old").unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // More threads than processors, so that each is interrupted anywhere.
         for _ in 0..6 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    drop(house.backup_store(ROOMY));
+                    drop(fixture.backup_store(ROOMY));
                 }
             });
         }
         let _stop = Raised(&stop);
-        let backup_store = house.backup_store(ROOMY);
+        let backup_store = fixture.backup_store(ROOMY);
         for _ in 0..1000 {
-            let saved = house.save_loose(&backup_store, "f").unwrap();
+            let saved = fixture.save_loose(&backup_store, "f").unwrap();
             backup_store.discard(saved).unwrap();
         }
     });

@@ -32,12 +32,12 @@ pub(super) const ROOMY: Retention = Retention { versions: 20, days: 30, size: 1 
 pub(super) const DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// A state directory and a workspace beside it.
-pub(super) struct House {
+pub(super) struct Fixture {
     pub(super) temp: TempDir,
     pub(super) session: Session,
 }
 
-impl House {
+impl Fixture {
     pub(super) fn new() -> Self {
         let temp = TempDir::new().unwrap();
         fs::create_dir(temp.path().join("state")).unwrap();

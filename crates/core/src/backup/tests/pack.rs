@@ -16,8 +16,8 @@ fn pack(backup_store: &BackupStore) -> Packed {
 }
 
 /// Returns the bytes on the disk of all files in the store.
-fn stored(house: &House) -> u64 {
-    let mut pending = vec![house.temp.path().join("state/backups")];
+fn stored(fixture: &Fixture) -> u64 {
+    let mut pending = vec![fixture.temp.path().join("state/backups")];
     let mut bytes = 0;
     while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -31,14 +31,14 @@ fn stored(house: &House) -> u64 {
     bytes
 }
 
-fn account(house: &House) -> u64 {
-    let text = fs::read_to_string(house.temp.path().join("state/backups/usage")).unwrap();
+fn account(fixture: &Fixture) -> u64 {
+    let text = fs::read_to_string(fixture.temp.path().join("state/backups/usage")).unwrap();
     text.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-fn objects(house: &House) -> Vec<String> {
+fn objects(fixture: &Fixture) -> Vec<String> {
     let mut names = Vec::new();
-    for shard in fs::read_dir(house.temp.path().join("state/backups/objects")).unwrap() {
+    for shard in fs::read_dir(fixture.temp.path().join("state/backups/objects")).unwrap() {
         for file in fs::read_dir(shard.unwrap().path()).unwrap() {
             names.push(file.unwrap().file_name().into_string().unwrap());
         }
@@ -72,30 +72,30 @@ fn edit(text: &mut [u8], round: u64) {
 
 #[test]
 fn packed_entries_read_as_before() {
-    let house = House::new();
-    fs::create_dir_all(house.ws("d/empty")).unwrap();
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.ws("d/empty")).unwrap();
     for file in 0..30 {
-        fs::write(house.ws(&format!("d/{file}")), source(file, 2000)).unwrap();
+        fs::write(fixture.ws(&format!("d/{file}")), source(file, 2000)).unwrap();
     }
-    std::os::unix::fs::symlink("elsewhere", house.ws("d/link")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", fixture.ws("d/link")).unwrap();
     fs::write(
-        house.ws("image"),
+        fixture.ws("image"),
         (0..50_000_u32)
             .flat_map(|i| Hash::of(&i.to_le_bytes()).as_bytes()[..4].to_vec())
             .collect::<Vec<u8>>(),
     )
     .unwrap();
-    let backup_store = house.backup_store(ROOMY);
+    let backup_store = fixture.backup_store(ROOMY);
     let contents =
         [source(1, 100_000), source(1, 100_000), source(2, 200), Vec::new(), source(3, 60_000)];
     let mut kept = Vec::new();
     for content in &contents {
-        let saved = house.save_bytes(&backup_store, "f", content).unwrap();
+        let saved = fixture.save_bytes(&backup_store, "f", content).unwrap();
         kept.push((saved.id, saved.sha256));
         backup_store.keep(saved).unwrap();
     }
     for path in ["d", "image"] {
-        let saved = house.save(&backup_store, path).unwrap();
+        let saved = fixture.save(&backup_store, path).unwrap();
         kept.push((saved.id, saved.sha256));
         backup_store.keep(saved).unwrap();
     }
@@ -115,14 +115,14 @@ fn packed_entries_read_as_before() {
     let nodes = tree(before.iter().find(|entry| entry.kind == BackupKind::Tree).unwrap());
     assert!(nodes.len() == 33 && nodes.iter().any(|(_, bytes)| bytes == &source(7, 2000)));
 
-    let room = stored(&house);
+    let room = stored(&fixture);
     let done = pack(&backup_store);
     // Two are small, and the second of the equal ones shares an object.
     assert_eq!((done.entries, done.damaged, done.busy), (5, 0, false));
-    assert_eq!(objects(&house).len(), 4, "{:?}", objects(&house));
-    assert!(objects(&house).iter().any(|name| name.ends_with(".raw")));
-    assert!(stored(&house) < room / 2 + 110_000, "{} of {room}", stored(&house));
-    assert_eq!(fs::read_dir(house.temp.path().join("state/backups/tmp")).unwrap().count(), 0);
+    assert_eq!(objects(&fixture).len(), 4, "{:?}", objects(&fixture));
+    assert!(objects(&fixture).iter().any(|name| name.ends_with(".raw")));
+    assert!(stored(&fixture) < room / 2 + 110_000, "{} of {room}", stored(&fixture));
+    assert_eq!(fs::read_dir(fixture.temp.path().join("state/backups/tmp")).unwrap().count(), 0);
 
     let after = backup_store.entries().unwrap();
     assert!(after.damaged.is_empty());
@@ -145,30 +145,30 @@ fn packed_entries_read_as_before() {
 
 #[test]
 fn many_versions_of_one_file_take_little_more_than_their_differences() {
-    let house = House::new();
-    let backup_store = house.backup_store(MANY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(MANY);
     let mut content = source(11, 200_000);
     let mut hashes = Vec::new();
     for round in 0..200 {
         edit(&mut content, round);
-        let saved = house.save_bytes(&backup_store, "src/main.rs", &content).unwrap();
+        let saved = fixture.save_bytes(&backup_store, "src/main.rs", &content).unwrap();
         hashes.push(saved.sha256);
         backup_store.keep(saved).unwrap();
         if round % 50 == 49 {
             pack(&backup_store);
         }
     }
-    let (raw, now) = (200 * 200_000, stored(&house));
+    let (raw, now) = (200 * 200_000, stored(&fixture));
     assert!(now < raw / 20, "{now} of {raw}");
-    assert_eq!(account(&house), now - 65, "all but the account itself");
+    assert_eq!(account(&fixture), now - 65, "all but the account itself");
     let listing = backup_store.entries().unwrap();
     let found: Vec<Hash> = listing.entries.iter().map(|entry| entry.sha256).collect();
     assert_eq!(found, hashes);
     listing.entries.iter().for_each(|entry| backup_store.verify(entry).unwrap());
     // Two objects at most for any content: no delta of a delta.
-    for name in objects(&house) {
+    for name in objects(&fixture) {
         if let Some((_, base)) = name.split_once("delta-") {
-            let base = objects(&house).into_iter().find(|name| name.starts_with(base)).unwrap();
+            let base = objects(&fixture).into_iter().find(|name| name.starts_with(base)).unwrap();
             assert!(!base.contains("delta"), "{name} needs {base}");
         }
     }
@@ -176,50 +176,50 @@ fn many_versions_of_one_file_take_little_more_than_their_differences() {
 
 #[test]
 fn retention_takes_no_content_that_another_entry_needs() {
-    let house = House::new();
-    let backup_store = house.backup_store(MANY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(MANY);
     let mut content = source(5, 50_000);
     for round in 0..40 {
         let before = content.clone();
         edit(&mut content, round);
-        house.change(&backup_store, "f", &before, &content).unwrap();
+        fixture.change(&backup_store, "f", &before, &content).unwrap();
         if round % 8 == 7 {
             // A packed backup still has the hash of what was stored in its place.
             pack(&backup_store);
         }
     }
-    house.change(&backup_store, "f", &content, b"").unwrap();
+    fixture.change(&backup_store, "f", &content, b"").unwrap();
     // The same content under another path, by another session.
-    let other = House { temp: TempDir::new().unwrap(), session: session("two") };
+    let other = Fixture { temp: TempDir::new().unwrap(), session: session("two") };
     fs::create_dir(other.ws("")).unwrap();
     other
         .save_bytes(&backup_store, "g", &content)
         .map(|saved| backup_store.keep(saved).unwrap())
         .unwrap();
     pack(&backup_store);
-    let few = house.backup_store(Retention { versions: 3, ..ROOMY });
+    let few = fixture.backup_store(Retention { versions: 3, ..ROOMY });
     let pruned = few.prune().unwrap();
     assert_eq!((pruned.entries, pruned.left), (37, 5));
     let listing = few.entries().unwrap();
     listing.entries.iter().for_each(|entry| few.verify(entry).unwrap());
-    assert!(objects(&house).len() <= 5, "{:?}", objects(&house));
-    assert_eq!(account(&house), stored(&house) - 65);
-    assert_eq!(pruned.total, account(&house));
+    assert!(objects(&fixture).len() <= 5, "{:?}", objects(&fixture));
+    assert_eq!(account(&fixture), stored(&fixture) - 65);
+    assert_eq!(pruned.total, account(&fixture));
     assert_eq!(few.would_prune().unwrap().entries, 0);
     for entry in listing.entries {
         assert!(few.forget(&entry.name).unwrap());
     }
     few.prune().unwrap();
-    assert!(objects(&house).is_empty());
-    assert_eq!(account(&house), 0);
+    assert!(objects(&fixture).is_empty());
+    assert_eq!(account(&fixture), 0);
 }
 
 #[test]
 fn a_packed_backup_store_has_room_for_more() {
-    let house = House::new();
-    let backup_store = house.backup_store(Retention { size: 400_000, ..MANY });
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(Retention { size: 400_000, ..MANY });
     let save = |number: u64| {
-        house
+        fixture
             .save_bytes(&backup_store, &format!("{number}"), &source(number, 100_000))
             .and_then(|saved| backup_store.keep(saved))
     };
@@ -235,12 +235,12 @@ fn a_packed_backup_store_has_room_for_more() {
 
 #[test]
 fn damage_is_found_in_what_is_packed_and_never_packed_away() {
-    let house = House::new();
-    let backup_store = house.backup_store(MANY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(MANY);
     let mut content = source(9, 30_000);
     for round in 0..3 {
         edit(&mut content, round);
-        house
+        fixture
             .save_bytes(&backup_store, "f", &content)
             .map(|saved| backup_store.keep(saved).unwrap())
             .unwrap();
@@ -248,7 +248,7 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
     let entries = backup_store.entries().unwrap().entries;
     let file = |entry: &Backup| {
         let shard = entry.name.key.shard();
-        house.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
+        fixture.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
     };
     // A damaged backup keeps its bytes for examination.
     let mut bytes = fs::read(file(&entries[1])).unwrap();
@@ -259,8 +259,9 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
     assert_eq!(fs::read(file(&entries[1])).unwrap(), bytes);
 
     // The base of the last one: both are damaged then, and neither is returned.
-    let base = objects(&house).into_iter().find(|name| !name.contains("delta")).unwrap();
-    let path = house.temp.path().join("state/backups/objects").join(base.split_at(2).0).join(&base);
+    let base = objects(&fixture).into_iter().find(|name| !name.contains("delta")).unwrap();
+    let path =
+        fixture.temp.path().join("state/backups/objects").join(base.split_at(2).0).join(&base);
     let whole = fs::read(&path).unwrap();
     for place in [0, 1000, whole.len() - 100, whole.len() - 20] {
         let mut bytes = whole.clone();
@@ -279,11 +280,11 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
 
 #[test]
 fn one_packs_at_a_time_and_saving_goes_on() {
-    let house = House::new();
-    let backup_store = house.backup_store(MANY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(MANY);
     for number in 0..20 {
         let content = source(number, 20_000);
-        house
+        fixture
             .save_bytes(&backup_store, "f", &content)
             .map(|saved| backup_store.keep(saved).unwrap())
             .unwrap();
@@ -292,8 +293,9 @@ fn one_packs_at_a_time_and_saving_goes_on() {
     backup_store
         .pack(&mut |_| {
             asked += 1;
-            busy |= pack(&house.backup_store(MANY)).busy;
-            let saved = house.save_bytes(&backup_store, "f", &source(100 + asked, 20_000)).unwrap();
+            busy |= pack(&fixture.backup_store(MANY)).busy;
+            let saved =
+                fixture.save_bytes(&backup_store, "f", &source(100 + asked, 20_000)).unwrap();
             // A failed save leaves nothing, packed or not.
             match asked % 2 {
                 0 => backup_store.discard(saved).unwrap(),
@@ -309,7 +311,7 @@ fn one_packs_at_a_time_and_saving_goes_on() {
     let entries = backup_store.entries().unwrap().entries;
     assert_eq!(entries.len(), 31);
     entries.iter().for_each(|entry| backup_store.verify(entry).unwrap());
-    assert_eq!(account(&house), stored(&house) - 65);
+    assert_eq!(account(&fixture), stored(&fixture) - 65);
 }
 
 #[test]
@@ -323,19 +325,19 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
         eprintln!("done");
         return;
     }
-    let house = House::new();
-    let state = house.temp.path().join("state");
-    fs::create_dir(house.ws("d")).unwrap();
+    let fixture = Fixture::new();
+    let state = fixture.temp.path().join("state");
+    fs::create_dir(fixture.ws("d")).unwrap();
     let (mut killed, mut unfinished) = (0, 0);
     let mut content = source(77, 40_000);
     let mut all: Vec<BackupId> = Vec::new();
     for round in 0..30_u64 {
-        let backup_store = house.backup_store(Retention { versions: 12, ..ROOMY });
+        let backup_store = fixture.backup_store(Retention { versions: 12, ..ROOMY });
         for number in 0..4 {
             edit(&mut content, round * 4 + number);
-            fs::write(house.ws("d/f"), &content).unwrap();
+            fs::write(fixture.ws("d/f"), &content).unwrap();
             for path in ["d", "d/f"] {
-                let saved = house.save(&backup_store, path).unwrap();
+                let saved = fixture.save(&backup_store, path).unwrap();
                 all.push(saved.id);
                 // As a request that dies before it keeps its backup.
                 let _ = saved;
@@ -353,7 +355,7 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
         killed += u32::from(child.wait().unwrap().code().is_none());
         unfinished += u32::from(lines.map_while(Result::ok).all(|line| line != "done"));
 
-        let backup_store = house.backup_store(Retention { versions: 12, ..ROOMY });
+        let backup_store = fixture.backup_store(Retention { versions: 12, ..ROOMY });
         let listing = backup_store.entries().unwrap();
         assert!(listing.damaged.is_empty(), "round {round}: {:?}", listing.damaged);
         listing.entries.iter().for_each(|entry| backup_store.verify(entry).unwrap());
@@ -364,18 +366,18 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
         }
     }
     assert!(killed > 0 && unfinished > 0, "{killed} killed, {unfinished} in the middle");
-    let backup_store = house.backup_store(Retention { versions: 12, ..ROOMY });
+    let backup_store = fixture.backup_store(Retention { versions: 12, ..ROOMY });
     pack(&backup_store);
     backup_store.prune().unwrap();
-    assert_eq!(account(&house), stored(&house) - 65, "nothing is left that nobody counts");
+    assert_eq!(account(&fixture), stored(&fixture) - 65, "nothing is left that nobody counts");
 }
 
 /// Before, a sweep that had listed the objects before a delta was made could remove its base,
 /// between the delta and the backup that needs it.
 #[test]
 fn what_a_new_delta_needs_stays_as_long_as_that_is_held() {
-    let house = House::new();
-    let backup_store = house.backup_store(ROOMY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(ROOMY);
     let (base, content) = (source(1, 4000), source(2, 4000));
     let put = |bytes: &[u8], form| {
         let reserve = |_| Ok(());

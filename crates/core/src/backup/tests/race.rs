@@ -10,14 +10,14 @@ use super::*;
 
 #[test]
 fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
-    let house = House::new();
-    fs::write(house.ws("f"), vec![0; 400_000]).unwrap();
-    let backup_store = house.backup_store(ROOMY);
+    let fixture = Fixture::new();
+    fs::write(fixture.ws("f"), vec![0; 400_000]).unwrap();
+    let backup_store = fixture.backup_store(ROOMY);
     let done = AtomicBool::new(false);
     let mut torn = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let file = fs::OpenOptions::new().write(true).open(house.ws("f")).unwrap();
+            let file = fs::OpenOptions::new().write(true).open(fixture.ws("f")).unwrap();
             let mut byte = 0_u8;
             while !done.load(Ordering::Relaxed) {
                 byte = byte.wrapping_add(1);
@@ -30,7 +30,7 @@ fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
         });
         let _done = Raised(&done);
         for _ in 0..300 {
-            let saved = house.save(&backup_store, "f").unwrap();
+            let saved = fixture.save(&backup_store, "f").unwrap();
             let entry = backup_store.find(&saved.id.to_string()).unwrap();
             let bytes = text(&backup_store, &entry);
             assert_eq!((saved.sha256, saved.bytes), (Hash::of(&bytes), bytes.len() as u64));
@@ -43,45 +43,45 @@ fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
 
 #[test]
 fn a_growing_file_ends_at_the_limit() {
-    let house = House::new();
-    fs::write(house.ws("f"), vec![0; 100_000]).unwrap();
-    let backup_store = house.backup_store(Retention { size: 1_000_000, ..ROOMY });
+    let fixture = Fixture::new();
+    fs::write(fixture.ws("f"), vec![0; 100_000]).unwrap();
+    let backup_store = fixture.backup_store(Retention { size: 1_000_000, ..ROOMY });
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut file = fs::OpenOptions::new().append(true).open(house.ws("f")).unwrap();
+            let mut file = fs::OpenOptions::new().append(true).open(fixture.ws("f")).unwrap();
             while !done.load(Ordering::Relaxed) && file.metadata().unwrap().len() < 1 << 26 {
                 std::io::Write::write_all(&mut file, &[1; 65536]).unwrap();
             }
         });
         let _done = Raised(&done);
-        while fs::metadata(house.ws("f")).unwrap().len() < 2_000_000 {
+        while fs::metadata(fixture.ws("f")).unwrap().len() < 2_000_000 {
             std::thread::yield_now();
         }
-        assert!(matches!(house.save(&backup_store, "f"), Err(Error::Full { limit: 1_000_000 })));
+        assert!(matches!(fixture.save(&backup_store, "f"), Err(Error::Full { limit: 1_000_000 })));
     });
-    assert!(house.files().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
 fn a_tree_that_is_moved_about_is_refused_or_kept_whole() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for dir in 0..20 {
-        fs::create_dir_all(house.ws(&format!("d/{dir}/x"))).unwrap();
-        fs::write(house.ws(&format!("d/{dir}/x/f")), b"inside").unwrap();
+        fs::create_dir_all(fixture.ws(&format!("d/{dir}/x"))).unwrap();
+        fs::write(fixture.ws(&format!("d/{dir}/x/f")), b"inside").unwrap();
     }
-    fs::create_dir_all(house.temp.path().join("outside")).unwrap();
-    fs::write(house.temp.path().join("outside/secret"), b"outside").unwrap();
-    let backup_store = house.backup_store(ROOMY);
+    fs::create_dir_all(fixture.temp.path().join("outside")).unwrap();
+    fs::write(fixture.temp.path().join("outside/secret"), b"outside").unwrap();
+    let backup_store = fixture.backup_store(ROOMY);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let away = house.temp.path().join("outside/x");
+            let away = fixture.temp.path().join("outside/x");
             for dir in (0..20).cycle() {
                 if done.load(Ordering::Relaxed) {
                     break;
                 }
-                let home = house.ws(&format!("d/{dir}/x"));
+                let home = fixture.ws(&format!("d/{dir}/x"));
                 fs::rename(&home, &away).unwrap();
                 std::os::unix::fs::symlink("../../../outside", &home).unwrap();
                 fs::remove_file(&home).unwrap();
@@ -90,7 +90,7 @@ fn a_tree_that_is_moved_about_is_refused_or_kept_whole() {
         });
         let _done = Raised(&done);
         for _ in 0..300 {
-            match house.save(&backup_store, "d") {
+            match fixture.save(&backup_store, "d") {
                 Ok(saved) => {
                     let entry = backup_store.find(&saved.id.to_string()).unwrap();
                     backup_store.verify(&entry).unwrap();
@@ -105,20 +105,20 @@ fn a_tree_that_is_moved_about_is_refused_or_kept_whole() {
             }
         }
     });
-    assert!(house.files().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
 fn several_gateways_save_at_once_and_lose_nothing() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let rounds = 60;
     let ids: Vec<BackupId> = std::thread::scope(|scope| {
         let gateways: Vec<_> = (0..4)
             .map(|gateway| {
-                let house = &house;
+                let fixture = &fixture;
                 scope.spawn(move || {
                     // Each thread has its own descriptors, as another process would.
-                    let backup_store = house.backup_store(Retention { versions: 1000, ..ROOMY });
+                    let backup_store = fixture.backup_store(Retention { versions: 1000, ..ROOMY });
                     (0..rounds)
                         .map(|round| {
                             let path = if round % 2 == 0 {
@@ -127,7 +127,7 @@ fn several_gateways_save_at_once_and_lose_nothing() {
                                 format!("{gateway}")
                             };
                             let saved =
-                                house.save_bytes(&backup_store, &path, &[gateway; 100]).unwrap();
+                                fixture.save_bytes(&backup_store, &path, &[gateway; 100]).unwrap();
                             let id = saved.id;
                             backup_store.keep(saved).unwrap();
                             id
@@ -138,7 +138,7 @@ fn several_gateways_save_at_once_and_lose_nothing() {
             .collect();
         gateways.into_iter().flat_map(|gateway| gateway.join().unwrap()).collect()
     });
-    let backup_store = house.backup_store(ROOMY);
+    let backup_store = fixture.backup_store(ROOMY);
     let listing = backup_store.entries().unwrap();
     assert!(listing.damaged.is_empty());
     let found: HashSet<BackupId> = listing.entries.iter().map(|entry| entry.id).collect();
@@ -148,6 +148,6 @@ fn several_gateways_save_at_once_and_lose_nothing() {
         backup_store.verify(entry).unwrap();
     }
     let counted: u64 = listing.entries.iter().map(|entry| entry.name.size).sum();
-    let account = fs::read_to_string(house.temp.path().join("state/backups/usage")).unwrap();
+    let account = fs::read_to_string(fixture.temp.path().join("state/backups/usage")).unwrap();
     assert_eq!(account.split(' ').nth(1).unwrap().parse::<u64>().unwrap(), counted);
 }

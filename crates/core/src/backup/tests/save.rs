@@ -19,17 +19,17 @@ pub(crate) const ACL: &[u8] = &[
 
 #[test]
 fn a_file_comes_back_with_all_that_belongs_to_it() {
-    let house = House::new();
-    fs::write(house.ws("a.txt"), b"old words").unwrap();
-    let file = File::open(house.ws("a.txt")).unwrap();
+    let fixture = Fixture::new();
+    fs::write(fixture.ws("a.txt"), b"old words").unwrap();
+    let file = File::open(fixture.ws("a.txt")).unwrap();
     fsetxattr(&file, "system.posix_acl_access", ACL, XattrFlags::empty()).unwrap();
     file.set_permissions(fs::Permissions::from_mode(0o6750)).unwrap();
     let facts = file.metadata().unwrap();
 
-    let backup_store = house.backup_store(ROOMY);
-    let saved = house.save(&backup_store, "a.txt").unwrap();
+    let backup_store = fixture.backup_store(ROOMY);
+    let saved = fixture.save(&backup_store, "a.txt").unwrap();
     assert_eq!((saved.sha256, saved.bytes), (Hash::of(b"old words"), 9));
-    fs::write(house.ws("a.txt"), b"new words, written to the same inode").unwrap();
+    fs::write(fixture.ws("a.txt"), b"new words, written to the same inode").unwrap();
 
     let entry = backup_store.find(&saved.id.to_string()).unwrap();
     backup_store.keep(saved).unwrap();
@@ -52,13 +52,13 @@ fn a_file_comes_back_with_all_that_belongs_to_it() {
 
 #[test]
 fn the_backup_store_is_private_and_shares_no_inode() {
-    let house = House::new();
-    fs::write(house.ws("a"), b"x").unwrap();
-    fs::set_permissions(house.ws("a"), fs::Permissions::from_mode(0o777)).unwrap();
-    let backup_store = house.backup_store(ROOMY);
-    house.save(&backup_store, "a").map(|saved| backup_store.keep(saved).unwrap()).unwrap();
-    assert_eq!(fs::metadata(house.ws("a")).unwrap().nlink(), 1);
-    let mut pending = vec![house.temp.path().join("state/backups")];
+    let fixture = Fixture::new();
+    fs::write(fixture.ws("a"), b"x").unwrap();
+    fs::set_permissions(fixture.ws("a"), fs::Permissions::from_mode(0o777)).unwrap();
+    let backup_store = fixture.backup_store(ROOMY);
+    fixture.save(&backup_store, "a").map(|saved| backup_store.keep(saved).unwrap()).unwrap();
+    assert_eq!(fs::metadata(fixture.ws("a")).unwrap().nlink(), 1);
+    let mut pending = vec![fixture.temp.path().join("state/backups")];
     let mut files = 0;
     while let Some(path) = pending.pop() {
         let facts = fs::symlink_metadata(&path).unwrap();
@@ -74,10 +74,10 @@ fn the_backup_store_is_private_and_shares_no_inode() {
 
 #[test]
 fn links_and_buffers_are_kept_as_such() {
-    let house = House::new();
-    let backup_store = house.backup_store(ROOMY);
-    let link = house.settled(&backup_store, "l", Origin::Link(b"../\xff")).unwrap();
-    let buffer = house.save_bytes(&backup_store, "b", b"").unwrap();
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(ROOMY);
+    let link = fixture.settled(&backup_store, "l", Origin::Link(b"../\xff")).unwrap();
+    let buffer = fixture.save_bytes(&backup_store, "b", b"").unwrap();
     let listing = backup_store.entries().unwrap();
     let kinds: Vec<_> =
         listing.entries.iter().map(|e| (e.id, e.kind, text(&backup_store, e))).collect();
@@ -92,34 +92,34 @@ fn links_and_buffers_are_kept_as_such() {
 
 #[test]
 fn only_regular_files_are_kept_as_files() {
-    let house = House::new();
-    let backup_store = house.backup_store(ROOMY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(ROOMY);
     for path in ["/dev/null", "/"] {
         let file = File::open(path).unwrap();
         let saved =
-            backup_store.save(&house.permit("x"), &house.meta(), Origin::File(file.as_fd()));
+            backup_store.save(&fixture.permit("x"), &fixture.meta(), Origin::File(file.as_fd()));
         assert!(matches!(saved, Err(Error::NotRegular)), "{path}");
     }
-    assert!(house.files().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
 fn a_discarded_copy_leaves_nothing_and_frees_its_room() {
-    let house = House::new();
-    let backup_store = house.backup_store(Retention { size: 1000, ..ROOMY });
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(Retention { size: 1000, ..ROOMY });
     for _ in 0..10 {
-        let saved = house.save_bytes(&backup_store, "a", &[7; 400]).unwrap();
+        let saved = fixture.save_bytes(&backup_store, "a", &[7; 400]).unwrap();
         backup_store.discard(saved).unwrap();
     }
-    assert!(house.files().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
 fn a_planted_link_or_file_is_not_taken_for_the_backup_store() {
-    let house = House::new();
-    let elsewhere = house.temp.path().join("elsewhere");
+    let fixture = Fixture::new();
+    let elsewhere = fixture.temp.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    let state = house.temp.path().join("state");
+    let state = fixture.temp.path().join("state");
     symlink(&elsewhere, state.join("backups")).unwrap();
     assert!(matches!(open(&state, ROOMY), Err(Error::Foreign("backups"))));
     fs::remove_file(state.join("backups")).unwrap();
@@ -134,23 +134,23 @@ fn a_planted_link_or_file_is_not_taken_for_the_backup_store() {
     let backup_store = open(&state, ROOMY).unwrap();
     assert_eq!(fs::metadata(state.join("backups")).unwrap().mode() & 0o777, 0o700);
 
-    let saved = house.save_bytes(&backup_store, "a", b"").unwrap();
+    let saved = fixture.save_bytes(&backup_store, "a", b"").unwrap();
     backup_store.discard(saved).unwrap();
     let shard = super::super::name::PathKey::of(&path("a")).shard();
     fs::remove_dir(state.join("backups").join(&shard)).unwrap();
     symlink(&elsewhere, state.join("backups").join(&shard)).unwrap();
-    assert!(house.save_bytes(&backup_store, "a", b"").is_err());
+    assert!(fixture.save_bytes(&backup_store, "a", b"").is_err());
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
 #[test]
 fn ids_may_be_shortened_while_they_are_unique() {
-    let house = House::new();
-    let backup_store = house.backup_store(ROOMY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(ROOMY);
     backup_store.clock.store(1_793_707_262_000_000, std::sync::atomic::Ordering::Relaxed);
-    let first = house.save_bytes(&backup_store, "a", b"1").unwrap();
+    let first = fixture.save_bytes(&backup_store, "a", b"1").unwrap();
     backup_store.clock.store(1_793_707_263_000_000, std::sync::atomic::Ordering::Relaxed);
-    let second = house.save_bytes(&backup_store, "b", b"2").unwrap();
+    let second = fixture.save_bytes(&backup_store, "b", b"2").unwrap();
     assert_eq!(backup_store.find(first.id.to_string().split_at(15).0).unwrap().id, first.id);
     assert_eq!(backup_store.find(&second.id.to_string()).unwrap().id, second.id);
     assert!(matches!(backup_store.find("20261103T"), Err(Error::Ambiguous(_))));
@@ -160,13 +160,13 @@ fn ids_may_be_shortened_while_they_are_unique() {
 
 #[test]
 fn damage_is_found_before_content_is_used() {
-    let house = House::new();
-    fs::write(house.ws("a"), b"good content").unwrap();
-    let backup_store = house.backup_store(ROOMY);
-    let saved = house.save(&backup_store, "a").unwrap();
+    let fixture = Fixture::new();
+    fs::write(fixture.ws("a"), b"good content").unwrap();
+    let backup_store = fixture.backup_store(ROOMY);
+    let saved = fixture.save(&backup_store, "a").unwrap();
     let entry = backup_store.find(&saved.id.to_string()).unwrap();
     let shard = entry.name.key.shard();
-    let file = house.temp.path().join("state/backups").join(shard).join(entry.name.to_string());
+    let file = fixture.temp.path().join("state/backups").join(shard).join(entry.name.to_string());
     let whole = fs::read(&file).unwrap();
 
     let mut bytes = whole.clone();

@@ -23,22 +23,22 @@ fn nodes(backup_store: &BackupStore, entry: &Backup) -> Vec<(u64, String, NodeKi
     nodes
 }
 
-fn plant(house: &House) {
-    fs::create_dir_all(house.ws("d/sub/empty")).unwrap();
-    fs::write(house.ws("d/a.txt"), b"alpha").unwrap();
-    fs::write(house.ws("d/sub/b"), b"").unwrap();
-    fs::write(house.ws("d/sub/c\n"), vec![9; 300_000]).unwrap();
-    symlink("/etc/passwd", house.ws("d/link")).unwrap();
-    fs::set_permissions(house.ws("d/sub/empty"), fs::Permissions::from_mode(0o1705)).unwrap();
+fn plant(fixture: &Fixture) {
+    fs::create_dir_all(fixture.ws("d/sub/empty")).unwrap();
+    fs::write(fixture.ws("d/a.txt"), b"alpha").unwrap();
+    fs::write(fixture.ws("d/sub/b"), b"").unwrap();
+    fs::write(fixture.ws("d/sub/c\n"), vec![9; 300_000]).unwrap();
+    symlink("/etc/passwd", fixture.ws("d/link")).unwrap();
+    fs::set_permissions(fixture.ws("d/sub/empty"), fs::Permissions::from_mode(0o1705)).unwrap();
 }
 
 #[test]
 fn a_tree_is_kept_with_empty_directories_modes_and_links() {
-    let house = House::new();
-    plant(&house);
-    let backup_store = house.backup_store(ROOMY);
-    let saved = house.save(&backup_store, "d").unwrap();
-    let dir = File::open(house.ws("d")).unwrap();
+    let fixture = Fixture::new();
+    plant(&fixture);
+    let backup_store = fixture.backup_store(ROOMY);
+    let saved = fixture.save(&backup_store, "d").unwrap();
+    let dir = File::open(fixture.ws("d")).unwrap();
     assert_eq!(fingerprint(dir.as_fd(), saved.bytes).unwrap(), saved.sha256);
     assert_eq!(saved.bytes, 300_005);
 
@@ -58,45 +58,45 @@ fn a_tree_is_kept_with_empty_directories_modes_and_links() {
             (2, "empty".to_owned(), d, vec![]),
         ]
     );
-    assert_eq!(house.files().len(), 1, "one file, nothing unfinished");
+    assert_eq!(fixture.files().len(), 1, "one file, nothing unfinished");
 }
 
 #[test]
 fn the_fingerprint_tells_every_difference() {
-    let house = House::new();
-    plant(&house);
-    let print = || fingerprint(File::open(house.ws("d")).unwrap().as_fd(), u64::MAX).unwrap();
+    let fixture = Fixture::new();
+    plant(&fixture);
+    let print = || fingerprint(File::open(fixture.ws("d")).unwrap().as_fd(), u64::MAX).unwrap();
     let mut seen = vec![print()];
     let mut differs = |what: &str| {
         let now = print();
         assert!(!seen.contains(&now), "{what}");
         seen.push(now);
     };
-    fs::write(house.ws("d/a.txt"), b"alphb").unwrap();
+    fs::write(fixture.ws("d/a.txt"), b"alphb").unwrap();
     differs("content");
-    fs::set_permissions(house.ws("d/a.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(fixture.ws("d/a.txt"), fs::Permissions::from_mode(0o600)).unwrap();
     differs("mode");
-    fs::rename(house.ws("d/a.txt"), house.ws("d/b.txt")).unwrap();
+    fs::rename(fixture.ws("d/a.txt"), fixture.ws("d/b.txt")).unwrap();
     differs("name");
-    fs::rename(house.ws("d/b.txt"), house.ws("d/sub/b.txt")).unwrap();
+    fs::rename(fixture.ws("d/b.txt"), fixture.ws("d/sub/b.txt")).unwrap();
     differs("place");
-    fs::remove_dir(house.ws("d/sub/empty")).unwrap();
+    fs::remove_dir(fixture.ws("d/sub/empty")).unwrap();
     differs("an empty directory less");
-    fs::remove_file(house.ws("d/link")).unwrap();
-    symlink("/etc/shadow", house.ws("d/link")).unwrap();
+    fs::remove_file(fixture.ws("d/link")).unwrap();
+    symlink("/etc/shadow", fixture.ws("d/link")).unwrap();
     differs("a link's target");
 }
 
 #[test]
 fn a_tree_that_cannot_be_given_back_is_refused() {
-    let house = House::new();
-    let backup_store = house.backup_store(ROOMY);
+    let fixture = Fixture::new();
+    let backup_store = fixture.backup_store(ROOMY);
     let refused = |make: &dyn Fn(&Path)| {
-        fs::create_dir(house.ws("d")).unwrap();
-        make(&house.ws("d"));
-        let error = house.save(&backup_store, "d").unwrap_err();
-        assert!(house.files().is_empty(), "nothing is left behind");
-        fs::remove_dir_all(house.ws("d")).unwrap();
+        fs::create_dir(fixture.ws("d")).unwrap();
+        make(&fixture.ws("d"));
+        let error = fixture.save(&backup_store, "d").unwrap_err();
+        assert!(fixture.files().is_empty(), "nothing is left behind");
+        fs::remove_dir_all(fixture.ws("d")).unwrap();
         error
     };
     let fifo = refused(&|d| {
@@ -117,26 +117,26 @@ fn a_tree_that_cannot_be_given_back_is_refused() {
 #[test]
 fn a_tree_ten_thousand_deep_is_kept() {
     const DEPTH: u64 = 10_000;
-    let house = House::new();
-    fs::create_dir(house.ws("d")).unwrap();
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.ws("d")).unwrap();
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut dir = openat(CWD, house.ws("d"), flags, Mode::empty()).unwrap();
+    let mut dir = openat(CWD, fixture.ws("d"), flags, Mode::empty()).unwrap();
     for _ in 0..DEPTH {
         mkdirat(&dir, "n", Mode::RWXU).unwrap();
         dir = openat(&dir, "n", flags, Mode::empty()).unwrap();
     }
     drop(dir);
-    let backup_store = house.backup_store(ROOMY);
+    let backup_store = fixture.backup_store(ROOMY);
     // A stack as small as that of any thread.
     let saved = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(128 * 1024);
-        thread.spawn_scoped(scope, || house.save(&backup_store, "d")).unwrap().join().unwrap()
+        thread.spawn_scoped(scope, || fixture.save(&backup_store, "d")).unwrap().join().unwrap()
     });
     let saved = saved.unwrap();
     let entry = backup_store.find(&saved.id.to_string()).unwrap();
     backup_store.verify(&entry).unwrap();
     assert_eq!(entry.nodes, Some(DEPTH + 1));
-    let dir = File::open(house.ws("d")).unwrap();
+    let dir = File::open(fixture.ws("d")).unwrap();
     assert_eq!(fingerprint(dir.as_fd(), saved.bytes).unwrap(), saved.sha256);
 }
 
@@ -144,16 +144,16 @@ fn a_tree_ten_thousand_deep_is_kept() {
 fn a_mount_inside_a_tree_is_refused() {
     const TEST: &str = "backup::tests::tree::a_mount_inside_a_tree_is_refused";
     if let Some((_, mounted)) = role() {
-        let house = House::new();
-        let backup_store = house.backup_store(ROOMY);
+        let fixture = Fixture::new();
+        let backup_store = fixture.backup_store(ROOMY);
         let directory = File::open(mounted.parent().unwrap()).unwrap();
-        let permit = house.permit("d");
-        let saved = backup_store.save(&permit, &house.meta(), Origin::Tree(directory.as_fd()));
+        let permit = fixture.permit("d");
+        let saved = backup_store.save(&permit, &fixture.meta(), Origin::Tree(directory.as_fd()));
         assert!(matches!(saved, Err(Error::Mount)), "{saved:?}");
-        assert!(house.files().is_empty());
+        assert!(fixture.files().is_empty());
         return;
     }
-    let house = House::new();
-    fs::create_dir_all(house.ws("d/mounted")).unwrap();
-    again_with_tmpfs(TEST, &house.ws("d/mounted"));
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.ws("d/mounted")).unwrap();
+    again_with_tmpfs(TEST, &fixture.ws("d/mounted"));
 }

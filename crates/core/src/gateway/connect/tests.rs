@@ -23,7 +23,7 @@ const SITES: &str = "[limits]\napprovalTimeout = \"20s\"\n[network.limits]\nbyte
     [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nhosts = [\"ask.example\", \"10.0.0.0/8\"]\nports = [443]\n\
     [[network.rules]]\nid = \"never\"\neffect = \"deny\"\nhosts = [\"bad.example.com\"]\n";
 
-struct House {
+struct Fixture {
     dir: TempDir,
     gateway: Arc<Gateway>,
 }
@@ -50,7 +50,7 @@ fn open(dir: &TempDir, text: &str) -> Gateway {
     gateway
 }
 
-impl House {
+impl Fixture {
     fn new(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["ws", "state"] {
@@ -109,10 +109,10 @@ fn end(reason: EndReason) -> ConnectionEnd<'static> {
 
 #[test]
 fn a_connection_is_on_record_before_it_is_made_and_when_it_has_ended() {
-    let house = House::new(SITES);
-    let attempt = house.connect("www.example.com:443").unwrap();
+    let fixture = Fixture::new(SITES);
+    let attempt = fixture.connect("www.example.com:443").unwrap();
     let connection = attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
-    let records = house.records();
+    let records = fixture.records();
     let kinds: Vec<_> = records.iter().map(|record| record.kind).collect();
     assert_eq!(kinds, [Kind::Decision, Kind::Intent]);
     assert_eq!(fact(&records[0], "address"), Value::Null);
@@ -128,7 +128,7 @@ fn a_connection_is_on_record_before_it_is_made_and_when_it_has_ended() {
     assert!(connection.receipt().durable);
     connection.account(3).unwrap();
     let receipt = connection.close(end(EndReason::Closed)).unwrap();
-    let records = house.records();
+    let records = fixture.records();
     let outcome = records.last().unwrap();
     assert_eq!(
         (outcome.seq, outcome.kind, outcome.draft.of),
@@ -143,7 +143,7 @@ fn a_connection_is_on_record_before_it_is_made_and_when_it_has_ended() {
 
 #[test]
 fn a_denied_name_and_a_denied_address_have_records_and_nothing_else() {
-    let house = House::new(SITES);
+    let fixture = Fixture::new(SITES);
     for (host, rule) in [
         ("other.example:443", "default"),
         ("www.example.com:80", "default"),
@@ -151,53 +151,56 @@ fn a_denied_name_and_a_denied_address_have_records_and_nothing_else() {
         ("169.254.169.254:443", "default"),
         ("127.0.0.2:443", "default"),
     ] {
-        let error = house.connect(host).unwrap_err();
+        let error = fixture.connect(host).unwrap_err();
         assert_eq!((error.kind(), error.rule()), (ErrorKind::Denied, Some(rule)), "{host}");
         assert!(error.receipt().is_some());
     }
     assert!(
-        house.records().iter().all(|record| record.kind == Kind::Decision
+        fixture.records().iter().all(|record| record.kind == Kind::Decision
             && record.draft.decision.as_deref() == Some("deny"))
     );
-    let before = house.records().len();
+    let before = fixture.records().len();
     for address in ["127.0.0.2", "::1", "::ffff:127.0.0.1", "169.254.169.254", "93.184.216.34"] {
-        let error = house.open("www.example.com:443", address).unwrap_err();
+        let error = fixture.open("www.example.com:443", address).unwrap_err();
         assert_eq!(error.rule(), Some("network.address"), "{address}");
     }
-    let records = house.records();
+    let records = fixture.records();
     assert!(records.iter().all(|record| record.kind == Kind::Decision));
     assert_eq!(records.len(), before + 10);
     // A rule that names the address lets it be one.
-    assert!(house.open("www.example.com:443", "127.0.0.1").is_ok());
-    assert!(house.open("127.0.0.1:443", "127.0.0.1").is_ok());
-    assert_eq!(house.open("127.0.0.1:443", "1.1.1.1").unwrap_err().rule(), Some("network.address"));
+    assert!(fixture.open("www.example.com:443", "127.0.0.1").is_ok());
+    assert!(fixture.open("127.0.0.1:443", "127.0.0.1").is_ok());
+    assert_eq!(
+        fixture.open("127.0.0.1:443", "1.1.1.1").unwrap_err().rule(),
+        Some("network.address")
+    );
 }
 
 #[test]
 fn limits_end_a_connection_and_refuse_the_next() {
-    let house = House::new(SITES);
-    let one = house.open("www.example.com:443", "1.1.1.1").unwrap();
-    let two = house.open("a.example.com:443", "1.1.1.1").unwrap();
-    let many = house.open("b.example.com:443", "1.1.1.1").unwrap_err();
+    let fixture = Fixture::new(SITES);
+    let one = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
+    let two = fixture.open("a.example.com:443", "1.1.1.1").unwrap();
+    let many = fixture.open("b.example.com:443", "1.1.1.1").unwrap_err();
     assert_eq!(many.rule(), Some("network.limits.connections"));
     one.account(10).unwrap();
     for _ in 0..2 {
         assert_eq!(one.account(1).unwrap_err().rule(), Some("network.limits.bytesOut"));
     }
     one.close(end(EndReason::Closed)).unwrap();
-    let outcome = house.records().pop().unwrap();
+    let outcome = fixture.records().pop().unwrap();
     assert_eq!(outcome.draft.rule.as_deref(), Some("network.limits.bytesOut"));
     assert_eq!(outcome.draft.result.as_deref(), Some("denied"));
-    let spent = house.open("www.example.com:443", "1.1.1.1").unwrap_err();
+    let spent = fixture.open("www.example.com:443", "1.1.1.1").unwrap_err();
     assert_eq!(spent.rule(), Some("network.limits.bytesOut"));
     two.account(10).unwrap();
 }
 
 #[test]
 fn a_person_is_asked_about_a_name_and_about_an_address() {
-    let house = House::new(SITES);
-    let approvals = house.gateway.approvals();
-    let (gateway, answers) = (&house.gateway, [Answer::Once, Answer::Reject, Answer::Session]);
+    let fixture = Fixture::new(SITES);
+    let approvals = fixture.gateway.approvals();
+    let (gateway, answers) = (&fixture.gateway, [Answer::Once, Answer::Reject, Answer::Session]);
     let answer = |answer| {
         let ticket = eventually(|| approvals.waiting().pop());
         let question = ticket.question().clone();
@@ -224,9 +227,9 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
             }
         }
         // For the rest of the session no approval of this host is needed.
-        house.open("ask.example:443", "1.1.1.1").unwrap();
+        fixture.open("ask.example:443", "1.1.1.1").unwrap();
         // The rule names the address, so that it may be one, after an answer.
-        let attempt = house.connect("www.example.com:443").unwrap();
+        let attempt = fixture.connect("www.example.com:443").unwrap();
         let asked = scope
             .spawn(move || attempt.open("10.0.0.1".parse().unwrap(), Client::default()).map(drop));
         let (path, asked_path, change) = answer(Answer::Reject);
@@ -241,10 +244,10 @@ fn a_person_is_asked_about_a_name_and_about_an_address() {
 /// address.
 #[test]
 fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
-    let house = House::new(SITES);
-    let approvals = house.gateway.approvals();
+    let fixture = Fixture::new(SITES);
+    let approvals = fixture.gateway.approvals();
     let asked = |host: &str, address: &str, given: Answer| {
-        let attempt = house.connect(host);
+        let attempt = fixture.connect(host);
         let address = address.parse().unwrap();
         thread::scope(|scope| {
             let opening = scope.spawn(move || attempt.unwrap().open(address, Client::default()));
@@ -268,7 +271,7 @@ fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
     assert_eq!(asked(name, b, Answer::Reject), (about(b), false));
     // An address that is asked for itself is asked about once.
     let direct = thread::scope(|scope| {
-        let attempt = scope.spawn(|| house.connect("10.0.0.2:443"));
+        let attempt = scope.spawn(|| fixture.connect("10.0.0.2:443"));
         let ticket = eventually(|| approvals.waiting().pop());
         assert_eq!(ticket.question().binding.path, "10.0.0.2:443");
         ticket.answer(Answer::Once, "a test").unwrap();
@@ -279,29 +282,29 @@ fn an_answer_about_a_name_or_an_address_holds_for_no_other_address() {
 
 #[test]
 fn a_connection_that_another_policy_denies_is_ended() {
-    let house = House::new(SITES);
-    let connection = house.open("www.example.com:443", "1.1.1.1").unwrap();
-    let attempt = house.connect("www.example.com:443").unwrap();
+    let fixture = Fixture::new(SITES);
+    let connection = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
+    let attempt = fixture.connect("www.example.com:443").unwrap();
     connection.account(1).unwrap();
     let closed = "[[network.rules]]\nid = \"other\"\neffect = \"allow\"\nhosts = [\"other.example\"]\nports = [443]\n";
-    house.gateway.reload(&session(), policy(2, closed), "test").unwrap();
+    fixture.gateway.reload(&session(), policy(2, closed), "test").unwrap();
     assert_eq!(connection.account(0).unwrap_err().rule(), Some("default"));
     let late = attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap_err();
     assert_eq!(late.rule(), Some("default"));
     drop(connection);
-    assert_eq!(house.records().pop().unwrap().draft.result.as_deref(), Some("denied"));
+    assert_eq!(fixture.records().pop().unwrap().draft.result.as_deref(), Some("denied"));
 }
 
 /// It went on, as if it had been approved.
 #[test]
 fn a_connection_about_which_another_policy_asks_is_ended() {
-    let house = House::new(SITES);
-    let connection = house.open("www.example.com:443", "1.1.1.1").unwrap();
+    let fixture = Fixture::new(SITES);
+    let connection = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
     let asks = "[[network.rules]]\nid = \"asks\"\neffect = \"ask\"\nhosts = [\"www.example.com\"]\nports = [443]\n";
-    house.gateway.reload(&session(), policy(2, asks), "test").unwrap();
+    fixture.gateway.reload(&session(), policy(2, asks), "test").unwrap();
     assert_eq!(connection.account(0).unwrap_err().rule(), Some("asks"));
     drop(connection);
-    let outcome = house.records().pop().unwrap().draft;
+    let outcome = fixture.records().pop().unwrap().draft;
     assert_eq!(
         (outcome.decision.as_deref(), outcome.result.as_deref()),
         (Some("deny"), Some("denied"))
@@ -310,20 +313,20 @@ fn a_connection_about_which_another_policy_asks_is_ended() {
 
 #[test]
 fn every_intent_has_an_outcome_however_its_gateway_ends() {
-    let house = House::new(SITES);
-    let dropped = house.open("www.example.com:443", "1.1.1.1").unwrap();
+    let fixture = Fixture::new(SITES);
+    let dropped = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
     dropped.account(2).unwrap();
     drop(dropped);
-    let outcome = house.records().pop().unwrap();
+    let outcome = fixture.records().pop().unwrap();
     assert_eq!(outcome.draft.result.as_deref(), Some("abandoned"));
     assert_eq!(outcome.draft.counts.as_ref().unwrap()["bytesOut"], 2);
     // A gateway that dies leaves an intent, which the next one settles.
-    let intent = house.open("a.example.com:443", "1.1.1.1").unwrap();
-    let (seq, House { dir, gateway }) = (intent.receipt().seq, house);
+    let intent = fixture.open("a.example.com:443", "1.1.1.1").unwrap();
+    let (seq, Fixture { dir, gateway }) = (intent.receipt().seq, fixture);
     gateway.stop_shared(&session()).unwrap();
     drop((intent, gateway));
-    let house = House { gateway: Arc::new(open(&dir, SITES)), dir };
-    let recovered = house.records().pop().unwrap();
+    let fixture = Fixture { gateway: Arc::new(open(&dir, SITES)), dir };
+    let recovered = fixture.records().pop().unwrap();
     assert_eq!((recovered.kind, recovered.draft.of), (Kind::Recovered, Some(seq)));
     assert_eq!(recovered.draft.result.as_deref(), Some("interrupted"));
     assert_eq!(fact(&recovered, "host"), json!("a.example.com"));
@@ -333,16 +336,16 @@ fn every_intent_has_an_outcome_however_its_gateway_ends() {
 #[test]
 fn a_host_with_a_credential_is_reached_with_that_alone_and_as_long_as_the_policy_names_it() {
     let named = |ids: &str| format!("[network]\ncredentials = [{ids}]\n{SITES}");
-    let house = House::new(&named("\"model\""));
-    let gateway = &house.gateway;
+    let fixture = Fixture::new(&named("\"model\""));
+    let gateway = &fixture.gateway;
     let host = Host::parse("api.example.com").unwrap();
     gateway.reach_with_credential(&host, "model", "http://127.0.0.1:3129");
     for port in ["443", "80"] {
-        let error = house.connect(&format!("API.example.com:{port}")).unwrap_err();
+        let error = fixture.connect(&format!("API.example.com:{port}")).unwrap_err();
         assert_eq!(error.rule(), Some("network.credentials"));
         assert!(error.reason().unwrap().contains("`model` alone, at http://127.0.0.1:3129"));
     }
-    house.connect("www.example.com:443").unwrap();
+    fixture.connect("www.example.com:443").unwrap();
     let connect = Connect { host, port: 443 };
     let with = |id| gateway.connect_with(&session(), &connect, Some(id), Client::default());
     assert_eq!(with("other").unwrap_err().rule(), Some("network.credentials"));
@@ -351,7 +354,7 @@ fn a_host_with_a_credential_is_reached_with_that_alone_and_as_long_as_the_policy
     gateway.reload(&session(), policy(2, &named("")), "test").unwrap();
     assert_eq!(open.account(0).unwrap_err().rule(), Some("network.credentials"));
     open.close(ConnectionEnd { requests: Some(3), ..end(EndReason::Closed) }).unwrap();
-    let outcome = house.records().pop().unwrap();
+    let outcome = fixture.records().pop().unwrap();
     assert_eq!(fact(&outcome, "credential"), json!("model"));
     assert_eq!(outcome.draft.counts.as_ref().unwrap()["requests"], 3);
     assert_eq!(outcome.draft.rule.as_deref(), Some("network.credentials"));

@@ -20,7 +20,7 @@ use view::{Place, View};
 
 /// The result of a search by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The entries, sorted by path; incomplete if the search stopped early.
     pub entries: Vec<Entry>,
     /// Counts of the search, and of what it skipped.
@@ -29,7 +29,7 @@ pub struct Found {
     pub base: Option<WorkspacePath>,
 }
 
-impl Found {
+impl SearchResult {
     /// Maximum number of entries of a search by name, whatever the query asks for.
     pub const MAX_ENTRIES: u64 = MAX_ENTRIES;
 }
@@ -68,7 +68,7 @@ pub(crate) fn prepare_glob(
     context: &Context<'_>,
     start: &Start,
     query: &GlobQuery,
-) -> Result<Sealed<Found>, Error> {
+) -> Result<Sealed<SearchResult>, Error> {
     let start = match start {
         Start::At(permit) => match permit.object().kind {
             ObjectKind::Directory => Some(Place::start(permit.path(), true)),
@@ -85,7 +85,7 @@ pub(crate) fn prepare_glob(
     let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
     facts.counts.insert("entries".to_owned(), count);
     let entries = entries.into_iter().map(|found| found.0).collect();
-    Ok(Sealed::names(Found { entries, summary, base }, facts))
+    Ok(Sealed::names(SearchResult { entries, summary, base }, facts))
 }
 
 /// Searches for lines that match in the start, or in the files beneath it. Returns them with the

@@ -12,8 +12,8 @@ use std::{
 
 use portcullis_audit::Hash;
 use portcullis_search::{
-    Contents, Directory, Line, Matched, Names as ByName, Piece, Skipped, Visit, VisitedEntry,
-    Wanted,
+    Contents, Directory, Line, Matched, NameFilter, Names as ByName, Piece, Skipped, Visit,
+    VisitedEntry,
 };
 use rustix::fs::OFlags;
 
@@ -161,7 +161,7 @@ impl<'a> View<'a> {
         &self,
         directory: &WorkspacePath,
         (name, kind): (&str, Option<ObjectKind>),
-        (wanted, directory_visibility): (&Wanted, &DirectoryVisibility<'_>),
+        (wanted, directory_visibility): (&NameFilter, &DirectoryVisibility<'_>),
         visit: &mut dyn Visit<Listable>,
         waiting: &mut PendingNames,
     ) {
@@ -217,7 +217,7 @@ impl portcullis_search::View for View<'_> {
     fn list(
         &self,
         directory: &Place,
-        wanted: &Wanted,
+        wanted: &NameFilter,
         visit: &mut dyn Visit<Listable>,
     ) -> Result<(Option<Waiting>, u64), Skipped> {
         let path = &directory.path;

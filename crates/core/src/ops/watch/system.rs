@@ -24,14 +24,14 @@ use crate::{
 pub(super) struct System {
     workspace: Workspace,
     watches: Watches,
-    bell: OwnedFd,
+    wake: OwnedFd,
 }
 
 impl System {
     pub(super) fn new(workspace: Workspace) -> Result<Self, WatchError> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::os("watch for changes"))?;
-        Ok(Self { workspace, watches: Watches::new()?, bell })
+        Ok(Self { workspace, watches: Watches::new()?, wake })
     }
 }
 
@@ -90,18 +90,18 @@ impl Directories for System {
     fn wait(&self) -> Result<(), WatchError> {
         let mut fds = [
             PollFd::from_borrowed_fd(self.watches.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::os("wait for changes")(errno).into()),
         }
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         Ok(())
     }
 
     fn wake(&self) {
         // A full counter ends the wait already.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }

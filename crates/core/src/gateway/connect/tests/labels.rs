@@ -44,15 +44,15 @@ fn mount() -> Session {
     Session { transport: Transport::Mount, ..session() }
 }
 
-impl House {
+impl Fixture {
     fn with_files(text: &str) -> Self {
-        let house = Self::new(text);
+        let fixture = Self::new(text);
         for (name, content) in [("data/a.csv", "alice"), ("data/b.csv", "bob"), ("src/a", "code")] {
-            let file = house.dir.path().join("ws").join(name);
+            let file = fixture.dir.path().join("ws").join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, content).unwrap();
         }
-        house
+        fixture
     }
 
     fn handle<R: Request>(&self, request: &R) -> Result<Reply<R::Output>, Error> {
@@ -73,13 +73,13 @@ impl House {
 
 #[test]
 fn a_read_waits_until_what_its_label_forbids_is_closed() {
-    let house = House::with_files(&rules());
-    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
-    let model = house.open("model.example:443", "1.1.1.1").unwrap();
+    let fixture = Fixture::with_files(&rules());
+    let tunnel = fixture.open("a.example:443", "1.1.1.1").unwrap();
+    let model = fixture.open("model.example:443", "1.1.1.1").unwrap();
     let (told, hear) = mpsc::channel();
     tunnel.closed_by(move || told.send(()).unwrap());
     model.closed_by(|| panic!("it is exempt"));
-    let gateway = Arc::clone(&house.gateway);
+    let gateway = Arc::clone(&fixture.gateway);
     let (disclosed, content) = mpsc::channel();
     let reading = thread::spawn(move || {
         let reply = gateway.handle(&mount(), &read("data/a.csv"), Client::default());
@@ -87,47 +87,47 @@ fn a_read_waits_until_what_its_label_forbids_is_closed() {
     });
     hear.recv_timeout(Duration::from_secs(4)).unwrap();
     // The label is durable before, and the read is not on record.
-    let label = house.of("label").pop().unwrap();
+    let label = fixture.of("label").pop().unwrap();
     assert_eq!(
         (label.kind, fact(&label, "labels")),
         (Kind::Decision, json!({"data": "data/a.csv"}))
     );
     assert_eq!(fact(&label, "by"), json!("read"));
-    assert!(house.of("read").is_empty() && content.try_recv().is_err());
+    assert!(fixture.of("read").is_empty() && content.try_recv().is_err());
     // Nothing more is counted as sent.
     assert_eq!(tunnel.account(1).unwrap_err().rule(), Some("closed"));
     tunnel.close(end(EndReason::Closed)).unwrap();
     assert_eq!(content.recv_timeout(Duration::from_secs(4)).unwrap(), b"alice");
     reading.join().unwrap();
-    let outcome = house.records().pop().unwrap();
+    let outcome = fixture.records().pop().unwrap();
     assert_eq!(outcome.draft.rule.as_deref(), Some("closed"));
     assert_eq!(outcome.draft.result.as_deref(), Some("denied"));
     let first = json!({"data": {"record": label.seq, "path": "data/a.csv"}});
     assert_eq!(fact(&outcome, "whenRead"), first);
-    assert_eq!(fact(&house.of("read")[0], "labels"), json!(["data"]));
+    assert_eq!(fact(&fixture.of("read")[0], "labels"), json!(["data"]));
     // A later denial names the read, too; exempt hosts stay open.
-    let error = house.connect("a.example:443").unwrap_err();
+    let error = fixture.connect("a.example:443").unwrap_err();
     assert_eq!(error.rule(), Some("closed"));
     assert_eq!(error.reason(), Some("content labelled `data` was read"));
-    assert_eq!(fact(&house.records().pop().unwrap(), "whenRead"), first);
+    assert_eq!(fact(&fixture.records().pop().unwrap(), "whenRead"), first);
     model.account(1).unwrap();
-    assert!(house.open("model.example:443", "1.1.1.1").is_ok());
+    assert!(fixture.open("model.example:443", "1.1.1.1").is_ok());
     // There is one label record, however often it is read.
-    house.handle(&read("data/b.csv")).unwrap();
-    assert_eq!(house.of("label").len(), 1);
+    fixture.handle(&read("data/b.csv")).unwrap();
+    assert_eq!(fixture.of("label").len(), 1);
 }
 
 #[test]
 fn a_read_is_refused_if_a_connection_stays_open() {
-    let house = House::with_files(&rules());
-    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
-    let refused = house.handle(&read("data/a.csv")).unwrap_err();
+    let fixture = Fixture::with_files(&rules());
+    let tunnel = fixture.open("a.example:443", "1.1.1.1").unwrap();
+    let refused = fixture.handle(&read("data/a.csv")).unwrap_err();
     assert_eq!((refused.kind(), refused.rule()), (ErrorKind::Denied, Some("network.whenRead")));
-    assert!(house.handle(&read("src/a")).is_ok());
+    assert!(fixture.handle(&read("src/a")).is_ok());
     drop(tunnel);
-    house.handle(&read("data/a.csv")).unwrap();
+    fixture.handle(&read("data/a.csv")).unwrap();
     let results: Vec<_> =
-        house.of("read").iter().map(|record| record.draft.result.clone().unwrap()).collect();
+        fixture.of("read").iter().map(|record| record.draft.result.clone().unwrap()).collect();
     assert_eq!(results, ["denied", "ok", "ok"]);
 }
 
@@ -137,9 +137,9 @@ fn whatever_tells_of_content_counts_and_names_do_not() {
     let edit =
         |name: &str, old: &str| Edit { path: path(name), old: old.to_owned(), new: "x".to_owned() };
     let write = |name: &str| Write { path: path(name), content: b"new".to_vec(), mode: None };
-    type Try = Box<dyn Fn(&House) -> bool>;
+    type Try = Box<dyn Fn(&Fixture) -> bool>;
     fn tried<R: Request + 'static>(request: R) -> Try {
-        Box::new(move |house| house.handle(&request).is_ok())
+        Box::new(move |fixture| fixture.handle(&request).is_ok())
     }
     let list = List { path: path("data") };
     let tries: [(&str, Try, bool, bool); 11] = [
@@ -156,26 +156,26 @@ fn whatever_tells_of_content_counts_and_names_do_not() {
         ("a search beside it", tried(grep("src")), true, false),
     ];
     for (name, attempt, is_done, is_read) in tries {
-        let house = House::with_files(&rules());
-        assert!(house.is_open());
-        assert_eq!(attempt(&house), is_done, "{name}");
-        assert_eq!(house.is_open(), !is_read, "{name}");
-        assert_eq!(house.of("label").len(), usize::from(is_read), "{name}");
+        let fixture = Fixture::with_files(&rules());
+        assert!(fixture.is_open());
+        assert_eq!(attempt(&fixture), is_done, "{name}");
+        assert_eq!(fixture.is_open(), !is_read, "{name}");
+        assert_eq!(fixture.of("label").len(), usize::from(is_read), "{name}");
     }
 }
 
 #[test]
 fn after_a_read_a_person_is_asked_about_a_new_connection() {
-    let house = House::with_files(&rules());
-    let tunnel = house.open("ask.example:443", "1.1.1.1").unwrap();
-    let (gateway, approvals) = (&house.gateway, house.gateway.approvals());
+    let fixture = Fixture::with_files(&rules());
+    let tunnel = fixture.open("ask.example:443", "1.1.1.1").unwrap();
+    let (gateway, approvals) = (&fixture.gateway, fixture.gateway.approvals());
     thread::scope(|scope| {
         let reading =
             scope.spawn(move || gateway.handle(&mount(), &read("data/a.csv"), Client::default()));
         eventually(|| tunnel.account(0).is_err().then_some(()));
         drop(tunnel);
         reading.join().unwrap().unwrap();
-        let asked = scope.spawn(|| house.open("ask.example:443", "1.1.1.1"));
+        let asked = scope.spawn(|| fixture.open("ask.example:443", "1.1.1.1"));
         let ticket = eventually(|| approvals.waiting().pop());
         let rules = &ticket.question().rules;
         assert_eq!(rules.len(), 1);
@@ -187,7 +187,8 @@ fn after_a_read_a_person_is_asked_about_a_new_connection() {
         gateway.handle(&mount(), &read("data/b.csv"), Client::default()).unwrap();
         tunnel.account(1).unwrap();
     });
-    let outcome = house.records().into_iter().find(|record| record.kind == Kind::Outcome).unwrap();
+    let outcome =
+        fixture.records().into_iter().find(|record| record.kind == Kind::Outcome).unwrap();
     assert_eq!(outcome.draft.rule.as_deref(), Some("person"));
     assert_eq!(outcome.draft.result.as_deref(), Some("denied"));
 }
@@ -195,35 +196,35 @@ fn after_a_read_a_person_is_asked_about_a_new_connection() {
 /// A label that a reload brings counts from the next read on, and a rule that it brings at once.
 #[test]
 fn reloads_bring_labels_and_rules() {
-    let house = House::with_files(FILES);
-    house.handle(&read("data/a.csv")).unwrap();
-    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
-    house.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
+    let fixture = Fixture::with_files(FILES);
+    fixture.handle(&read("data/a.csv")).unwrap();
+    let tunnel = fixture.open("a.example:443", "1.1.1.1").unwrap();
+    fixture.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
     assert_eq!(tunnel.account(0).unwrap_err().rule(), Some("closed"));
     drop(tunnel);
 
     let unlabelled = FILES.replace("data/**", "elsewhere/**");
-    let house = House::with_files(&unlabelled);
-    house.handle(&read("data/a.csv")).unwrap();
-    let tunnel = house.open("a.example:443", "1.1.1.1").unwrap();
+    let fixture = Fixture::with_files(&unlabelled);
+    fixture.handle(&read("data/a.csv")).unwrap();
+    let tunnel = fixture.open("a.example:443", "1.1.1.1").unwrap();
     let stat =
-        house.gateway.mount_view(&mount()).lookup(&path("data/a.csv")).unwrap().unwrap().stat;
-    assert!(house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
-    house.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
+        fixture.gateway.mount_view(&mount()).lookup(&path("data/a.csv")).unwrap().unwrap().stat;
+    assert!(fixture.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
+    fixture.gateway.reload(&session(), policy(2, &rules()), "test").unwrap();
     tunnel.account(1).unwrap();
     // Content that was given before is no repetition now that it has a label.
-    assert!(!house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
+    assert!(!fixture.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
     drop(tunnel);
-    house.handle(&read("data/a.csv")).unwrap();
-    assert!(house.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
-    assert!(!house.is_open());
+    fixture.handle(&read("data/a.csv")).unwrap();
+    assert!(fixture.gateway.mount_view(&mount()).repeat(&path("data/a.csv"), &stat));
+    assert!(!fixture.is_open());
 }
 
 /// A connection that is opened while something is read is seen by one of the two.
 #[test]
 fn no_connection_outlives_a_read_that_it_races_with() {
-    let house = House::with_files(&rules());
-    let (gateway, open) = (&house.gateway, std::sync::atomic::AtomicUsize::new(0));
+    let fixture = Fixture::with_files(&rules());
+    let (gateway, open) = (&fixture.gateway, std::sync::atomic::AtomicUsize::new(0));
     let count = &open;
     let deadline = Instant::now() + Duration::from_secs(20);
     thread::scope(|scope| {
@@ -231,7 +232,7 @@ fn no_connection_outlives_a_read_that_it_races_with() {
             scope.spawn(|| {
                 // Until it is denied, each is held for a moment, as one that carries bytes.
                 while Instant::now() < deadline
-                    && let Ok(tunnel) = house.open("a.example:443", "1.1.1.1")
+                    && let Ok(tunnel) = fixture.open("a.example:443", "1.1.1.1")
                 {
                     count.fetch_add(1, Ordering::SeqCst);
                     for _ in 0..50 {
@@ -244,12 +245,12 @@ fn no_connection_outlives_a_read_that_it_races_with() {
                 }
             });
         }
-        eventually(|| (house.records().len() >= 40).then_some(()));
+        eventually(|| (fixture.records().len() >= 40).then_some(()));
         gateway.handle(&mount(), &read("data/a.csv"), Client::default()).unwrap();
         assert_eq!(open.load(Ordering::SeqCst), 0);
     });
-    let (label, last) = (house.of("label")[0].seq, house.of("read")[0].seq);
-    let late = house.records().into_iter().filter(|record| record.seq > last);
+    let (label, last) = (fixture.of("label")[0].seq, fixture.of("read")[0].seq);
+    let late = fixture.records().into_iter().filter(|record| record.seq > last);
     for record in late {
         assert!(record.kind == Kind::Decision && record.draft.decision.as_deref() == Some("deny"));
     }
@@ -258,12 +259,12 @@ fn no_connection_outlives_a_read_that_it_races_with() {
 
 #[test]
 fn a_change_by_whoever_carries_a_label_is_noted() {
-    let house = House::with_files(&rules());
+    let fixture = Fixture::with_files(&rules());
     let write = Write { path: path("out"), content: b"1".to_vec(), mode: None };
-    house.handle(&write).unwrap();
-    house.handle(&read("data/a.csv")).unwrap();
-    house.handle(&write).unwrap();
-    let intents = house.of("write").into_iter().filter(|record| record.kind == Kind::Intent);
+    fixture.handle(&write).unwrap();
+    fixture.handle(&read("data/a.csv")).unwrap();
+    fixture.handle(&write).unwrap();
+    let intents = fixture.of("write").into_iter().filter(|record| record.kind == Kind::Intent);
     let carries: Vec<_> = intents.map(|record| fact_if_any(&record, "carries")).collect();
     assert_eq!(carries, [Value::Null, json!(["data"])]);
 }
@@ -275,14 +276,14 @@ fn fact_if_any(record: &AuditRecord, name: &str) -> Value {
 /// The sessions of a sandbox carry labels together, agents that share a gateway each for itself.
 #[test]
 fn agents_that_share_a_gateway_do_not_share_labels() {
-    let mut house = House::with_files(&rules());
+    let mut fixture = Fixture::with_files(&rules());
     let other = || Session { id: "cd".repeat(16), agent: "other".parse().unwrap(), ..session() };
     let beside = || Session { id: "ef".repeat(16), ..mount() };
-    let connect = |house: &House, session: &Session| {
+    let connect = |fixture: &Fixture, session: &Session| {
         let host = Connect::parse("a.example:443").unwrap();
-        house.gateway.connect(session, &host, Client::default()).is_ok()
+        fixture.gateway.connect(session, &host, Client::default()).is_ok()
     };
-    let gateway = Arc::get_mut(&mut house.gateway).unwrap();
+    let gateway = Arc::get_mut(&mut fixture.gateway).unwrap();
     gateway.share(SharedLimits {
         slots: 4,
         per_session: 4,
@@ -291,18 +292,18 @@ fn agents_that_share_a_gateway_do_not_share_labels() {
         concurrent: 4,
         watches: 4,
     });
-    house.gateway.handle(&other(), &read("data/a.csv"), Client::default()).unwrap();
-    assert!(!connect(&house, &other()));
-    assert!(connect(&house, &session()) && connect(&house, &beside()));
-    house.gateway.handle(&beside(), &read("data/a.csv"), Client::default()).unwrap();
-    assert!(!connect(&house, &session()));
-    assert_eq!(house.of("label").len(), 2);
+    fixture.gateway.handle(&other(), &read("data/a.csv"), Client::default()).unwrap();
+    assert!(!connect(&fixture, &other()));
+    assert!(connect(&fixture, &session()) && connect(&fixture, &beside()));
+    fixture.gateway.handle(&beside(), &read("data/a.csv"), Client::default()).unwrap();
+    assert!(!connect(&fixture, &session()));
+    assert_eq!(fixture.of("label").len(), 2);
 }
 
 /// Reads in one workspace close hosts that another workspace's policy leaves open.
 #[test]
 fn workspaces_of_a_sandbox_share_labels() {
-    let (first, mut second) = (House::with_files(&rules()), House::with_files(FILES));
+    let (first, mut second) = (Fixture::with_files(&rules()), Fixture::with_files(FILES));
     let gateway = Arc::get_mut(&mut second.gateway).unwrap();
     gateway.share_labels(&first.gateway);
     second.handle(&read("data/a.csv")).unwrap();
@@ -317,7 +318,7 @@ fn workspaces_of_a_sandbox_share_labels() {
 #[test]
 fn policies_of_further_workspaces_restrict_connections() {
     let beside = |text: &str| {
-        let (first, mut second) = (House::with_files(FILES), House::with_files(text));
+        let (first, mut second) = (Fixture::with_files(FILES), Fixture::with_files(text));
         let gateway = Arc::get_mut(&mut second.gateway).unwrap();
         gateway.share_labels(&first.gateway);
         (first, second)
@@ -327,8 +328,8 @@ fn policies_of_further_workspaces_restrict_connections() {
             .replace("id = \"site\"\neffect = \"allow\"", "id = \"own\"\neffect = \"deny\"")
             .replace("\"a.example\", \"model.example\", \"ask.example\"", "\"model.example\"")
     };
-    let outcome = |house: &House, host: &str| {
-        let rule = house.open(host, "1.1.1.1").err().map(|_| house.records().pop().unwrap());
+    let outcome = |fixture: &Fixture, host: &str| {
+        let rule = fixture.open(host, "1.1.1.1").err().map(|_| fixture.records().pop().unwrap());
         rule.map(|record| (record.draft.rule.unwrap(), record.draft.reason.unwrap_or_default()))
     };
     let of = |rule: &str, reason: &str| {

@@ -34,7 +34,7 @@ const OPEN: &str =
     "[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
 
 /// A gateway over a new workspace.
-struct House {
+struct Fixture {
     dir: TempDir,
     gateway: Gateway,
 }
@@ -60,7 +60,7 @@ fn open(dir: &TempDir, policy: &str) -> Gateway {
     gateway
 }
 
-impl House {
+impl Fixture {
     fn new(policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["ws", "state"] {
@@ -102,7 +102,7 @@ impl House {
         self.gateway.mount_view(&mount).admit(request, &path(at), None, BTreeMap::new).is_ok()
     }
 
-    fn see(&self, name: &str) -> Option<Seen> {
+    fn see(&self, name: &str) -> Option<VisibleEntry> {
         self.gateway.mount_view(&session(Transport::Mount)).lookup(&path(name)).unwrap()
     }
 
@@ -148,23 +148,23 @@ fn link(name: &str, target: &str) -> Symlink {
 
 #[test]
 fn what_may_not_be_listed_is_missing() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "[allowedPaths]\nlist = [\"src/**\", \"a/*/c.txt\"]\nread = [\"**\"]\n\
          [[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"src/no/**\"]\n\
          [[rules]]\nid = \"q\"\neffect = \"ask\"\npaths = [\"src/asked\"]\n",
     );
     for name in ["src/x", "src/no/x", "src/asked", "a/b/c.txt", "a/b/d.txt", "a/x", "other/x"] {
-        house.file(name, "x");
+        fixture.file(name, "x");
     }
     let temp = TempName::new().unwrap();
-    house.file(&format!("src/{}", temp.as_str()), "x");
-    symlink("x", house.at("src/link")).unwrap();
-    symlink("b", house.at("a/link")).unwrap();
+    fixture.file(&format!("src/{}", temp.as_str()), "x");
+    symlink("x", fixture.at("src/link")).unwrap();
+    symlink("b", fixture.at("a/link")).unwrap();
 
-    assert_eq!(house.names(".").unwrap(), "a src");
-    assert_eq!(house.names("src").unwrap(), "link x");
-    assert_eq!(house.names("a").unwrap(), "b");
-    assert_eq!(house.names("a/b").unwrap(), "c.txt");
+    assert_eq!(fixture.names(".").unwrap(), "a src");
+    assert_eq!(fixture.names("src").unwrap(), "link x");
+    assert_eq!(fixture.names("a").unwrap(), "b");
+    assert_eq!(fixture.names("a/b").unwrap(), "c.txt");
     for hidden in [
         "src/no",
         "src/no/x",
@@ -176,43 +176,43 @@ fn what_may_not_be_listed_is_missing() {
         "a/link",
         "a/b/d.txt",
     ] {
-        assert_eq!((house.see(hidden), house.names(hidden)), (None, None), "{hidden}");
+        assert_eq!((fixture.see(hidden), fixture.names(hidden)), (None, None), "{hidden}");
     }
-    assert_eq!(house.see(&format!("src/{}", temp.as_str())), None);
+    assert_eq!(fixture.see(&format!("src/{}", temp.as_str())), None);
     // A link is shown as a link, and not followed.
-    assert_eq!(house.see("src/link").unwrap().stat.kind, ObjectKind::Symlink);
-    assert_eq!(house.see("a/link/c.txt"), None);
-    let traverse = ["a", "a/b", "src"].map(|name| house.see(name).unwrap().traverse);
+    assert_eq!(fixture.see("src/link").unwrap().stat.kind, ObjectKind::Symlink);
+    assert_eq!(fixture.see("a/link/c.txt"), None);
+    let traverse = ["a", "a/b", "src"].map(|name| fixture.see(name).unwrap().traverse);
     assert_eq!(traverse, [true, true, true]);
-    assert!(!house.see("src/x").unwrap().traverse && house.see(".").unwrap().traverse);
-    assert!(house.requests().is_empty());
+    assert!(!fixture.see("src/x").unwrap().traverse && fixture.see(".").unwrap().traverse);
+    assert!(fixture.requests().is_empty());
 }
 
 /// Lookups are decided as requests are.
 #[test]
 fn a_lookup_is_decided_as_a_request() {
     for mode in ["", "mode = \"observe\"\n"] {
-        let house = House::new(&format!(
+        let fixture = Fixture::new(&format!(
             "{mode}[allowedPaths]\nlist = [\"a/**\"]\n[extensions]\ndeny = [\"pem\"]\n\
              allow = {{ list = [\"rs\"] }}\n[secrets]\nnames = [\"*.key\"]\n"
         ));
         for name in ["a/x.rs", "a/x.txt", "a/b.pem", "a/.key", "a/d.txt/x.rs", "b/x.rs"] {
-            house.file(name, "x");
+            fixture.file(name, "x");
         }
         for name in ["a/x.rs", "a/x.txt", "a/b.pem", "a/.key", "a/d.txt", "a/d.txt/x.rs", "b/x.rs"]
         {
             let (own, above) = (path(name), path(name).parent().unwrap());
-            let seen = house.see(name).filter(|seen| !seen.traverse);
-            let is_listed = match house.ask(Transport::Mount, &List { path: above.clone() }) {
+            let seen = fixture.see(name).filter(|seen| !seen.traverse);
+            let is_listed = match fixture.ask(Transport::Mount, &List { path: above.clone() }) {
                 Ok(listed) => listed.output.entries.iter().any(|entry| entry.path == own),
                 Err(_) => seen.is_some(),
             };
             assert_eq!(is_listed, seen.is_some(), "{mode}{name}");
-            let names = house.names(above.as_str()).unwrap_or_default();
+            let names = fixture.names(above.as_str()).unwrap_or_default();
             let is_named = names.split(' ').any(|one| Some(one) == own.file_name());
             assert_eq!(is_named, seen.is_some(), "{mode}{name}");
             // A name alone does not reveal that it is a directory's.
-            let stat = house.ask(Transport::Mount, &StatRequest { path: own });
+            let stat = fixture.ask(Transport::Mount, &StatRequest { path: own });
             assert!(stat.is_ok() == seen.is_some() || name == "a/d.txt", "{mode}{name}");
         }
     }
@@ -228,13 +228,13 @@ fn a_link_that_may_not_be_followed_is_not_read() {
         (format!("{OPEN}[files]\nsymlinks = \"deny\"\n"), [false, false, false]),
         (format!("{OPEN}{rule}"), [false, true, true]),
     ] {
-        let house = House::new(&policy);
-        house.file("d/x", "x");
+        let fixture = Fixture::new(&policy);
+        fixture.file("d/x", "x");
         for (link, target) in [("lnk", "d/x"), ("dir", "d"), ("none", "d/none")] {
-            symlink(target, house.at(link)).unwrap();
+            symlink(target, fixture.at(link)).unwrap();
         }
         let mount = session(Transport::Mount);
-        let read = |name: &str| house.gateway.mount_view(&mount).read_link(&path(name)).is_ok();
+        let read = |name: &str| fixture.gateway.mount_view(&mount).read_link(&path(name)).is_ok();
         assert_eq!(["lnk", "dir", "none"].map(read), followed, "{policy}");
     }
 }
@@ -242,24 +242,24 @@ fn a_link_that_may_not_be_followed_is_not_read() {
 /// An error would reveal whether the name exists.
 #[test]
 fn a_name_that_may_not_be_listed_is_not_made() {
-    let house =
-        House::new("[allowedPaths]\nlist = [\"seen/**\"]\nwrite = [\"**\"]\nread = [\"**\"]\n");
-    house.file("seen/x", "x");
-    house.file("drop/x", "x");
-    let made = |name: &str| house.admits(&write(name, b""), name);
+    let fixture =
+        Fixture::new("[allowedPaths]\nlist = [\"seen/**\"]\nwrite = [\"**\"]\nread = [\"**\"]\n");
+    fixture.file("seen/x", "x");
+    fixture.file("drop/x", "x");
+    let made = |name: &str| fixture.admits(&write(name, b""), name);
     assert_eq!(["seen/y", "drop/x", "drop/y"].map(made), [true, false, false]);
-    assert_eq!(house.requests().len(), 2, "each denial has a record");
+    assert_eq!(fixture.requests().len(), 2, "each denial has a record");
 }
 
 #[test]
 fn a_redacted_read_has_the_hash_of_what_was_shown() {
-    let house = House::new(&format!(
+    let fixture = Fixture::new(&format!(
         "{OPEN}[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{{8}}'\n\
          keywords = [\"tok_\"]\n"
     ));
-    house.file("a", "x tok_abcdefgh y\n");
-    let shown = house.ask(Transport::Mount, &read("a")).unwrap().output.bytes;
-    let record = house.requests().pop().unwrap();
+    fixture.file("a", "x tok_abcdefgh y\n");
+    let shown = fixture.ask(Transport::Mount, &read("a")).unwrap().output.bytes;
+    let record = fixture.requests().pop().unwrap();
     let hash = portcullis_audit::Hash::of(&shown).to_string();
     assert_eq!(record.draft.facts.unwrap()["shown"], json!(hash));
     assert_eq!(record.draft.before, Some(portcullis_audit::Hash::of(b"x tok_abcdefgh y\n")));
@@ -267,27 +267,27 @@ fn a_redacted_read_has_the_hash_of_what_was_shown() {
 
 #[test]
 fn a_link_that_leads_out_is_not_read() {
-    let house = House::new(&format!(
+    let fixture = Fixture::new(&format!(
         "{OPEN}[[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"no/**\"]\n"
     ));
-    house.file("d/x", "x");
-    house.file("no/x", "x");
+    fixture.file("d/x", "x");
+    fixture.file("no/x", "x");
     let read =
-        |name: &str| house.gateway.mount_view(&session(Transport::Mount)).read_link(&path(name));
+        |name: &str| fixture.gateway.mount_view(&session(Transport::Mount)).read_link(&path(name));
     for target in ["x", "../d/x", "missing", "../no/x", "..", "./d/../x"] {
-        symlink(target, house.at("d/link")).unwrap();
+        symlink(target, fixture.at("d/link")).unwrap();
         assert_eq!(read("d/link"), Ok(Some(target.to_owned())), "{target}");
-        fs::remove_file(house.at("d/link")).unwrap();
+        fs::remove_file(fixture.at("d/link")).unwrap();
     }
-    let absolute = house.at("d/x");
+    let absolute = fixture.at("d/x");
     for target in ["../..", "../../ws/d/x", "/etc/passwd", absolute.to_str().unwrap()] {
-        symlink(target, house.at("d/link")).unwrap();
+        symlink(target, fixture.at("d/link")).unwrap();
         assert_eq!(read("d/link"), Err(Error::Outside), "{target}");
-        fs::remove_file(house.at("d/link")).unwrap();
+        fs::remove_file(fixture.at("d/link")).unwrap();
     }
-    symlink("link", house.at("d/link")).unwrap();
+    symlink("link", fixture.at("d/link")).unwrap();
     assert_eq!(read("d/link"), Err(Error::Loop));
-    symlink("x", house.at("no/link")).unwrap();
+    symlink("x", fixture.at("no/link")).unwrap();
     assert_eq!((read("no/link"), read("d/none")), (Ok(None), Ok(None)));
     assert_eq!(read("d/x"), Err(Error::NotFound));
 }
@@ -300,16 +300,16 @@ fn a_link_does_not_tell_what_a_hidden_name_is() {
     for policy in
         [format!("{OPEN}[files.hardlinks]\nread = \"deny\"\n{hidden}"), format!("{lists}{hidden}")]
     {
-        let house = House::new(&policy);
+        let fixture = Fixture::new(&policy);
         for name in ["hid/file", "hid/dir/x", "hid/two", "out/x"] {
-            house.file(name, "x");
+            fixture.file(name, "x");
         }
-        fs::hard_link(house.at("hid/two"), house.at("hid/three")).unwrap();
+        fs::hard_link(fixture.at("hid/two"), fixture.at("hid/three")).unwrap();
         let view = session(Transport::Mount);
         let read = |name: &str| {
-            symlink(format!("../hid/{name}"), house.at("out/link")).unwrap();
-            let read = house.gateway.mount_view(&view).read_link(&path("out/link"));
-            fs::remove_file(house.at("out/link")).unwrap();
+            symlink(format!("../hid/{name}"), fixture.at("out/link")).unwrap();
+            let read = fixture.gateway.mount_view(&view).read_link(&path("out/link"));
+            fs::remove_file(fixture.at("out/link")).unwrap();
             read.map(|target| target.is_some())
         };
         let missing = read("missing");
@@ -324,30 +324,30 @@ fn a_link_does_not_tell_what_a_hidden_name_is() {
 #[test]
 fn a_link_does_not_tell_where_an_asked_name_leads() {
     for rule in ["paths = [\"asked/**\"]", "paths = [\"asked/f\"]\noperations = [\"list\"]"] {
-        let house =
-            House::new(&format!("{OPEN}[[rules]]\nid = \"person\"\neffect = \"ask\"\n{rule}\n"));
-        house.file("asked/x", "x");
-        house.file("d/x", "x");
-        symlink("loop", house.at("d/loop")).unwrap();
+        let fixture =
+            Fixture::new(&format!("{OPEN}[[rules]]\nid = \"person\"\neffect = \"ask\"\n{rule}\n"));
+        fixture.file("asked/x", "x");
+        fixture.file("d/x", "x");
+        symlink("loop", fixture.at("d/loop")).unwrap();
         let view = session(Transport::Mount);
         let tells = |target: &str| {
-            let made = house.ask(Transport::Mount, &link("made", target)).map(|_| ());
-            let _ = fs::remove_file(house.at("made"));
-            symlink(target, house.at("old")).unwrap();
-            let read = house.gateway.mount_view(&view).read_link(&path("old"));
+            let made = fixture.ask(Transport::Mount, &link("made", target)).map(|_| ());
+            let _ = fs::remove_file(fixture.at("made"));
+            symlink(target, fixture.at("old")).unwrap();
+            let read = fixture.gateway.mount_view(&view).read_link(&path("old"));
             let rename = Rename { from: path("old"), to: path("new"), replace: false };
-            let renamed = house.ask(Transport::Mount, &rename).map(|_| ());
+            let renamed = fixture.ask(Transport::Mount, &rename).map(|_| ());
             for name in ["old", "new"] {
-                let _ = fs::remove_file(house.at(name));
+                let _ = fs::remove_file(fixture.at(name));
             }
             (made, read.map(|target| target.is_some()), renamed)
         };
         for target in ["asked/f", "asked/f/loop"] {
             assert_eq!(tells(target), (Ok(()), Ok(true), Ok(())), "{rule} {target}");
             for leads in ["/etc/passwd", "f", "../d", "../d/x", "x"] {
-                symlink(leads, house.at("asked/f")).unwrap();
+                symlink(leads, fixture.at("asked/f")).unwrap();
                 assert_eq!(tells(target), (Ok(()), Ok(true), Ok(())), "{rule} {target} {leads}");
-                fs::remove_file(house.at("asked/f")).unwrap();
+                fs::remove_file(fixture.at("asked/f")).unwrap();
             }
         }
     }
@@ -357,95 +357,98 @@ fn a_link_does_not_tell_where_an_asked_name_leads() {
 fn a_view_has_the_length_of_what_a_read_gives() {
     let secrets = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"k\"\nregex = 'tok_[a-z]{8}'\n\
                    keywords = [\"tok_\"]\n[mount]\nmaxReadSize = \"64B\"\n";
-    let house = House::new(&format!(
+    let fixture = Fixture::new(&format!(
         "{OPEN}{secrets}[[rules]]\nid = \"no\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"no\"]\n"
     ));
     let view = session(Transport::Mount);
-    let view = house.gateway.mount_view(&view);
+    let view = fixture.gateway.mount_view(&view);
     for (name, content) in [("a", "x tok_abcdefgh y\n"), ("b", "plain\n"), ("empty", "")] {
-        house.file(name, content);
-        let stat = house.see(name).unwrap().stat;
+        fixture.file(name, content);
+        let stat = fixture.see(name).unwrap().stat;
         let size = view.view_size(&path(name), &stat, &Unfollowed).unwrap();
-        let read = house.ask(Transport::Mount, &read(name)).unwrap().output;
+        let read = fixture.ask(Transport::Mount, &read(name)).unwrap().output;
         assert_eq!(size, read.bytes.len() as u64, "{name}");
         assert_eq!(read.redacted, size != stat.size, "{name}");
-        fs::write(house.at(name), "changed").unwrap();
+        fs::write(fixture.at(name), "changed").unwrap();
         assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Err(Error::Moved), "{name}");
     }
-    house.file("no", "x tok_abcdefgh y\n");
-    house.file("large", &"x tok_abcdefgh y\n".repeat(9));
+    fixture.file("no", "x tok_abcdefgh y\n");
+    fixture.file("large", &"x tok_abcdefgh y\n".repeat(9));
     for name in ["no", "large"] {
-        let stat = house.see(name).unwrap().stat;
+        let stat = fixture.see(name).unwrap().stat;
         assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Ok(stat.size), "{name}");
-        assert!(house.ask(Transport::Mount, &read(name)).is_err(), "{name}");
+        assert!(fixture.ask(Transport::Mount, &read(name)).is_err(), "{name}");
         // Nothing was disclosed, so there is no record.
     }
-    assert_eq!(house.requests().len(), 5);
+    assert_eq!(fixture.requests().len(), 5);
 }
 
 #[test]
 fn a_repeated_read_is_decided_and_counted() {
-    let house = House::new(&format!(
+    let fixture = Fixture::new(&format!(
         "{OPEN}[mount]\noperationsPerSecond = 2\n[[rules]]\nid = \"no\"\neffect = \"deny\"\n\
          operations = [\"read\"]\npaths = [\"no\"]\n"
     ));
-    house.file("a", "x");
-    house.file("no", "x");
-    house.file("twice", "x");
-    fs::hard_link(house.at("twice"), house.at("again")).unwrap();
-    fs::create_dir(house.at("d")).unwrap();
+    fixture.file("a", "x");
+    fixture.file("no", "x");
+    fixture.file("twice", "x");
+    fs::hard_link(fixture.at("twice"), fixture.at("again")).unwrap();
+    fs::create_dir(fixture.at("d")).unwrap();
     let mount = session(Transport::Mount);
     let repeat = |name: &str| {
-        let stat = house.see(name).unwrap().stat;
-        house.gateway.mount_view(&mount).repeat(&path(name), &stat)
+        let stat = fixture.see(name).unwrap().stat;
+        fixture.gateway.mount_view(&mount).repeat(&path(name), &stat)
     };
     assert_eq!(["no", "twice", "d"].map(repeat), [false, false, false]);
     assert_eq!(["a", "a", "a"].map(repeat), [true, true, false]);
-    let haste = house.ask(Transport::Mount, &read("a")).unwrap_err();
+    let haste = fixture.ask(Transport::Mount, &read("a")).unwrap_err();
     assert_eq!(haste.rule(), Some("mount.operationsPerSecond"));
     // Another transport of the same session has limits of its own.
-    house.ask(Transport::Acp, &read("a")).unwrap();
+    fixture.ask(Transport::Acp, &read("a")).unwrap();
 }
 
 #[test]
 fn a_mount_has_limits_of_its_own() {
-    let house = House::new(&format!(
+    let fixture = Fixture::new(&format!(
         "{OPEN}[files]\nmaxReadSize = \"4B\"\nmaxWriteSize = \"4B\"\n[limits]\nbytesWritten = \"6B\"\n\
          [mount]\nmaxWriteSize = \"16B\"\nfilesRemoved = 0\ndenials = 2\n\
          [[rules]]\nid = \"no\"\neffect = \"deny\"\npaths = [\"no\"]\n"
     ));
-    let put = |transport, content: &[u8]| house.ask(transport, &write("a", content)).map(drop);
+    let put = |transport, content: &[u8]| fixture.ask(transport, &write("a", content)).map(drop);
     put(Transport::Mount, b"\0\xff34567890").unwrap();
-    assert_eq!(house.ask(Transport::Mount, &read("a")).unwrap().output.bytes.len(), 10);
-    let small = house.ask(Transport::Acp, &read("a")).unwrap_err();
+    assert_eq!(fixture.ask(Transport::Mount, &read("a")).unwrap().output.bytes.len(), 10);
+    let small = fixture.ask(Transport::Acp, &read("a")).unwrap_err();
     assert_eq!(small.rule(), Some("files.maxReadSize"));
     put(Transport::Acp, b"1234").unwrap();
     assert_eq!(put(Transport::Acp, b"123").unwrap_err().rule(), Some("limits.bytesWritten"));
     assert_eq!(put(Transport::Mount, &[b'x'; 17]).unwrap_err().rule(), Some("mount.maxWriteSize"));
     let remove = crate::model::request::Remove { path: path("a"), recursive: false };
-    let kept = house.ask(Transport::Mount, &remove).unwrap_err();
+    let kept = fixture.ask(Transport::Mount, &remove).unwrap_err();
     assert_eq!(kept.rule(), Some("mount.filesRemoved"));
     // Two denials: the mount is closed and shows nothing; the session continues elsewhere.
-    assert_eq!(house.ask(Transport::Mount, &read("a")).unwrap_err().rule(), Some("mount.denials"));
-    assert_eq!((house.see("a"), house.names(".").unwrap()), (None, String::new()));
-    house.ask(Transport::Acp, &read("a")).unwrap();
-    house.gateway.end_session(&session(Transport::Acp));
-    assert!(house.see("a").is_some());
+    assert_eq!(
+        fixture.ask(Transport::Mount, &read("a")).unwrap_err().rule(),
+        Some("mount.denials")
+    );
+    assert_eq!((fixture.see("a"), fixture.names(".").unwrap()), (None, String::new()));
+    fixture.ask(Transport::Acp, &read("a")).unwrap();
+    fixture.gateway.end_session(&session(Transport::Acp));
+    assert!(fixture.see("a").is_some());
 }
 
 #[test]
 fn the_mount_never_waits_for_a_person() {
-    let house = House::new(&format!(
+    let fixture = Fixture::new(&format!(
         "{OPEN}[[rules]]\nid = \"q\"\neffect = \"ask\"\npaths = [\"asked\"]\n"
     ));
-    house.file("asked", "x");
+    fixture.file("asked", "x");
     let facts = BTreeMap::from([("process".to_owned(), json!({ "pid": 42, "name": "cc" }))]);
     let client = Client { facts: &facts, ..Client::default() };
     let refused =
-        house.gateway.handle(&session(Transport::Mount), &read("asked"), client).unwrap_err();
+        fixture.gateway.handle(&session(Transport::Mount), &read("asked"), client).unwrap_err();
     assert_eq!((refused.kind(), refused.rule()), (ErrorKind::Denied, Some("q")));
     assert!(refused.reason().unwrap().starts_with("a person is asked; "), "{refused}");
-    let records = house.requests();
+    let records = fixture.requests();
     let decided: Vec<_> = records.iter().map(|record| record.draft.decision.as_deref()).collect();
     assert_eq!(decided, [Some("ask"), Some("deny")]);
     for record in &records {
@@ -456,48 +459,50 @@ fn the_mount_never_waits_for_a_person() {
 
 #[test]
 fn a_name_alone_says_what_may_be_made() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "[allowedPaths]\nwrite = [\"a/**\"]\nlist = [\"**\"]\n[[rules]]\nid = \"no\"\neffect = \"deny\"\n\
          operations = [\"symlink\"]\npaths = [\"a/no\"]\n",
     );
-    house.file("a/x", "x");
-    assert!(house.admits(&write("a/x", b""), "a/x"));
+    fixture.file("a/x", "x");
+    assert!(fixture.admits(&write("a/x", b""), "a/x"));
     let mkdir = |name: &str| Mkdir { path: path(name), recursive: false, mode: None };
-    assert!(house.admits(&mkdir("a/y/z"), "a/y/z") && !house.admits(&write("b", b""), "b"));
-    assert!(!house.admits(&link("a/no", "x"), "a/no") && house.admits(&write("a/no", b""), "a/no"));
+    assert!(fixture.admits(&mkdir("a/y/z"), "a/y/z") && !fixture.admits(&write("b", b""), "b"));
+    assert!(
+        !fixture.admits(&link("a/no", "x"), "a/no") && fixture.admits(&write("a/no", b""), "a/no")
+    );
     let reserved = format!("a/{}", TempName::new().unwrap().as_str());
-    assert!(!house.admits(&write(&reserved, b""), &reserved));
+    assert!(!fixture.admits(&write(&reserved, b""), &reserved));
 }
 
 /// Before, each program that asked read a whole directory, and its names were counted afterwards.
 #[test]
 fn a_directory_is_read_no_further_than_there_is_room() {
-    let house = House::new(OPEN);
+    let fixture = Fixture::new(OPEN);
     for name in 0..100 {
-        house.file(&format!("{name:03}"), "");
+        fixture.file(&format!("{name:03}"), "");
     }
     let mut asked = Vec::new();
     let room = |length| {
         asked.push(length);
         asked.len() <= 10
     };
-    let listed = house.gateway.mount_view(&session(Transport::Mount)).list(&path("."), room);
+    let listed = fixture.gateway.mount_view(&session(Transport::Mount)).list(&path("."), room);
     assert!(matches!(listed, Err(crate::workspace::Error::TooLarge)));
     assert_eq!(asked, [3; 11]);
 }
 
 #[test]
 fn versions_tell_states_apart() {
-    let house = House::new(OPEN);
-    house.file("a", "x");
-    let version = || house.see("a").unwrap().stat.version();
+    let fixture = Fixture::new(OPEN);
+    fixture.file("a", "x");
+    let version = || fixture.see("a").unwrap().stat.version();
     let first = version();
     assert_eq!(first, version());
-    let stat = house.see("a").unwrap().stat;
-    assert_eq!(stat.inode(), fs::metadata(house.at("a")).unwrap().ino());
+    let stat = fixture.see("a").unwrap().stat;
+    assert_eq!(stat.inode(), fs::metadata(fixture.at("a")).unwrap().ino());
     assert!(!stat.is_settled());
     std::thread::sleep(std::time::Duration::from_millis(40));
     assert!(stat.is_settled());
-    fs::set_permissions(house.at("a"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(fixture.at("a"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_ne!(first, version());
 }
