@@ -9,7 +9,7 @@
 //! The subjects: `decision`, `read`, `acp`, `mcp` (beside other servers: `peers`
 //! says how to get them), `overwrite` (needs root, for a loop mount; so do the
 //! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `egress`
-//! (beside tinyproxy, if it is there), `mount` (needs `/dev/fuse`), `names` (needs root, to mount), `search`
+//! (beside tinyproxy, if it is there), `credential` (needs `curl` and `openssl`), `mount` (needs `/dev/fuse`), `names` (needs root, to mount), `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
 //! a log too), `backup_store`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
@@ -23,6 +23,7 @@ mod backup_store;
 mod bare;
 mod build;
 mod client;
+mod credential;
 mod decision;
 mod durable;
 mod egress;
@@ -51,7 +52,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 17] = [
+const SUBJECTS: [Subject; 18] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -62,6 +63,7 @@ const SUBJECTS: [Subject; 17] = [
     ("memory", memory::run, true),
     ("serve", serve::run, true),
     ("egress", egress::run, false),
+    ("credential", credential::run, false),
     ("mount", mount::run, false),
     ("names", names::run, false),
     ("search", search::run, false),
@@ -83,10 +85,12 @@ fn main() -> ExitCode {
             _ => {}
         }
     }
-    if let [part, proxy, server] = arguments.as_slice()
-        && part == "requests"
-    {
-        return finish(egress::requests(proxy, server));
+    if let [part, first, second] = arguments.as_slice() {
+        match part.as_str() {
+            "requests" => return finish(egress::requests(first, second)),
+            "curl" => return finish(credential::requests(first, second)),
+            _ => {}
+        }
     }
     if !arguments.iter().any(|argument| argument == "--bench") {
         println!("run this with `cargo bench --bench numbers`");
