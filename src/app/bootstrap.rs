@@ -240,9 +240,9 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Makes content that is read by way of either of the two count as read in one sandbox.
-    pub(crate) fn share_labels(&mut self, other: &Self) {
-        self.gateway.share_labels(&other.gateway);
+    /// Has both serve one sandbox, as [`Gateway::share_sandbox`].
+    pub(crate) fn share_sandbox(&mut self, other: &Self) {
+        self.gateway.share_sandbox(&other.gateway);
     }
 
     /// Records the start durably, with the command's own `facts`. Only then the process listens for

@@ -126,7 +126,7 @@ pub(super) fn start(
     let mut recovered =
         confined.into_iter().map(Confined::recover).collect::<Result<Vec<_>, _>>()?;
     if let Some((first, others)) = recovered.split_first_mut() {
-        others.iter_mut().for_each(|other| other.share_labels(first));
+        others.iter_mut().for_each(|other| other.share_sandbox(first));
     }
     let recovered = recovered.into_iter().zip(others(&roots)).collect();
     Ok((introduce(channel, recovered, session, (mounts, leaders))?, shared))

@@ -39,7 +39,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 impl Gateway {
     /// From now on both gateways serve the same sandbox: what is shown by way of either counts as shown
     /// by way of both, and this gateway's policy restricts the connections that `other` decides on.
-    pub fn share_labels(&mut self, other: &Self) {
+    pub fn share_sandbox(&mut self, other: &Self) {
         self.carriers = Arc::clone(&other.carriers);
         let mut further = other.further.write().unwrap_or_else(PoisonError::into_inner);
         further.push(Arc::clone(&self.policy));

@@ -305,7 +305,7 @@ fn agents_that_share_a_gateway_do_not_share_labels() {
 fn workspaces_of_a_sandbox_share_labels() {
     let (first, mut second) = (Fixture::with_files(&rules()), Fixture::with_files(FILES));
     let gateway = Arc::get_mut(&mut second.gateway).unwrap();
-    gateway.share_labels(&first.gateway);
+    gateway.share_sandbox(&first.gateway);
     second.handle(&read("data/a.csv")).unwrap();
     assert!(!first.is_open());
     let boot = second.gateway.boot();
@@ -320,7 +320,7 @@ fn policies_of_further_workspaces_restrict_connections() {
     let beside = |text: &str| {
         let (first, mut second) = (Fixture::with_files(FILES), Fixture::with_files(text));
         let gateway = Arc::get_mut(&mut second.gateway).unwrap();
-        gateway.share_labels(&first.gateway);
+        gateway.share_sandbox(&first.gateway);
         (first, second)
     };
     let rule = |text: &str| {
