@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use super::{
     Gateway,
     approvals::{Binding, DisclosedQuestion},
-    circumstances::Circumstances,
     client::Client,
     connection_end::{ConnectionEnd, EndReason},
     connections::Slot,
+    decision_context::DecisionContext,
     error::{Error, Failure, Stopped},
     limits::Meter,
     obligations::Obligations,
@@ -81,7 +81,7 @@ pub(super) struct ConnectionRequest {
 
 /// A decision that allows a connection.
 pub(super) struct Settled {
-    pub(super) circumstances: Arc<Circumstances>,
+    pub(super) context: Arc<DecisionContext>,
     /// The rules whose effect was `ask`.
     pub(super) rules: Vec<Decision>,
     draft: Draft,
@@ -202,11 +202,11 @@ impl ConnectionRequest {
         Ok((settled, Some(yes)))
     }
 
-    /// Returns the circumstances of a decision now.
-    pub(super) fn circumstances(&self) -> Circumstances {
+    /// Returns the context of a decision now.
+    pub(super) fn context(&self) -> DecisionContext {
         let gateway = &self.gateway;
         let reads = gateway.carrier(&self.session).reads();
-        Circumstances::new(gateway.policy(), &gateway.further, reads)
+        DecisionContext::new(gateway.policy(), &gateway.further, reads)
     }
 
     /// Decides by the policies in force, on the host and, if it is known, on its address.
@@ -215,7 +215,7 @@ impl ConnectionRequest {
         address: Option<IpAddr>,
         approved: Option<&Approved>,
     ) -> Result<Settled, Box<Stopped>> {
-        let now = Arc::new(self.circumstances());
+        let now = Arc::new(self.context());
         let mut draft = self.draft(&now.policy, address);
         let obligations = Obligations::default();
         let decision = self.evaluate(&now, address, &obligations);
@@ -227,7 +227,7 @@ impl ConnectionRequest {
         obligations.observe(&mut draft);
         let rules = obligations.asks();
         if rules.is_empty() {
-            return Ok(Settled { circumstances: now, rules, draft });
+            return Ok(Settled { context: now, rules, draft });
         }
         self.note_reads(&mut draft, &now, &rules);
         let binding = self.binding(&now, &rules, address);
@@ -244,11 +244,11 @@ impl ConnectionRequest {
         };
         draft.decision = Some("allow".to_owned());
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
-        Ok(Settled { circumstances: now, rules, draft })
+        Ok(Settled { context: now, rules, draft })
     }
 
     /// Adds to the record the reads by which the rules apply.
-    fn note_reads(&self, draft: &mut Draft, now: &Circumstances, rules: &[Decision]) {
+    fn note_reads(&self, draft: &mut Draft, now: &DecisionContext, rules: &[Decision]) {
         let rules = rules.iter().filter_map(|decision| now.network_rule(decision));
         let labels: LabelIds = rules.flat_map(|rule| &rule.when_read).cloned().collect();
         if let Some(shown) = now.reads.shown(&labels, self.gateway.boot()) {
@@ -258,7 +258,7 @@ impl ConnectionRequest {
 
     pub(super) fn evaluate(
         &self,
-        now: &Circumstances,
+        now: &DecisionContext,
         address: Option<IpAddr>,
         obligations: &Obligations,
     ) -> Decision {
@@ -273,7 +273,7 @@ impl ConnectionRequest {
 
     fn evaluate_address(
         &self,
-        now: &Circumstances,
+        now: &DecisionContext,
         address: IpAddr,
         obligations: &Obligations,
     ) -> Decision {
@@ -286,13 +286,18 @@ impl ConnectionRequest {
 
     /// Returns the address if a rule asks about it by itself, under whatever name. An approval of a
     /// name does not cover it, because the owner of the name decides where it leads.
-    fn asked_about(&self, now: &Circumstances, address: Option<IpAddr>) -> Option<IpAddr> {
+    fn asked_about(&self, now: &DecisionContext, address: Option<IpAddr>) -> Option<IpAddr> {
         let address = address.filter(|address| self.connect.host != Host::Address(*address))?;
         let decision = self.evaluate_address(now, address, &Obligations::default());
         decision.is_ask().then_some(address)
     }
 
-    fn binding(&self, now: &Circumstances, rules: &[Decision], address: Option<IpAddr>) -> Binding {
+    fn binding(
+        &self,
+        now: &DecisionContext,
+        rules: &[Decision],
+        address: Option<IpAddr>,
+    ) -> Binding {
         let address = self.asked_about(now, address);
         let address = address.map(|address| format!(" at {address}")).unwrap_or_default();
         Binding {
@@ -340,7 +345,7 @@ impl ConnectionAttempt {
         meter.map_or(Ok(()), Meter::open).map_err(|decision| denied(decision, meter))?;
         let (settled, _) = request.settle(Some(address), self.approved.as_ref(), client, meter)?;
         let host = &request.connect.host;
-        let limits = settled.circumstances.limits();
+        let limits = settled.context.limits();
         let slot = gateway
             .connections
             .open(&session.id, host, &limits)
@@ -400,7 +405,7 @@ impl OpenConnection {
         if let Some(denial) = self.tunnel.denial() {
             return Err(Error::denied(&denial));
         }
-        if let Err(denial) = self.slot.send(bytes, &self.tunnel.circumstances().limits()) {
+        if let Err(denial) = self.slot.send(bytes, &self.tunnel.context().limits()) {
             let error = Error::denied(&denial);
             self.tunnel.deny(denial);
             return Err(error);

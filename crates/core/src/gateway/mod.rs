@@ -15,13 +15,13 @@ mod authorizer;
 mod batch;
 mod carried_labels;
 mod changes;
-mod circumstances;
 mod client;
 mod commands;
 mod connect;
 mod connection_end;
 mod connections;
 mod credential_hosts;
+mod decision_context;
 mod diff;
 mod disclosures;
 mod error;
@@ -91,9 +91,9 @@ use crate::{
     view::WorkspaceView,
     workspace::Workspace,
 };
-use circumstances::FurtherPolicies;
 use connections::Connections;
 use credential_hosts::CredentialHosts;
+use decision_context::FurtherPolicies;
 use labels::Carriers;
 use limits::Meters;
 use locks::Locks;

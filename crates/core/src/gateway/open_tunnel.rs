@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    circumstances::Circumstances,
     connect::{ConnectionRequest, Settled},
+    decision_context::DecisionContext,
     obligations::Obligations,
     tunnels::Tunnel,
 };
@@ -28,9 +28,9 @@ pub(super) struct OpenTunnel {
     closing: Mutex<Closing>,
 }
 
-/// The circumstances of the last decision on a connection, and the denial that ends it.
+/// The context of the last decision on a connection, and the denial that ends it.
 struct LastDecision {
-    circumstances: Arc<Circumstances>,
+    context: Arc<DecisionContext>,
     denial: Option<Decision>,
 }
 
@@ -46,12 +46,12 @@ impl OpenTunnel {
         address: IpAddr,
         settled: &Settled,
     ) -> Self {
-        let circumstances = Arc::clone(&settled.circumstances);
+        let context = Arc::clone(&settled.context);
         Self {
             request: Arc::clone(request),
             address,
             agreed: settled.rules.iter().map(|rule| rule.rule().to_owned()).collect(),
-            decided: Mutex::new(LastDecision { circumstances, denial: None }),
+            decided: Mutex::new(LastDecision { context, denial: None }),
             closing: Mutex::default(),
         }
     }
@@ -62,13 +62,13 @@ impl OpenTunnel {
         if decided.denial.is_some() {
             return decided.denial.clone();
         }
-        let circumstances = self.request.circumstances();
-        if circumstances.is_same(&decided.circumstances) {
+        let context = self.request.context();
+        if context.is_same(&decided.context) {
             return None;
         }
-        let is_same_policy = circumstances.has_policies_of(&decided.circumstances);
+        let is_same_policy = context.has_policies_of(&decided.context);
         let obligations = Obligations::default();
-        let decision = self.request.evaluate(&circumstances, Some(self.address), &obligations);
+        let decision = self.request.evaluate(&context, Some(self.address), &obligations);
         // An approval holds for the policy by which it was asked for.
         let is_open = |rule: &Decision| {
             !is_same_policy || !self.agreed.iter().any(|agreed| agreed == rule.rule())
@@ -77,7 +77,7 @@ impl OpenTunnel {
             true => Some(decision),
             false => obligations.asks().into_iter().find(is_open),
         };
-        *decided = LastDecision { circumstances: Arc::new(circumstances), denial: denial.clone() };
+        *decided = LastDecision { context: Arc::new(context), denial: denial.clone() };
         denial
     }
 
@@ -86,15 +86,15 @@ impl OpenTunnel {
         lock(&self.decided).denial.get_or_insert(denial);
     }
 
-    /// Returns the circumstances of the last decision.
-    pub(super) fn circumstances(&self) -> Arc<Circumstances> {
-        Arc::clone(&lock(&self.decided).circumstances)
+    /// Returns the context of the last decision.
+    pub(super) fn context(&self) -> Arc<DecisionContext> {
+        Arc::clone(&lock(&self.decided).context)
     }
 
-    /// Returns the denial with the circumstances that it is based on.
-    pub(super) fn ended_by(&self) -> Option<(Decision, Arc<Circumstances>)> {
-        let LastDecision { circumstances, denial } = &*lock(&self.decided);
-        Some((denial.clone()?, Arc::clone(circumstances)))
+    /// Returns the denial with the context that it is based on.
+    pub(super) fn ended_by(&self) -> Option<(Decision, Arc<DecisionContext>)> {
+        let LastDecision { context, denial } = &*lock(&self.decided);
+        Some((denial.clone()?, Arc::clone(context)))
     }
 
     /// Sets the function that closes the connection, and calls it at once if the connection has to

@@ -1,4 +1,4 @@
-//! The circumstances of a decision on a connection: the policies of all workspaces of the sandbox,
+//! The context of a decision on a connection: the policies of all workspaces of the sandbox,
 //! and the labels of what was read.
 //!
 //! The policy of the gateway's own workspace allows. Those of further workspaces only restrict, as
@@ -19,9 +19,9 @@ use crate::{
 /// The policies of a sandbox's further workspaces, which reloads replace.
 pub(super) type FurtherPolicies = RwLock<Vec<Arc<RwLock<Arc<Policy>>>>>;
 
-/// The circumstances of a decision.
+/// The context of a decision.
 #[derive(Debug, Clone)]
-pub(super) struct Circumstances {
+pub(super) struct DecisionContext {
     /// The policy in force of the gateway's own workspace.
     pub(super) policy: Arc<Policy>,
     /// Those of further workspaces, if different.
@@ -29,8 +29,8 @@ pub(super) struct Circumstances {
     pub(super) reads: Arc<Reads>,
 }
 
-impl Circumstances {
-    /// Returns the circumstances now, under the gateway's own `policy`.
+impl DecisionContext {
+    /// Returns the context now, under the gateway's own `policy`.
     pub(super) fn new(policy: Arc<Policy>, further: &FurtherPolicies, reads: Arc<Reads>) -> Self {
         let further = further.read().unwrap_or_else(PoisonError::into_inner);
         let in_force = further
