@@ -42,6 +42,14 @@ impl Decision {
         self.location.as_ref()
     }
 
+    /// Returns the ID of that rule with its place: rules of two policies may have the same ID.
+    pub fn located_rule(&self) -> String {
+        match &self.location {
+            Some(location) => format!("{} at {location}", self.rule),
+            None => self.rule.clone(),
+        }
+    }
+
     /// Returns the author's or the built-in reason, in words that may be shown to the agent:
     /// without host paths or content.
     pub fn reason(&self) -> Option<&str> {

@@ -52,7 +52,7 @@ pub struct Binding {
     pub attributes: Option<Value>,
     /// SHA-256 of the policy in force; of a connection, of the policies of all workspaces, joined.
     pub policy_sha256: String,
-    /// The ids of the rules that ask.
+    /// The ids of the rules that ask; of a connection, with their places.
     pub rules: Vec<String>,
 }
 

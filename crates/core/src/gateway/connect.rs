@@ -310,7 +310,7 @@ impl ConnectionRequest {
             moved: None,
             attributes: None,
             policy_sha256: now.policy_hashes(),
-            rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
+            rules: rules.iter().map(Decision::located_rule).collect(),
         }
     }
 }

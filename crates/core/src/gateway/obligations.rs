@@ -27,7 +27,10 @@ impl Obligations {
             return;
         }
         let mut kept = self.0.borrow_mut();
-        if decision.is_ask() && !kept.asks.iter().any(|known| known.rule() == decision.rule()) {
+        let is_same = |known: &Decision| {
+            known.rule() == decision.rule() && known.location() == decision.location()
+        };
+        if decision.is_ask() && !kept.asks.iter().any(is_same) {
             kept.asks.push(decision.clone());
         }
         if decision.would_deny() && kept.relaxed.is_none() {

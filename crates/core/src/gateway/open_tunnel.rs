@@ -22,15 +22,16 @@ type Close = Box<dyn Fn() + Send + Sync>;
 pub(super) struct OpenTunnel {
     request: Arc<ConnectionRequest>,
     address: IpAddr,
-    /// The rules that asked, and were approved.
-    agreed: Vec<String>,
     decided: Mutex<LastDecision>,
     closing: Mutex<Closing>,
 }
 
-/// The context of the last decision on a connection, and the denial that ends it.
+/// The last decision on a connection.
 struct LastDecision {
     context: Arc<DecisionContext>,
+    /// The rules that asked and were approved, under the policies of the context.
+    approved: Vec<String>,
+    /// The denial that ends the connection.
     denial: Option<Decision>,
 }
 
@@ -47,11 +48,11 @@ impl OpenTunnel {
         settled: &Settled,
     ) -> Self {
         let context = Arc::clone(&settled.context);
+        let approved = settled.rules.iter().map(Decision::located_rule).collect();
         Self {
             request: Arc::clone(request),
             address,
-            agreed: settled.rules.iter().map(|rule| rule.rule().to_owned()).collect(),
-            decided: Mutex::new(LastDecision { context, denial: None }),
+            decided: Mutex::new(LastDecision { context, approved, denial: None }),
             closing: Mutex::default(),
         }
     }
@@ -66,18 +67,19 @@ impl OpenTunnel {
         if context.is_same(&decided.context) {
             return None;
         }
-        let is_same_policy = context.has_policies_of(&decided.context);
+        // An approval holds for the policies by which it was asked for.
+        if !context.has_policies_of(&decided.context) {
+            decided.approved.clear();
+        }
         let obligations = Obligations::default();
         let decision = self.request.evaluate(&context, Some(self.address), &obligations);
-        // An approval holds for the policy by which it was asked for.
-        let is_open = |rule: &Decision| {
-            !is_same_policy || !self.agreed.iter().any(|agreed| agreed == rule.rule())
-        };
+        let is_open = |rule: &Decision| !decided.approved.contains(&rule.located_rule());
         let denial = match decision.is_deny() {
             true => Some(decision),
             false => obligations.asks().into_iter().find(is_open),
         };
-        *decided = LastDecision { context: Arc::new(context), denial: denial.clone() };
+        decided.context = Arc::new(context);
+        decided.denial.clone_from(&denial);
         denial
     }
 
@@ -93,7 +95,7 @@ impl OpenTunnel {
 
     /// Returns the denial with the context that it is based on.
     pub(super) fn ended_by(&self) -> Option<(Decision, Arc<DecisionContext>)> {
-        let LastDecision { context, denial } = &*lock(&self.decided);
+        let LastDecision { context, denial, .. } = &*lock(&self.decided);
         Some((denial.clone()?, Arc::clone(context)))
     }
 

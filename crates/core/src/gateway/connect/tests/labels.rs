@@ -401,3 +401,58 @@ fn policies_of_further_workspaces_restrict_connections() {
     let shown = fact(&first.records().pop().unwrap(), "whenRead");
     assert_eq!(shown["data"]["record"], json!(record));
 }
+
+/// A rule that asks about one host, always or once data was read.
+fn asks(when: &str) -> String {
+    let hosts = "hosts = [\"ask.example\"]\n";
+    format!("{FILES}[[network.rules]]\nid = \"person\"\neffect = \"ask\"\n{when}{hosts}")
+}
+
+impl House {
+    /// Opens a connection that is asked about, and approves it for the session.
+    fn open_approved(&self) -> OpenConnection {
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| self.open("ask.example:443", "1.1.1.1"));
+            let ticket = eventually(|| self.gateway.approvals().waiting().pop());
+            ticket.answer(Answer::Session, "a test").unwrap();
+            asked.join().unwrap().unwrap()
+        })
+    }
+}
+
+/// Reads data by way of `reader`, and waits until that has closed the connection.
+fn closed_by_a_read(tunnel: OpenConnection, reader: &House) {
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| reader.handle(&read("data/a.csv")));
+        eventually(|| tunnel.account(0).is_err().then_some(()));
+        drop(tunnel);
+        reading.join().unwrap().unwrap();
+    });
+}
+
+/// An approval of one workspace's rule covered another one's rule with the same id.
+#[test]
+fn rules_of_two_workspaces_with_one_id_ask_each_for_itself() {
+    let first = House::with_files(&asks(""));
+    let mut second = House::with_files(&asks("whenRead = [\"data\"]\n").replace("[[l", "\n[[l"));
+    Arc::get_mut(&mut second.gateway).unwrap().share_sandbox(&first.gateway);
+    closed_by_a_read(first.open_approved(), &second);
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| first.connect("ask.example:443"));
+        let ticket = eventually(|| first.gateway.approvals().waiting().pop());
+        assert_eq!(ticket.question().rules.len(), 2);
+        ticket.answer(Answer::Reject, "a test").unwrap();
+        asked.join().unwrap().unwrap_err();
+    });
+}
+
+/// An approval covered what a rule with the same id of a later policy asks.
+#[test]
+fn an_approval_of_a_connection_does_not_outlive_its_policy() {
+    let house = House::with_files(&asks(""));
+    let tunnel = house.open_approved();
+    let later = policy(2, &asks("whenRead = [\"data\"]\n"));
+    house.gateway.reload(&session(), later, "test").unwrap();
+    tunnel.account(0).unwrap();
+    closed_by_a_read(tunnel, &house);
+}
