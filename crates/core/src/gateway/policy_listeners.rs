@@ -35,6 +35,6 @@ impl PolicyListeners {
 
 impl fmt::Debug for PolicyListeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heralds").finish_non_exhaustive()
+        f.debug_struct("PolicyListeners").finish_non_exhaustive()
     }
 }
