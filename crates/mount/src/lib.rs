@@ -49,4 +49,4 @@ pub use metrics::MountMetrics;
 pub use mount::Mount;
 pub use options::Options;
 pub use portcullis_fuse::{Session, SessionError, Stopper};
-pub use scratch::{SLOTS, Scratch, ScratchMetrics};
+pub use scratch::{MAX_SLOTS, Scratch, ScratchMetrics};

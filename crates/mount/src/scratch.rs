@@ -16,7 +16,7 @@ mod names;
 pub(crate) mod roots_of_mount;
 mod serve;
 
-pub use self::roots::SLOTS;
+pub use self::roots::MAX_SLOTS;
 pub(crate) use self::roots_of_mount::Adopted;
 use std::{
     collections::BTreeMap,

@@ -12,7 +12,7 @@ use crate::{
         scratch,
     },
     git::Format,
-    mount::SLOTS,
+    mount::MAX_SLOTS,
     operator_files,
 };
 
@@ -73,9 +73,9 @@ pub(crate) fn find(
             }
         }
     }
-    if found.len() > SLOTS {
+    if found.len() > MAX_SLOTS {
         return Err(Failure::new(format_args!(
-            "`{}` has {} git repositories of the agent, and sessions make at most {SLOTS}",
+            "`{}` has {} git repositories of the agent, and sessions make at most {MAX_SLOTS}",
             place.display(),
             found.len()
         )));

@@ -24,7 +24,7 @@ use super::{
 
 /// The maximum of mounts of one workspace, agent and policy that have scratch directories at the
 /// same time. Each may fill its own up to `maxSize`.
-pub const SLOTS: usize = 16;
+pub const MAX_SLOTS: usize = 16;
 /// The name of the file with the usage at the end of a session, for the next one.
 const USAGE: &str = "usage";
 /// The name of the file with the session, until its counters are recorded.
@@ -90,7 +90,7 @@ impl Roots {
 /// # Errors
 /// `EBUSY` where there is none; the error of the system.
 pub(crate) fn take_slot(directory: &OwnedFd) -> Result<OwnedFd> {
-    for slot in 0..SLOTS {
+    for slot in 0..MAX_SLOTS {
         let name = format!("slot-{slot}");
         match mkdirat(directory, &name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -324,7 +324,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let place = rustix::fs::open(place.path(), flags, Mode::empty()).unwrap();
-        let mut taken: Vec<_> = (0..SLOTS).map(|_| take_slot(&place).unwrap()).collect();
+        let mut taken: Vec<_> = (0..MAX_SLOTS).map(|_| take_slot(&place).unwrap()).collect();
         assert_eq!(take_slot(&place).unwrap_err(), Errno::BUSY);
         assert_eq!(beneath::list(&place).unwrap().len(), 16);
         taken.swap_remove(3);
