@@ -60,23 +60,10 @@ impl BuiltSandbox {
     /// # Errors
     /// If the self-test fails.
     pub fn test(self) -> Result<PendingAgent, LaunchError> {
-        let Self {
-            mount,
-            sockets,
-            requested_streams,
-            streams,
-            commands,
-            suspects,
-            sandbox_socket,
-            target_sockets,
-            channel,
-            child,
-            cgroup,
-        } = self;
         // While a copy is open here, clients would not notice that their server has ended.
-        drop((mount, sockets));
-        channel.send(&BrokerOrder::Enter, &[])?;
-        let (messages, descriptors) = channel.receive_within(STEP_TIMEOUT)?;
+        drop((self.mount, self.sockets));
+        self.channel.send(&BrokerOrder::Enter, &[])?;
+        let (messages, descriptors) = self.channel.receive_within(STEP_TIMEOUT)?;
         let report = match messages {
             StageMessage::Ready(report) => report,
             StageMessage::Failed { stage, error, .. } => {
@@ -89,7 +76,7 @@ impl BuiltSandbox {
                 return Err(ChannelError::Closed.into());
             }
         };
-        drop(target_sockets);
+        drop(self.target_sockets);
         if report.unexpected().next().is_some() {
             let list: Vec<_> = report
                 .unexpected()
@@ -97,30 +84,30 @@ impl BuiltSandbox {
                 .collect();
             return Err(LaunchError::SelfTest(list.join("; ")));
         }
-        let Streams { ours: streams, forwarders, .. } = streams;
-        let terminal = match requested_streams {
+        let Streams { ours: streams, forwarders, .. } = self.streams;
+        let terminal = match self.requested_streams {
             StandardStreams::Terminal { is_utf8 } => {
                 let outer = descriptors.into_iter().next().ok_or(ChannelError::Closed)?;
                 Some((outer, is_utf8))
             }
             StandardStreams::Pipes | StandardStreams::Own => None,
         };
-        let sandbox_socket = sandbox_socket.map(|sandbox_socket| {
+        let sandbox_socket = self.sandbox_socket.map(|sandbox_socket| {
             let sandbox_socket = sandbox_socket?;
             report.sandbox_socket.clone().unwrap_or(Ok(()))?;
             sandbox_socket.open()
         });
         Ok(PendingAgent {
             streams,
-            commands,
+            commands: self.commands,
             report,
-            suspects,
+            suspects: self.suspects,
             sandbox_socket,
             terminal,
             forwarders,
-            channel,
-            child,
-            cgroup,
+            channel: self.channel,
+            child: self.child,
+            cgroup: self.cgroup,
         })
     }
 }

@@ -87,7 +87,7 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
 }
 
 /// Gives the broker the descriptors of the mounts and of the sockets. None is left here: as long as
-/// there is one anywhere, whoever uses what it is for would wait for an answer of one who is gone.
+/// a copy is open anywhere, programs would wait for a server that has ended.
 fn hand_over(channel: &Channel, entered: Entered, sockets: Vec<OwnedFd>) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
         Some(Ok(devices)) => (Some(Ok(())), devices),

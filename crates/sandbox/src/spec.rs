@@ -147,21 +147,24 @@ pub struct Listener {
 }
 
 impl SandboxSpec {
-    /// True if a sandbox that is made in this mode has a proxy.
-    pub(super) fn has_proxy(&self, mode: Mode) -> bool {
-        self.proxy && mode.is_full() && self.network == Network::None
+    /// True if a sandbox that is made in this mode has a network of its own.
+    fn has_network(&self, mode: Mode) -> bool {
+        mode.is_full() && self.network == Network::None
     }
 
-    /// The sockets of one that is made in this mode.
+    /// True if a sandbox that is made in this mode has a proxy.
+    pub(super) fn has_proxy(&self, mode: Mode) -> bool {
+        self.proxy && self.has_network(mode)
+    }
+
+    /// Returns the sockets of a sandbox that is made in this mode.
     pub(super) fn sockets(&self, mode: Mode) -> SocketOrder {
-        if !(mode.is_full() && self.network == Network::None) {
-            return SocketOrder::default();
-        }
-        let listeners = self.listeners.iter().filter(|_| self.proxy);
+        let proxy = self.has_proxy(mode);
+        let listeners = self.listeners.iter().filter(|_| proxy);
         SocketOrder {
-            proxy: self.proxy,
+            proxy,
             listeners: listeners.map(|listener| listener.port).collect(),
-            unconnected: self.unconnected,
+            unconnected: if self.has_network(mode) { self.unconnected } else { 0 },
         }
     }
 
