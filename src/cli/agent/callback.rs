@@ -57,7 +57,7 @@ impl Callback {
         self.port
     }
 
-    /// Connects those who call to the login, in threads that end with this process.
+    /// Connects browsers to the login, in threads that end with this process.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -67,11 +67,11 @@ impl Callback {
         for listener in listeners {
             let sockets = Arc::clone(&sockets);
             start(move || {
-                for caller in listener.incoming().flatten() {
+                for browser in listener.incoming().flatten() {
                     let socket = sockets.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     let Some(socket) = socket else { break };
-                    // If the login does not listen, the caller's connection ends.
-                    let _ = socket.connect(port).and_then(|login| join(caller, login));
+                    // If the login does not listen, the browser's connection ends.
+                    let _ = socket.connect(port).and_then(|login| join(browser, login));
                 }
             })
             .or_fail("cannot start a thread")?;
@@ -81,14 +81,14 @@ impl Callback {
 }
 
 /// Copies between two connections, each way until its end.
-fn join(caller: TcpStream, login: TcpStream) -> io::Result<()> {
-    let (caller_too, login_too) = (caller.try_clone()?, login.try_clone()?);
-    start(move || copy(caller, login))?;
-    start(move || copy(login_too, caller_too))
+fn join(browser: TcpStream, login: TcpStream) -> io::Result<()> {
+    let (browser_too, login_too) = (browser.try_clone()?, login.try_clone()?);
+    start(move || copy(browser, login))?;
+    start(move || copy(login_too, browser_too))
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream) {
-    // Whoever ended is not told why.
+    // An error ends the copy, as the end of the input does.
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
