@@ -231,7 +231,7 @@ campaigns() {
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"
     cargo test --workspace --features full --locked --test integration -- differential:: \
-        sandbox::mount::kills many:: model:: races:: crash:: faults::peers::signals
+        sandbox::mount::kills many_gateways:: model:: races:: crash:: faults::peers::signals
     cargo test --workspace --features full --locked --test integration -- --test-threads 1 timing::
     cargo test --workspace --features full --locked --test mount -- model:: races:: suites::
 }

@@ -321,3 +321,17 @@ fn model_and_policy_do_no_io_and_read_no_clock() {
         }
     }
 }
+
+/// A filter that named a module before its renaming selected no test.
+#[test]
+fn filters_of_the_test_runner_name_modules() {
+    let read = |path| std::fs::read_to_string(root().join(path)).unwrap();
+    let modules = read("tests/integration/main.rs") + &read("crates/mount/tests/mount/main.rs");
+    let script = read("tests/run.sh");
+    let filters: Vec<_> =
+        script.split_whitespace().filter_map(|word| word.split_once("::")).collect();
+    assert!(filters.len() > 10, "the filters were not found");
+    for (module, _) in filters {
+        assert!(modules.contains(&format!("\nmod {module};")), "no test is in `{module}`");
+    }
+}
