@@ -78,57 +78,6 @@ const EVIL: &str = "b=$(echo x | git hash-object -w --stdin); evil() { t=$( (git
     printf \"$2 $3 %s\\t$4\\n\" ${5:-$b}) | git mktree --missing) && \
     c=$(git commit-tree -p HEAD -m \"$1\" $t) && git update-ref refs/heads/$1 $c; }; ";
 
-/// They stayed for ever.
-#[test]
-fn git_directories_of_a_killed_import_were_left_in_the_state_directory() {
-    let world = committed(users()[0]);
-    world.commit_as("x");
-    let (left, held) = (world.base().join("state/git-left"), world.base().join("state/git-held"));
-    for path in [left.join("theirs-0"), held.clone()] {
-        std::fs::create_dir_all(path).unwrap();
-    }
-    let lock = std::fs::File::open(&held).unwrap();
-    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    rustix::fs::flock(&lock, exclusive).unwrap();
-    assert_eq!(world.import(&["--dry-run"]).code, 0);
-    assert!(!left.exists() && held.exists());
-    drop(lock);
-    assert_eq!(world.import(&["--dry-run"]).code, 0);
-    assert!(!held.exists());
-}
-
-/// Only eight of them were looked at, and the commits of other sessions were said to be gone.
-#[test]
-fn commits_are_found_in_as_many_repositories_as_sessions_make() {
-    let world = committed(users()[0]);
-    let session = world.commit_as("x");
-    let slots = slots(&world);
-    std::fs::rename(slots.join("slot-0"), slots.join("slot-9")).unwrap();
-    world.commit_as("y");
-    for slot in (1..16).filter(|slot| *slot != 9) {
-        copy(&slots.join("slot-0"), &slots.join(format!("slot-{slot}")));
-    }
-    let import = || world.end_import(&["--dry-run", "--json", "--session", &session]);
-    let ended = import();
-    assert_eq!(ended.code, 0, "{ended:?}");
-    copy(&slots.join("slot-0"), &slots.join("slot-16"));
-    let ended = import();
-    assert_ne!(ended.code, 0);
-    assert!(ended.stdout.contains("has 17 git repositories of the agent"), "{ended:?}");
-}
-
-/// The directory with the slots of the one agent and policy.
-fn slots(world: &SandboxWorld) -> std::path::PathBuf {
-    let base = world.base().join("home/.local/share/portcullis/scratch");
-    let slot = walk(&base).into_iter().find(|path| path.ends_with("slot-0")).unwrap();
-    slot.parent().unwrap().to_owned()
-}
-
-fn copy(from: &Path, to: &Path) {
-    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
-    assert!(copied.success());
-}
-
 #[test]
 fn commits_come_back_with_secrets_in_place_and_hidden_files() {
     for who in users() {
