@@ -28,7 +28,6 @@ use crate::{
     config::{
         Operator,
         approvals::{Notifications, Webhook},
-        credentials::KeySource,
     },
     sandbox::{Channel, ChannelError, become_gateway, refuse_descriptors},
 };
@@ -82,10 +81,7 @@ fn order(notifications: &Notifications) -> Option<NotifierOrder> {
 pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Failure> {
     const DOING: &str = "cannot start the notifier";
     let Some(order) = order(&operator.notifications) else { return Ok(None) };
-    let keys = operator.credentials.iter().filter_map(|credential| match &credential.from {
-        KeySource::Environment(name) => Some(name.as_str()),
-        KeySource::File(_) => None,
-    });
+    let keys = operator.credentials.iter().filter_map(|credential| credential.from.variable());
     let (child, channel) = process::spawn_beside(COMMAND, keys)?;
     channel.send(&order, &[]).or_fail(DOING)?;
     Ok(Some((child, channel.into())))

@@ -106,6 +106,16 @@ pub enum KeySource {
     File(PathBuf),
 }
 
+impl KeySource {
+    /// Returns the name of the variable that has the key, if one has.
+    pub(crate) fn variable(&self) -> Option<&str> {
+        match self {
+            Self::Environment(name) => Some(name),
+            Self::File(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

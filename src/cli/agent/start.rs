@@ -29,7 +29,6 @@ use crate::{
         preset_hosts::PresetHosts,
         process, signer,
     },
-    config::credentials::KeySource,
     model::AgentName,
     policy::{Mode, NetworkRule},
     sandbox::{
@@ -74,10 +73,9 @@ pub(in crate::cli) fn start_gateway(
 ) -> Result<GatewayProcess, Failure> {
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gateway")?;
     let mut command = Command::new("/proc/self/exe");
-    for credential in &workspaces.main.operator.credentials {
-        if let KeySource::Environment(name) = &credential.from {
-            command.env_remove(name);
-        }
+    let credentials = workspaces.main.operator.credentials.iter();
+    for name in credentials.filter_map(|credential| credential.from.variable()) {
+        command.env_remove(name);
     }
     let child = command
         .args([gateway_process::COMMAND.to_owned(), std::process::id().to_string()])
