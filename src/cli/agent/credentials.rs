@@ -196,8 +196,8 @@ impl InUse {
 /// When the sandbox would be given a key in another way.
 fn keep_out(opened: &Opened, spec: &mut SandboxSpec) -> Result<(), Failure> {
     let used = opened.policy.network().credentials();
-    for Credential { id, env, base_url, .. } in &opened.operator.credentials {
-        for name in [env, base_url] {
+    for Credential { id, env, base_url, from, .. } in &opened.operator.credentials {
+        for name in [env, base_url].into_iter().map(String::as_str).chain(from.variable()) {
             let is_given = spec.environment.remove(OsStr::new(name)).is_some();
             if is_given && !used.contains(id) {
                 errln!(

@@ -147,6 +147,30 @@ fn a_login_got_the_key_of_a_credential() {
     assert!(said.contains("in the variable `OTHER`") && !said.contains(KEY), "{said}");
 }
 
+/// A preset passes on more variables than that of its credential, so that no agent was started where
+/// another of them had the key. What is no key, such as one with a space in it, reached the agent.
+#[test]
+fn an_agent_got_the_variable_that_has_the_key() {
+    let mut keyed = Keyed::new("h1");
+    let policy = keyed.net.world.base().join("policy/policy.toml");
+    let policy = std::fs::read_to_string(policy).unwrap();
+    let run = |keyed: &Keyed, key: &str| {
+        let mut command = keyed.command(&["--agent-env", "OPERATORS_KEY"], &["env"]);
+        let output = command.env("OPERATORS_KEY", key).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("OPERATORS_KEY") && !said.contains(key), "{said}");
+        (said, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (said, stderr) = run(&keyed, KEY);
+    assert!(said.contains("MODEL_API_KEY=portcullis-phantom-"), "{said}");
+    assert!(!stderr.contains("is not passed on"), "{stderr}");
+    // A credential that the policy does not name needs no key.
+    keyed.net.world.set_policy(&policy.replace("[\"model\"]", "[]"));
+    let (_, stderr) = run(&keyed, "two words");
+    assert!(stderr.contains("`OPERATORS_KEY` is not passed on"), "{stderr}");
+}
+
 /// The operator's own value must not be what an agent falls back on.
 #[test]
 fn without_a_proxy_the_agent_has_neither_phantom_nor_key() {
