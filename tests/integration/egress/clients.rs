@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::*;
+use super::{credentials::Keyed, *};
 
 /// A server over TLS for the files of a directory.
 const FILES: &str = r#"
@@ -71,8 +71,10 @@ fetch='import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).rea
 fetch='import sys, requests, httpx
 print(requests.get(sys.argv[1], verify="ca.pem").text.strip(), httpx.get(sys.argv[1]).text.strip())'
 "$PEERS/python" -c "$fetch" "$1/file.txt" || echo "requests failed"
-"$NODE" -e 'fetch(process.argv[1]).then(got => got.text()).then(text => console.log(text.trim()))' "$1/file.txt" ||
-    echo "node failed"
+fetch='fetch(process.argv[1]).then(got => got.text()).then(text => console.log(text.trim()), error => console.log(error.cause.code))'
+for node in $NODES; do
+    "$node" -e "$fetch" "$1/file.txt" || echo "node failed"
+done
 mkdir -p "$HOME/project/src" "$HOME/project/.cargo" && (
     export CARGO_HOME=$HOME/cargo CARGO_HTTP_CAINFO=$PWD/ca.pem PATH=$TOOLCHAIN/bin:$PATH
     cd "$HOME/project" && touch src/lib.rs
@@ -147,6 +149,23 @@ fn toolchain() -> PathBuf {
     cargo.ancestors().nth(2).unwrap().to_owned()
 }
 
+/// Node 24 of the tests, which reads the variables that name a proxy.
+fn node_24() -> PathBuf {
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/node_modules");
+    let mut found = ["x64", "arm64"]
+        .map(|arch| packages.join(format!("node-linux-{arch}/bin/node")))
+        .into_iter();
+    found.find(|node| node.exists()).expect("Node 24; see tests/peers/README.md")
+}
+
+/// True if this Node reads the variables that name a proxy.
+fn reads_proxy(node: &Path) -> bool {
+    let said = Command::new(node).args(["-p", "process.versions.node"]).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let numbers = said.trim().split('.').map(|number| number.parse::<u32>().unwrap());
+    matches!(numbers.collect::<Vec<_>>()[..], [22, (21..), _] | [(24..), _, _])
+}
+
 /// The directory of Java on this machine, if there is one, and that of its settings.
 fn java() -> Option<[PathBuf; 2]> {
     let program = std::fs::canonicalize("/usr/bin/java").ok()?;
@@ -172,13 +191,14 @@ fn programs_that_people_use_work_over_tls() {
         ["site", "other"].map(|name| format!("https://{name}.example:{}", files.port));
     let peers = crate::fast_agent::peers();
     let python = crate::fast_agent_confined::python(&peers);
-    let (node, toolchain) = (crate::serve_clients::node(), toolchain());
-    let java = java();
-    let readable: [&Path; 4] = [&peers, &python, node.parent().unwrap(), &toolchain];
-    let readable = readable.into_iter().chain(java.iter().flatten().map(PathBuf::as_path));
+    let nodes = [node_24(), crate::serve_clients::node(), crate::typescript::node()];
+    let (java, toolchain) = (java(), toolchain());
+    let readable = [peers.as_path(), &python, &toolchain].into_iter();
+    let readable = readable.chain(nodes.iter().map(|node| node.parent().unwrap()));
+    let readable = readable.chain(java.iter().flatten().map(PathBuf::as_path));
     let mut variables = vec![
         format!("PEERS={}/bin", peers.display()),
-        format!("NODE={}", node.display()),
+        format!("NODES={}", nodes.each_ref().map(|node| node.to_str().unwrap()).join(" ")),
         format!("TOOLCHAIN={}", toolchain.display()),
     ];
     if let Some([home, _]) = &java {
@@ -192,9 +212,11 @@ fn programs_that_people_use_work_over_tls() {
     let said = String::from_utf8_lossy(&got.stdout);
     let lines: Vec<_> = said.lines().collect();
     assert!(!said.contains("failed"), "{got:?}");
-    let expected =
-        ["text", "other host: 56", "one", "text", "text text", "text", "thing-1.0.0.crate"];
-    assert_eq!(lines.get(..7), Some(&expected[..]), "{got:?}");
+    // The machine has the name, and the sandbox no server at its address.
+    let any_node = if reads_proxy(&nodes[2]) { "text" } else { "ECONNREFUSED" };
+    let expected = ["text", "other host: 56", "one", "text", "text text"];
+    let expected = [&expected[..], &["text", "text", any_node, "thing-1.0.0.crate"]].concat();
+    assert_eq!(lines.get(..9), Some(&expected[..]), "{got:?}");
     assert!(java.is_none() || lines.contains(&"java text"), "{got:?}");
     for name in ["thing-1.0-py3-none-any.whl", "thing-1.0.0.tgz"] {
         assert!(lines.contains(&name), "{got:?}");
@@ -204,6 +226,22 @@ fn programs_that_people_use_work_over_tls() {
     let denied: Vec<_> = denied.map(|record| &record["facts"]["host"]).collect();
     assert_eq!(denied, ["other.example"]);
     let outcomes: Vec<_> = records.iter().filter(|record| record["kind"] == "outcome").collect();
-    assert!(outcomes.len() >= 9, "{outcomes:?}");
+    assert!(outcomes.len() >= 10, "{outcomes:?}");
     assert!(outcomes.iter().all(|record| record["result"] == "ok"), "{outcomes:?}");
+}
+
+/// Node that reads a proxy's variables and Node that does not: both speak with loopback itself.
+#[test]
+fn node_uses_a_credential_by_its_base_url() {
+    let keyed = Keyed::new("h2");
+    let script = "fetch(process.env.MODEL_URL + '/v1/messages', {\
+        method: 'POST', headers: {'x-api-key': process.env.MODEL_API_KEY}, body: 'text'\
+        }).then(got => got.json()).then(seen => console.log(seen.headers['x-api-key'], seen.bytes))";
+    for node in [node_24(), crate::typescript::node()] {
+        let directory = node.parent().unwrap().to_str().unwrap();
+        let command = [node.to_str().unwrap(), "-e", script];
+        let got = keyed.command(&["--agent-read", directory], &command).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&got.stdout), "KEY 4\n", "{got:?}");
+    }
+    assert_eq!(keyed.outcomes().len(), 2);
 }

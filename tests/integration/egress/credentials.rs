@@ -90,13 +90,13 @@ pub(crate) fn certify(directory: &Path) {
 }
 
 /// A workspace whose programs may use a key for `site.example`.
-struct Keyed {
+pub(super) struct Keyed {
     net: Net,
     upstream: Upstream,
 }
 
 impl Keyed {
-    fn new(protocol: &str) -> Self {
+    pub(super) fn new(protocol: &str) -> Self {
         let upstream = Upstream::start(protocol);
         let rule = format!(
             "[network]\ncredentials = [\"model\"]\n[[network.rules]]\nid = \"site\"\n\
@@ -131,7 +131,7 @@ impl Keyed {
     }
 
     /// `portcullis exec` of a command with the key in the operator's environment.
-    fn command(&self, options: &[&str], command: &[&str]) -> Command {
+    pub(super) fn command(&self, options: &[&str], command: &[&str]) -> Command {
         let config = self.config();
         let options = [&["--config", config.to_str().unwrap()], options].concat();
         let mut command = self.net.command(&options, command);
@@ -152,7 +152,7 @@ impl Keyed {
     }
 
     /// The outcomes of connections.
-    fn outcomes(&self) -> Vec<Value> {
+    pub(super) fn outcomes(&self) -> Vec<Value> {
         let records = self.net.connects().into_iter();
         records.filter(|record| record["kind"] == "outcome").collect()
     }
