@@ -402,7 +402,7 @@ impl Approvals {
 }
 
 /// Locks; a panic elsewhere leaves plain data behind.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

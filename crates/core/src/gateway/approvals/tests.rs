@@ -119,3 +119,31 @@ fn one_agent_s_questions_leave_room_for_those_of_others() {
     others.session.agent = "other".parse().unwrap();
     assert!(approvals.open(others, true).is_some());
 }
+
+/// A report that was overtaken put back an older state, and a request stayed without a notification.
+#[test]
+fn the_observer_is_told_the_newest_state_last() {
+    let approvals = Arc::new(Approvals::default());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (begun, wait_for_begin) = std::sync::mpsc::channel();
+    let (ended, wait_for_end) = std::sync::mpsc::channel();
+    let (note, wait_for_end) = (Arc::clone(&told), Mutex::new(wait_for_end));
+    approvals.observe(Box::new(move |ids| {
+        if ids.len() == 1 {
+            begun.send(()).unwrap();
+            let _ = lock(&wait_for_end).recv_timeout(Duration::from_millis(300));
+        }
+        lock(&note).push(ids.len());
+    }));
+    approvals.open(question("1", Duration::from_secs(60)), false).unwrap();
+    let first = std::thread::spawn({
+        let approvals = Arc::clone(&approvals);
+        move || approvals.report()
+    });
+    wait_for_begin.recv().unwrap();
+    approvals.open(question("2", Duration::from_secs(60)), false).unwrap();
+    approvals.report();
+    let _ = ended.send(());
+    first.join().unwrap();
+    assert_eq!(*lock(&told), [1, 2]);
+}
