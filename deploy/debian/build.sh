@@ -50,7 +50,7 @@ find "$root" -type f -not -path "$root/usr/bin/*" -exec chmod 644 {} +
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
 # The oldest C library that has what the program uses.
-libc=$(grep -aoE 'GLIBC_2\.[0-9]+' "$program" | sed 's/GLIBC_//' | sort -uV | tail -1)
+libc=$({ grep -aoE 'GLIBC_2\.[0-9]+' "$program" || true; } | sed 's/GLIBC_//' | sort -uV | tail -1)
 size=$(du -sk --apparent-size "$root" | cut -f1)
 install -d -m 755 "$root/DEBIAN"
 cat > "$root/DEBIAN/control" <<CONTROL

@@ -31,8 +31,12 @@ fn text(path: &Path) -> &str {
 fn package(directory: &Path) -> PathBuf {
     let program = directory.join("portcullis");
     run("strip", &["-o", text(&program), env!("CARGO_BIN_EXE_portcullis")]);
+    package_of(&program, directory)
+}
+
+fn package_of(program: &Path, directory: &Path) -> PathBuf {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/debian/build.sh");
-    run(script, &[text(&program), text(directory)]);
+    run(script, &[text(program), text(directory)]);
     let packages = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let is_package = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "deb");
     packages.into_iter().find(is_package).unwrap()
@@ -122,4 +126,20 @@ fn the_same_program_gives_the_same_package() {
         sum.split_whitespace().next().unwrap().to_owned()
     };
     assert_eq!(hash(), hash());
+}
+
+/// The search for the C library's version ended the script.
+#[test]
+fn a_program_without_a_c_library_is_packaged_without_dependencies() {
+    if !Path::new("/usr/bin/dpkg-deb").exists() {
+        eprintln!("skipped: needs dpkg");
+        return;
+    }
+    let base = tempfile::tempdir().unwrap();
+    let program = base.path().join("portcullis");
+    let script = concat!("#!/bin/sh\nexec ", env!("CARGO_BIN_EXE_portcullis"), " \"$@\"\n");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let package = package_of(&program, base.path());
+    assert_eq!(run("dpkg-deb", &["--field", text(&package), "Depends"]).trim(), "");
 }
