@@ -11,6 +11,7 @@ use super::{
     failure::{Context as _, Failure},
     opened::Opened,
     state_directory,
+    trusted_paths::homes_below,
 };
 use crate::{
     model::AgentName,
@@ -103,5 +104,5 @@ pub(crate) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failu
 
 /// Returns the agent's home directory, where `data` replaces `$XDG_DATA_HOME`.
 pub(crate) fn home_below(data: &Path, workspace: &Path, agent: &AgentName) -> PathBuf {
-    data.join("portcullis/homes").join(state_directory::slug(workspace)).join(agent.as_str())
+    homes_below(data).join(state_directory::slug(workspace)).join(agent.as_str())
 }

@@ -2,17 +2,18 @@
 //! in force with a state directory is stored, and an older one, or a different one
 //! of the same version, does not load, even with a valid signature.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 
 use cap_std::fs::Dir;
 use portcullis_audit::Hash;
+use rustix::fs::RenameFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{
     failure::{Context as _, Exit, Failure},
     state_directory,
 };
-use crate::{policy::Policy, review::open_regular_in};
+use crate::policy::Policy;
 
 /// The directory of the stored versions.
 const FOLDER: &str = "policies";
@@ -60,23 +61,14 @@ pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
     state.create_dir_all(FOLDER)?;
     let folder = state.open_dir(FOLDER)?;
     let newest = Newest { version: policy.version(), sha256: policy.sha256().to_owned() };
-    let name = name(policy);
-    let fresh = format!("{name}.{}.tmp", std::process::id());
-    let mut file = folder.create(&fresh)?;
-    file.write_all(&serde_json::to_vec(&newest)?)?;
-    file.sync_all()?;
-    folder.rename(&fresh, &folder, &name)?;
-    state_directory::sync(&folder)
+    let newest = serde_json::to_vec(&newest)?;
+    state_directory::write(&folder, &name(policy), &newest, RenameFlags::empty())
 }
 
 fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {
-    let file = match open_regular_in(state, &format!("{FOLDER}/{}", name(policy))) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let mut text = Vec::new();
-    file.take(MAX_ENTRY).read_to_end(&mut text)?;
-    Ok(Some(serde_json::from_slice(&text)?))
+    let path = format!("{FOLDER}/{}", name(policy));
+    let text = state_directory::read(state, &path, MAX_ENTRY)?;
+    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
 fn name(policy: &Policy) -> String {

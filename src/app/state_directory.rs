@@ -4,16 +4,16 @@ mod format;
 
 use std::{
     fs::{File, OpenOptions},
-    io,
+    io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 use cap_std::fs::Dir;
-use etcetera::BaseStrategy as _;
+use etcetera::{BaseStrategy as _, base_strategy::Xdg};
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{Mode, OFlags, fsync, openat},
+    fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat_with},
     io::Errno,
 };
 
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     gateway::{BackupStore, Workspace},
     operator_files,
+    review::open_regular_in,
 };
 
 pub(crate) use format::mark;
@@ -35,11 +36,16 @@ pub(crate) use format::mark;
 /// # Errors
 /// When there is no home directory.
 pub(crate) fn default_directory(root: &Path) -> Result<PathBuf, Failure> {
-    let dirs = etcetera::base_strategy::Xdg::new()
+    let dirs = Xdg::new()
         .or_fail("cannot find a place for the state")
         .map_err(|failure| failure.help("name a directory with --state DIR"))?;
+    Ok(default_parent(&dirs).join(slug(root)))
+}
+
+/// Returns the directory that contains all default state directories.
+pub(crate) fn default_parent(dirs: &Xdg) -> PathBuf {
     let base = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
-    Ok(base.join("portcullis").join(slug(root)))
+    base.join("portcullis")
 }
 
 /// Returns the state directory of the workspace at `workspace`: `named`, if the
@@ -51,7 +57,6 @@ pub(crate) fn directory(named: Option<&PathBuf>, workspace: &Path) -> Result<Pat
     if let Some(named) = named {
         return Ok(named.clone());
     }
-    let _shown = workspace.display();
     let workspace = open_workspace(workspace)?;
     directory_of(None, &workspace)
 }
@@ -173,6 +178,43 @@ pub(crate) fn backup_store(path: &Path) -> Result<Option<BackupStore>, Failure> 
 pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
+}
+
+/// Reads a file of a state directory, at most `most` bytes; `None` if it is missing.
+///
+/// # Errors
+/// When it is no regular file or no UTF-8; the error of the system.
+pub(super) fn read(folder: &Dir, name: &str, most: u64) -> io::Result<Option<String>> {
+    let file = match open_regular_in(folder, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let mut text = String::new();
+    file.take(most).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// Writes a file of a state directory, all of it or nothing, and syncs it. `flags` are those of the
+/// rename that gives it its name.
+///
+/// # Errors
+/// The error of the system.
+pub(super) fn write(
+    folder: &Dir,
+    name: &str,
+    content: &[u8],
+    flags: RenameFlags,
+) -> io::Result<()> {
+    let fresh = format!(".{name}.{}", std::process::id());
+    let mut file = folder.create(&fresh)?;
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    match written.and_then(|()| Ok(renameat_with(folder, &fresh, folder, name, flags)?)) {
+        Ok(()) => sync(folder),
+        Err(error) => {
+            folder.remove_file(&fresh)?;
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! a long log takes time, and that record may be pruned.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     app::audit_log::unreadable,
     operator_files,
-    review::{Log, open_regular_in, recorded_workspace},
+    review::{Log, recorded_workspace},
 };
 
 /// The name of the file, which contains the canonical path only.
@@ -149,29 +149,19 @@ impl Claim {
             }
             _ => RenameFlags::NOREPLACE,
         };
-        let fresh = format!(".{NAME}.{}", std::process::id());
-        let mut file = state.create(&fresh)?;
-        file.write_all(root.as_os_str().as_encoded_bytes())?;
-        file.sync_all()?;
-        match rustix::fs::renameat_with(state, &fresh, state, NAME, flags) {
-            Ok(()) => state_directory::sync(state),
-            Err(errno) => {
-                state.remove_file(&fresh)?;
-                // Another gateway of this workspace may have been first.
-                if read(state)?.as_deref() == Some(root) { Ok(()) } else { Err(errno.into()) }
-            }
+        let path = root.as_os_str().as_encoded_bytes();
+        match state_directory::write(state, NAME, path, flags) {
+            // Another gateway of this workspace may have been first.
+            Err(_) if read(state)?.as_deref() == Some(root) => Ok(()),
+            written => written,
         }
     }
 }
 
 fn read(state: &Dir) -> io::Result<Option<PathBuf>> {
-    let file = match open_regular_in(state, NAME) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
+    let Some(path) = state_directory::read(state, NAME, MAX_PATH)?.map(PathBuf::from) else {
+        return Ok(None);
     };
-    let mut text = String::new();
-    file.take(MAX_PATH).read_to_string(&mut text)?;
-    let path = PathBuf::from(text);
     if path.is_absolute() {
         return Ok(Some(path));
     }

@@ -169,6 +169,11 @@ pub(crate) fn scratch_below(data: &Path) -> PathBuf {
     data.join("portcullis/scratch")
 }
 
+/// Returns the directory of the homes of all agents, where `data` replaces `$XDG_DATA_HOME`.
+pub(crate) fn homes_below(data: &Path) -> PathBuf {
+    data.join("portcullis/homes")
+}
+
 /// Returns the default locations of configuration, state, homes and scratch directories, with and
 /// without the variables that set them: a later start may have others.
 fn places() -> Vec<(Trusted, PathBuf)> {
@@ -181,7 +186,7 @@ fn places() -> Vec<(Trusted, PathBuf)> {
     configurations
         .map(|base| (Trusted::Configuration, operator::file_below(&base)))
         .chain(states.map(|base| (Trusted::StatePlace, base.join("portcullis"))))
-        .chain(data.iter().map(|base| (Trusted::Homes, base.join("portcullis/homes"))))
+        .chain(data.iter().map(|base| (Trusted::Homes, homes_below(base))))
         .chain(data.iter().map(|base| (Trusted::Scratch, scratch_below(base))))
         .collect()
 }

@@ -3,21 +3,15 @@
 //! A version of the program that changes the format writes the new version while it alone has the
 //! log. Others refuse the directory from then on.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use cap_std::fs::Dir;
-use rustix::{
-    fs::{RenameFlags, renameat_with},
-    io::Errno,
-};
+use rustix::fs::RenameFlags;
 
+use super::{read, write};
 use crate::{
     app::failure::{Context as _, Failure},
     model::Escaped,
-    review::open_regular_in,
 };
 
 const NAME: &str = "format";
@@ -29,7 +23,8 @@ const MAX_LENGTH: u64 = 32;
 /// Refuses a directory with another version. A directory without one is new.
 pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
     let shown = path.display();
-    let found = read(state).or_fail(format_args!("cannot read `{shown}/{NAME}`"))?;
+    let found =
+        read(state, NAME, MAX_LENGTH).or_fail(format_args!("cannot read `{shown}/{NAME}`"))?;
     let Some(text) = found else { return Ok(()) };
     let (why, help) = match text.trim_end().parse::<u32>() {
         Ok(VERSION) => return Ok(()),
@@ -50,27 +45,12 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
 /// # Errors
 /// The error of the system.
 pub(crate) fn mark(state: &Dir) -> io::Result<()> {
-    if read(state)?.is_some() {
+    if read(state, NAME, MAX_LENGTH)?.is_some() {
         return Ok(());
     }
-    let fresh = format!(".{NAME}.{}", std::process::id());
-    let mut file = state.create(&fresh)?;
-    writeln!(file, "{VERSION}")?;
-    file.sync_all()?;
-    match renameat_with(state, &fresh, state, NAME, RenameFlags::NOREPLACE) {
-        Ok(()) => super::sync(state),
+    match write(state, NAME, format!("{VERSION}\n").as_bytes(), RenameFlags::NOREPLACE) {
         // Another gateway was first.
-        Err(Errno::EXIST) => state.remove_file(&fresh),
-        Err(error) => Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        written => written,
     }
-}
-
-fn read(state: &Dir) -> io::Result<Option<String>> {
-    let file = match open_regular_in(state, NAME) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let mut text = String::new();
-    file.take(MAX_LENGTH).read_to_string(&mut text)?;
-    Ok(Some(text))
 }

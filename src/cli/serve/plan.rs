@@ -9,7 +9,6 @@ use std::{
 };
 
 use clap::ArgMatches;
-use etcetera::BaseStrategy as _;
 
 use super::{
     args::Args,
@@ -492,6 +491,5 @@ fn own_state() -> Result<PathBuf, Failure> {
     let dirs = etcetera::base_strategy::Xdg::new()
         .or_fail("cannot find a place for the service's log")
         .map_err(|failure| failure.help("name a directory with `[serve] state`"))?;
-    let base = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
-    Ok(base.join("portcullis/serve"))
+    Ok(state_directory::default_parent(&dirs).join("serve"))
 }
