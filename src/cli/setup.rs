@@ -70,6 +70,7 @@ pub(crate) fn run(args: &Args, command: clap::Command) -> Result<ExitCode, Failu
         written.extend(paths);
     }
     if args.json {
+        let written: Vec<_> = written.iter().map(|path| path.display().to_string()).collect();
         outjson!(json!({ "ok": true, "written": written }));
     } else {
         for path in written.iter().filter(|path| !path.starts_with(&pages)) {

@@ -1,21 +1,27 @@
 //! `portcullis uninstall`: names what Portcullis has written outside of workspaces, and removes it.
 
 use std::{
-    fs::{File, Permissions},
+    fs::File,
     io,
-    os::unix::fs::PermissionsExt as _,
+    os::fd::{AsFd, AsRawFd as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use etcetera::BaseStrategy as _;
+use rustix::{
+    fs::{CWD, Dir, Mode, OFlags, chmod, openat},
+    io::Errno,
+    path::Arg,
+};
 use serde_json::{Value, json};
 
 use super::{confirmation, generated, render::counted};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        running_gateways, state_owner,
+        running_gateways, state_directory, state_owner,
+        trusted_paths::{homes_below, scratch_below},
     },
     config::operator,
     model::Escaped,
@@ -68,7 +74,7 @@ struct InstalledItem {
     path: PathBuf,
     /// The workspace of a state directory.
     workspace: Option<PathBuf>,
-    /// What removes it; `None` if this command does.
+    /// The command or the person that removes it; `None` if this command does.
     by: Option<&'static str>,
 }
 
@@ -79,7 +85,9 @@ impl InstalledItem {
 
     fn json(&self) -> Value {
         let Self { kind, path, workspace, by } = self;
-        json!({ "kind": kind, "path": path, "workspace": workspace, "removedBy": by })
+        let (path, workspace) = (path.display(), workspace.as_ref().map(|of| of.display()));
+        let workspace = workspace.map(|of| of.to_string());
+        json!({ "kind": kind, "path": path.to_string(), "workspace": workspace, "removedBy": by })
     }
 }
 
@@ -101,8 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json {
         show(args, &items, false);
     }
-    if own.is_empty() {
-        return Ok(if args.json { show(args, &items, true) } else { ExitCode::SUCCESS });
+    if own.is_empty() && !args.json {
+        return Ok(ExitCode::SUCCESS);
     }
     let question = match own.iter().any(|item| item.kind == "state") {
         true => "remove all of this, logs and backups among it?",
@@ -161,14 +169,13 @@ fn show(args: &Args, items: &[InstalledItem], removed: bool) -> ExitCode {
 /// Returns what is there, and the directories that become empty without it.
 fn found() -> Result<(Vec<InstalledItem>, Vec<PathBuf>), Failure> {
     let dirs = etcetera::base_strategy::Xdg::new().or_fail("cannot find your directories")?;
-    let state = dirs.state_dir().unwrap_or_else(|| dirs.home_dir().join(".local/state"));
-    let (state, data) = (state.join("portcullis"), dirs.data_dir());
+    let (state, data) = (state_directory::default_parent(&dirs), dirs.data_dir());
     let own_data = data.join("portcullis");
     let configuration = operator::file_below(&dirs.config_dir());
     let mut items = states(&state)?;
     for (kind, path) in [
-        ("homes", own_data.join("homes")),
-        ("scratch", own_data.join("scratch")),
+        ("homes", homes_below(&data)),
+        ("scratch", scratch_below(&data)),
         ("configuration", configuration.clone()),
     ] {
         items.extend(is_there(&path).then(|| InstalledItem::own(kind, path)));
@@ -231,16 +238,20 @@ fn program() -> Result<InstalledItem, Failure> {
 /// Keeps gateways from starting in the state directories.
 ///
 /// # Errors
-/// When a gateway runs, unless this is `dry`.
+/// When a gateway runs, or a directory has another format, whose gateways may have other locks; unless
+/// this is `dry`.
 fn lock(items: &[InstalledItem], dry: bool) -> Result<Vec<File>, Failure> {
     let mut locks = Vec::new();
     for InstalledItem { path, .. } in
         items.iter().filter(|item| item.kind == "state" && item.by.is_none())
     {
         let shown = Escaped(&path.display().to_string()).to_string();
-        let (lock, running) = match running_gateways::lock(path) {
+        let locked = state_directory::look(path).and_then(|_format| {
+            running_gateways::lock(path).or_fail(format_args!("cannot lock the log in `{shown}`"))
+        });
+        let (lock, running) = match locked {
             Err(_) if dry => continue,
-            locked => locked.or_fail(format_args!("cannot lock the log in `{shown}`"))?,
+            locked => locked?,
         };
         if running > 0 {
             let running = counted(u64::try_from(running).unwrap_or(u64::MAX), "gateway");
@@ -268,22 +279,58 @@ fn remove(path: &Path) -> io::Result<()> {
     match operator_files::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             // Programs make directories that they may not change themselves, such as Go's cache.
-            open_up(path)?;
+            open_up(CWD, path)?;
             operator_files::remove_dir_all(path)
         }
         removed => removed,
     }
 }
 
-/// Gives the owner all rights to a directory and those in it.
-fn open_up(path: &Path) -> io::Result<()> {
-    operator_files::set_permissions(path, Permissions::from_mode(0o700))?;
-    for entry in operator_files::read_dir(path)? {
+/// Gives the owner all rights to a directory and those in it. Follows no link, also of a program that
+/// changes the directories meanwhile.
+fn open_up(parent: impl AsFd, name: impl Arg) -> io::Result<()> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = openat(parent, name, flags | OFlags::PATH, Mode::empty())?;
+    chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::RWXU)?;
+    let directory = openat(found, ".", flags, Mode::empty())?;
+    for entry in Dir::read_from(&directory)? {
         let entry = entry?;
-        // Of a link this is the link's own type.
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match open_up(&directory, entry.file_name()) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTDIR) => {}
+            opened => opened?,
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A link in place of a directory changed the mode of its target.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test makes the directories")]
+    fn rights_are_given_through_no_link() {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let closed = home.path().join("closed");
+        std::fs::create_dir(&closed).unwrap();
+        std::fs::write(closed.join("file"), "").unwrap();
+        symlink(other.path(), closed.join("link")).unwrap();
+        let set = |path: &Path| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o500)).unwrap();
+        };
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        set(&closed);
+        set(other.path());
+        open_up(CWD, home.path()).unwrap();
+        assert_eq!((mode(&closed), mode(other.path())), (0o700, 0o500));
+        let refused = open_up(CWD, &closed.join("link")).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTDIR));
+        assert_eq!(mode(other.path()), 0o500);
+    }
 }

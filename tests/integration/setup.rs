@@ -1,7 +1,11 @@
 //! Installing and removing: completions, manual pages, and what is left on a machine.
 
 use std::{
-    os::unix::fs::{PermissionsExt as _, symlink},
+    ffi::OsStr,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, symlink},
+    },
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -94,6 +98,20 @@ fn setup_writes_beneath_a_prefix_and_through_no_link() {
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
+/// A name that is no UTF-8 ended the program with a panic.
+#[test]
+fn paths_that_are_no_utf8_are_in_json_with_replacements() {
+    let world = World::new();
+    home(&world);
+    let data = world.base().join(OsStr::from_bytes(b"data\xff"));
+    std::fs::create_dir(&data).unwrap();
+    for args in [&["setup", "--json"][..], &["uninstall", "--dry-run", "--json"]] {
+        let output = at_home(&world, args).env("XDG_DATA_HOME", &data).output().unwrap();
+        let text = done(output).ok().json().to_string();
+        assert!(text.contains("data\u{fffd}/man/man1/portcullis.1"), "{text}");
+    }
+}
+
 #[test]
 fn the_version_names_the_commit_that_the_build_named() {
     let version = World::new().run(&["--version"]).ok();
@@ -180,6 +198,20 @@ fn uninstall_removes_everything_but_workspaces_and_the_operators_own_files() {
 }
 
 #[test]
+fn uninstall_refuses_state_of_another_format() {
+    let world = used();
+    let items = run(&world, &["uninstall", "--dry-run", "--json"]).ok().json();
+    let items = items["items"].as_array().unwrap();
+    let state = items.iter().find(|item| item["kind"] == "state").unwrap();
+    let format = PathBuf::from(state["path"].as_str().unwrap()).join("format");
+    std::fs::write(&format, "2\n").unwrap();
+    let refused = run(&world, &["uninstall", "--yes"]);
+    assert!(refused.code == 1 && refused.stderr.contains("has format 2"), "{refused:?}");
+    assert!(format.exists());
+    run(&world, &["uninstall", "--dry-run"]).ok();
+}
+
+#[test]
 fn uninstall_refuses_while_a_gateway_runs() {
     let world = World::with_policy(approvals::POLICY);
     home(&world);
@@ -194,6 +226,7 @@ fn uninstall_refuses_while_a_gateway_runs() {
         !list["waiting"].as_array().unwrap().is_empty()
     };
     while !is_listening() {
+        assert_eq!(child.try_wait().unwrap(), None);
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let refused = run(&world, &["uninstall", "--yes"]);
