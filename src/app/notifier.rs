@@ -87,13 +87,13 @@ pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Fai
     Ok(Some((child, channel.into())))
 }
 
-/// Sends one notification, to try the configuration. Returns true if there is one to send.
+/// Sends one notification, to try the configuration.
 ///
 /// # Errors
-/// The first failure.
-pub(crate) fn send_test(notifications: &Notifications, reference: &str) -> Result<bool, String> {
-    let Some(order) = order(notifications) else { return Ok(false) };
-    Delivery::new(order.program, order.webhook)?.send(reference, 1).map(|()| true)
+/// When nothing of the configuration is there, and the first failure.
+pub(crate) fn send_test(notifications: &Notifications, reference: &str) -> Result<(), String> {
+    let order = order(notifications).ok_or("there is no program or server that gets it")?;
+    Delivery::new(order.program, order.webhook)?.send(reference, 1)
 }
 
 /// The gateway's end.

@@ -79,11 +79,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         _ => false,
     };
     if args.notify {
-        let reference = random_hex::<4>().or_fail("cannot send a notification")?;
-        let sent = notifier::send_test(&operator.notifications, &reference);
-        if !sent.map_err(|why| Failure::new(format_args!("a notification was not sent: {why}")))? {
-            return Err(Failure::new("`[approvals.notify]` names nothing to notify"));
+        if operator.notifications.is_empty() {
+            return Err(Failure::new("`[approvals.notify]` names nothing to notify")
+                .help("set `desktop = true` or `webhook = \"URL\"` in it"));
         }
+        let reference = random_hex::<4>().or_fail("cannot send a notification")?;
+        notifier::send_test(&operator.notifications, &reference)
+            .map_err(|why| Failure::new(format_args!("a notification was not sent: {why}")))?;
         errln!("portcullis: sent a notification with the reference {reference}");
     }
     let shown = operator.path.map(|path| path.display().to_string());

@@ -13,7 +13,10 @@ use std::{
 use serde_json::Value;
 
 use super::{TIMEOUT, begin, end, id, waiting, world};
-use crate::{common::World, scripted_agent::ScriptedAgent};
+use crate::{
+    common::{World, done},
+    scripted_agent::ScriptedAgent,
+};
 
 /// A server that remembers what it gets: head and body of each request.
 struct Server {
@@ -189,6 +192,11 @@ fn config_check_sends_a_notification_for_a_try() {
     let (world, server) = (World::new(), Server::start("200 OK"));
     let none = world.run(&["config", "check", "--notify"]);
     assert!(none.code == 1 && none.stderr.contains("names nothing to notify"), "{none:?}");
+    assert!(none.stderr.contains("help: set `desktop = true`"), "{none:?}");
+    configure(&world, "desktop = true");
+    let mut command = world.command(&["config", "check", "--notify"]);
+    let missing = done(command.env("PATH", "/nonexistent").output().unwrap());
+    assert!(missing.code == 1 && missing.stderr.contains("no program or server"), "{missing:?}");
     configure(&world, &format!("webhook = \"http://{}/\"", server.address));
     let checked = world.run(&["config", "check", "--notify", "--json"]).ok();
     assert_eq!(checked.json()["notifications"], true);
