@@ -135,10 +135,13 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
 /// Rejects a request and, for a person, those equal to it.
 fn reject(args: &Args, state: &Path, id: &str) -> Result<ExitCode, Failure> {
     let waiting = waiting(state)?;
-    if args.json || !waiting.iter().any(|item| item.id.starts_with(id)) {
-        return answer(args, state, &full(state, id)?, Choice::Reject);
+    if !waiting.iter().any(|item| item.id.starts_with(id)) {
+        // Its gateway says what became of it.
+        return answer(args, state, id, Choice::Reject);
     }
-    answer_all(args, state, &equal(&waiting, one(&waiting, id)?), Choice::Reject)
+    let item = one(&waiting, id)?;
+    let equal = if args.json { vec![item] } else { equal(&waiting, item) };
+    answer_all(args, state, &equal, Choice::Reject)
 }
 
 /// Returns the requests that are equal to `item`, which is one of them.
@@ -175,16 +178,6 @@ fn one<'i>(waiting: &'i [Item], id: &str) -> Result<&'i Item, Failure> {
     }
 }
 
-/// Returns the identifier that begins with `id`. What waits no more is left to its gateway, which
-/// says what became of it.
-fn full(state: &Path, id: &str) -> Result<String, Failure> {
-    let waiting = waiting(state)?;
-    if waiting.iter().any(|item| item.id.starts_with(id)) {
-        return Ok(one(&waiting, id)?.id.clone());
-    }
-    Ok(id.to_owned())
-}
-
 /// Shows requests as they come, and asks about each.
 fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()) {
@@ -198,12 +191,12 @@ fn watch(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
         let mut fresh = waiting(state)?;
         fresh.retain(|item| !shown.contains(&item.id));
         for item in &fresh {
-            let equal = equal(&fresh, item);
-            let count = equal.iter().filter(|item| shown.insert(item.id.clone())).count();
-            if count == 0 {
+            if shown.contains(&item.id) {
                 continue;
             }
-            print(item, count);
+            let equal = equal(&fresh, item);
+            shown.extend(equal.iter().map(|item| item.id.clone()));
+            print(item, equal.len());
             let Some(choice) = confirmation::choose(&question(item, Choice::Once))? else {
                 return Ok(ExitCode::SUCCESS);
             };
@@ -321,8 +314,8 @@ fn question(item: &Item, choice: Choice) -> String {
     wrapped(&asks(&shown), 0, 4, Some(width))
 }
 
-/// Prints a pending approval, of which `count` are equal. Only its first line begins at the left edge, so that no text of
-/// the agent's looks like another one.
+/// Prints a pending approval, of which `count` are equal. Only its first line begins at the left edge,
+/// so that no text of the agent's looks like another one.
 fn print(item: &Item, count: usize) {
     let width = stdout_width();
     let show = |text: &str| outln!("{}", wrapped(text, 2, 6, width));
