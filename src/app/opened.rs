@@ -101,7 +101,6 @@ impl Opened {
         LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
         more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
     ) -> Result<Self, Failure> {
-        let _shown = locations.workspace.display();
         let workspace = open_workspace(locations.workspace)?;
         let named =
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;

@@ -24,7 +24,7 @@ const LESS: &str = "FRX";
 /// The pager of this process, until it has ended.
 static RUNNING: OnceLock<Mutex<Option<Child>>> = OnceLock::new();
 
-/// Whether a command may start a pager.
+/// The option of commands that may start a pager.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct PagerOptions {
     /// Print to the terminal itself, not to $PORTCULLIS_PAGER, $PAGER or `less`

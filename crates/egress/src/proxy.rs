@@ -44,7 +44,7 @@ pub fn run_proxy(listener: OwnedFd, gateway: OwnedFd) -> io::Result<()> {
     })
 }
 
-/// What the connections of programs share.
+/// The parts that the connections of programs share.
 struct Proxy {
     link: Rc<Link>,
     scratch: Scratch,

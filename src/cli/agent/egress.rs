@@ -71,7 +71,7 @@ struct Process {
     due: Option<Instant>,
 }
 
-/// What a process is started for.
+/// The purpose of a process.
 enum Kind {
     Proxy,
     Connector,

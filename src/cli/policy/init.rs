@@ -40,7 +40,6 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let _shown = args.workspace.display();
     let workspace = open_workspace(&args.workspace)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
     let stem = args.output.as_deref().unwrap_or(workspace.root()).file_stem();

@@ -76,7 +76,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let tree = if args.no_tree {
         None
     } else {
-        let _shown = args.workspace.display();
         let workspace = open_workspace(&args.workspace)?;
         Some(Tree::of(&workspace).or_fail("cannot look at the workspace")?)
     };

@@ -180,7 +180,7 @@ fn run_page(path: &str) {
     }
 }
 
-/// What the agent of the guide to policies did, under the mode of the step before.
+/// The requests of the agent of the guide to policies, under the mode of the step before.
 const OBSERVED: &str = "sed -i 's/^version = 1/mode = \"observe\"\\n&/' policies/similar.toml
     for path in tests/algorithms.rs tests/deadline.rs tests/inline.rs scripts/release.sh src/x.rs; do
         echo '// text' | portcullis fs write $path --agent coder \\
