@@ -37,9 +37,16 @@ pub(crate) fn count(state: &Path) -> io::Result<usize> {
     };
     let mut alive = 0;
     for entry in entries {
-        // One that stops in order removes its file meanwhile.
-        let Ok(file) = open_regular(&entry?.path()) else { continue };
-        alive += usize::from(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+        let file = match open_regular(&entry?.path()) {
+            // One that stops in order removes its file meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => alive += 1,
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
     }
     Ok(alive)
 }
@@ -58,4 +65,24 @@ pub(crate) fn lock(state: &Path) -> io::Result<(Option<File>, usize)> {
         return Err(io::Error::other("another process uses the log"));
     }
     Ok((Some(lock), count(state)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such a gateway counted as one that had ended, and `uninstall` removed its log.
+    #[test]
+    fn a_gateway_that_cannot_be_looked_at_is_not_taken_for_an_ended_one() {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(count(state.path()).unwrap(), 0);
+        let gateways = state.path().join("gateways");
+        std::fs::create_dir(&gateways).unwrap();
+        std::fs::write(gateways.join("ended"), "").unwrap();
+        let file = File::create(gateways.join("alive")).unwrap();
+        file.lock().unwrap();
+        assert_eq!(count(state.path()).unwrap(), 1);
+        std::os::unix::fs::symlink("ended", gateways.join("odd")).unwrap();
+        assert!(count(state.path()).is_err());
+    }
 }
