@@ -14,7 +14,7 @@ use std::{
 use anstream::{AutoStream, ColorChoice, adapter::strip_str};
 use rustix::termios::tcgetwinsize;
 
-use super::failure::Failure;
+use super::{failure::Failure, pager};
 use crate::model::Escaped;
 
 /// The first error of standard output.
@@ -70,9 +70,11 @@ pub(crate) fn lines(text: &str) -> String {
 }
 
 fn write(what: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
-    if CLOSED.get().is_none()
-        && let Err(error) = what(&mut io::stdout().lock())
-    {
+    if CLOSED.get().is_some() {
+        return;
+    }
+    pager::start();
+    if let Err(error) = what(&mut io::stdout().lock()) {
         let _first = CLOSED.set(error);
     }
 }

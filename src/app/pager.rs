@@ -1,11 +1,14 @@
 //! A pager for long output on a terminal, where git has one.
 //!
-//! Standard output becomes a pipe to the pager. So colours and width of the terminal are looked up
-//! before that.
+//! The first output starts it, so that messages before that, and a failure without output, stand on the
+//! terminal itself. Standard output becomes a pipe to the pager. So colours and width of the terminal are
+//! looked up before that.
 
 use std::{
     env,
+    ffi::OsStr,
     io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -13,7 +16,7 @@ use std::{
 use nix::sys::signal::{SigSet, Signal};
 use rustix::stdio::dup2_stdout;
 
-use super::output;
+use super::{failure::Failure, output, trusted_paths::operators_program};
 
 /// The pager where no variable names one.
 const DEFAULT: &str = "less";
@@ -21,8 +24,17 @@ const DEFAULT: &str = "less";
 /// on the screen.
 const LESS: &str = "FRX";
 
-/// The pager of this process, until it has ended.
-static RUNNING: OnceLock<Mutex<Option<Child>>> = OnceLock::new();
+/// The pager that the first output starts.
+static WANTED: OnceLock<Pager> = OnceLock::new();
+/// The pager of this process, until it has ended; `None` if it could not be started.
+static RUNNING: OnceLock<Option<Mutex<Option<Child>>>> = OnceLock::new();
+
+/// A pager's command line.
+#[derive(Debug)]
+struct Pager {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
 
 /// The option of commands that may start a pager.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -33,21 +45,50 @@ pub(crate) struct PagerOptions {
 }
 
 impl PagerOptions {
-    /// Starts the pager if standard output is a terminal, and prints to it from now on. Without one the
-    /// terminal shows the output as it is.
-    pub(crate) fn start(self) {
-        if self.no_pager || !io::stdout().is_terminal() || RUNNING.get().is_some() {
+    /// Has the first output start the pager, if standard output is a terminal. It is a program that no
+    /// agent of the workspace can choose. Without one the terminal shows the output as it is.
+    pub(crate) fn enable(self, workspace: &Path) {
+        if self.no_pager || !io::stdout().is_terminal() {
             return;
         }
-        let Some(words) = words() else { return };
-        output::remember_terminal();
-        match spawn(&words) {
-            Ok(child) => {
-                let _first = RUNNING.set(Mutex::new(Some(child)));
+        match Pager::find(workspace) {
+            Ok(Some(pager)) => {
+                let _first = WANTED.set(pager);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && words == [DEFAULT] => {}
-            Err(error) => errln!("portcullis: warning: cannot start the pager: {error}"),
+            Ok(None) => {}
+            Err(failure) => warn(failure.message()),
         }
+    }
+}
+
+impl Pager {
+    /// Finds the operator's pager; `None` if there is to be none.
+    fn find(workspace: &Path) -> Result<Option<Self>, Failure> {
+        let Some(words) = words() else { return Ok(None) };
+        let Some((name, arguments)) = words.split_first() else { return Ok(None) };
+        match operators_program(OsStr::new(name), workspace)? {
+            Some(program) => Ok(Some(Self { program, arguments: arguments.to_vec() })),
+            None if words == [DEFAULT] => Ok(None),
+            None => Err(Failure::new(format_args!("there is no program `{name}`"))),
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        output::remember_terminal();
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::piped());
+        if env::var_os("LESS").is_none() {
+            command.env("LESS", LESS);
+        }
+        let mut child = command.spawn()?;
+        if let Some(input) = child.stdin.take() {
+            dup2_stdout(&input)?;
+        }
+        // Ctrl-C is for the pager: it would stay at the terminal without this process.
+        let mut interrupt = SigSet::empty();
+        interrupt.add(Signal::SIGINT);
+        interrupt.thread_block()?;
+        Ok(child)
     }
 }
 
@@ -60,37 +101,40 @@ fn words() -> Option<Vec<String>> {
     (!words.is_empty() && words != ["cat"]).then_some(words)
 }
 
-fn spawn(words: &[String]) -> io::Result<Child> {
-    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped());
-    if env::var_os("LESS").is_none() {
-        command.env("LESS", LESS);
-    }
-    let mut child = command.spawn()?;
-    if let Some(input) = child.stdin.take() {
-        dup2_stdout(&input)?;
-    }
-    // Ctrl-C is for the pager: it would stay at the terminal without this process.
-    let mut interrupt = SigSet::empty();
-    interrupt.add(Signal::SIGINT);
-    interrupt.thread_block()?;
-    Ok(child)
+fn warn(problem: impl std::fmt::Display) {
+    errln!("portcullis: warning: cannot start the pager: {problem}");
 }
 
-/// True if there is a pager, beside which nothing is to be drawn.
-pub(crate) fn is_running() -> bool {
-    RUNNING.get().is_some()
+/// Starts the pager before the first output.
+pub(super) fn start() {
+    let Some(pager) = WANTED.get() else { return };
+    RUNNING.get_or_init(|| match pager.spawn() {
+        Ok(child) => Some(Mutex::new(Some(child))),
+        Err(error) => {
+            warn(error);
+            None
+        }
+    });
+}
+
+/// True if output goes to a pager, beside which nothing is to be drawn.
+pub(crate) fn is_wanted() -> bool {
+    WANTED.get().is_some()
 }
 
 /// Ends the output to the pager, and waits until its user leaves it.
 pub(crate) fn finish() {
-    let Some(pager) = RUNNING.get() else { return };
+    let Some(Some(pager)) = RUNNING.get() else { return };
     let child = pager.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut child) = child else { return };
     // A closed pager has shown what its user wanted to see.
     let _ = io::stdout().flush();
     // Closes the pipe.
     let _ = dup2_stdout(io::stderr());
-    let _ = child.wait();
+    match child.wait() {
+        Ok(status) if status.code().is_some_and(|code| code != 0) => errln!(
+            "portcullis: warning: the pager ended with {status}; --no-pager prints to the terminal itself"
+        ),
+        _ => {}
+    }
 }

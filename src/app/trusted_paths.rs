@@ -198,18 +198,45 @@ fn program() -> Result<Vec<(Trusted, PathBuf)>, Failure> {
     Ok([Some(own), named].into_iter().flatten().map(|path| (Trusted::Program, path)).collect())
 }
 
-/// Returns the path that a shell finds by this name.
+/// Returns the program that a shell finds by this name.
 pub(super) fn found_on_path(name: &OsStr) -> Option<PathBuf> {
+    all_on_path(name).into_iter().next()
+}
+
+/// Finds a program that the operator starts outside of a sandbox: the first that a shell could find by
+/// this name, and that no agent can choose. `None` if a shell finds none.
+///
+/// # Errors
+/// When an agent could choose all that there are.
+pub(crate) fn operators_program(
+    name: &OsStr,
+    workspace: &Path,
+) -> Result<Option<PathBuf>, Failure> {
+    let agents = of_agents(workspace)?;
+    let mut refused = None;
+    for path in all_on_path(name) {
+        let path = std::path::absolute(path).or_fail("cannot look up a program")?;
+        match agents.check_way(&"program", &path) {
+            Ok(()) => return Ok(Some(path)),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    refused.map_or(Ok(None), |error| Err(Failure::new(error)))
+}
+
+/// Returns the programs that a shell could find by this name, in its order.
+fn all_on_path(name: &OsStr) -> Vec<PathBuf> {
     let path = Path::new(name);
     if name.as_encoded_bytes().contains(&b'/') {
-        return Some(path.to_owned());
+        return vec![path.to_owned()];
     }
     let is_program = |path: &PathBuf| {
         stat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode).is_file())
             && access(path, rustix::fs::Access::EXEC_OK).is_ok()
     };
-    let directories = std::env::var_os("PATH")?;
-    std::env::split_paths(&directories).map(|directory| directory.join(path)).find(is_program)
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&directories).map(|directory| directory.join(path));
+    found.filter(is_program).collect()
 }
 
 /// Returns the files that an argument may name: the path from its first `/` on, as in `-k/PATH`,

@@ -1,7 +1,7 @@
 //! Output of commands without a reader: one that went away, or a full disk.
 //! Neither ends the process by a panic.
 
-use std::{fs::File, io::pipe, process::Stdio};
+use std::{fs::File, io::pipe, os::unix::fs::PermissionsExt, process::Stdio};
 
 use serde_json::Value;
 
@@ -156,6 +156,49 @@ fn a_pager_shows_what_is_printed_on_a_terminal() {
     let unpaged = by_a_shell(&world, "", missing, &query);
     assert!(unpaged.text().contains("cannot start the pager"), "{unpaged:?}");
     assert!(unpaged.text().contains(".env") && unpaged.code == 0, "{unpaged:?}");
+}
+
+/// `PATH` often begins with `.venv/bin` or `node_modules/.bin` of the project: the agent's `less` ran as the
+/// operator, outside of any sandbox.
+#[test]
+fn no_pager_is_found_through_the_workspace() {
+    let world = world();
+    let directory = world.path("bin");
+    std::fs::create_dir_all(&directory).unwrap();
+    let program = directory.join("less");
+    std::fs::write(&program, "#!/bin/sh\necho agent:\ncat\n").unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let (bin, query) = (directory.display(), ["audit", "query"]);
+    for (setting, is_paged) in [
+        (format!("PATH={bin}"), false),
+        (format!("PAGER={bin}/less"), false),
+        (format!("PATH={bin}:/usr/bin PAGER='sed s/^/paged:/'"), true),
+    ] {
+        let script = format!(r#"{setting} exec "$0" "$@""#);
+        let shown = by_a_shell(&world, "", &script, &query);
+        let text = shown.text();
+        assert!(!text.contains("agent:") && text.contains("a.txt"), "{setting}: {shown:?}");
+        assert_eq!(text.contains("cannot start the pager"), !is_paged, "{setting}: {shown:?}");
+        assert_eq!(text.contains("paged:"), is_paged, "{setting}: {shown:?}");
+    }
+    std::fs::rename(&program, directory.join("sed")).unwrap();
+    let script = format!(r#"PATH={bin}:/usr/bin PAGER='sed s/^/paged:/' exec "$0" "$@""#);
+    let shown = by_a_shell(&world, "", &script, &query);
+    assert!(shown.text().contains("paged:"), "{shown:?}");
+    assert!(!shown.text().contains("agent:"), "{shown:?}");
+}
+
+/// A pager that needs no text stood between the operator and the message, and one that failed was taken
+/// for one that had shown the text.
+#[test]
+fn a_failure_starts_no_pager_and_a_failed_pager_is_told_of() {
+    let world = world();
+    let pager = r#"PAGER='sh -c "echo started: >&2; exit 3"' exec "$0" "$@""#;
+    let failed = by_a_shell(&world, "", pager, &["audit", "query", "--dir", "/no/such/log"]);
+    assert!(failed.code == 1 && !failed.text().contains("started:"), "{failed:?}");
+    let lost = by_a_shell(&world, "", pager, &["audit", "query"]);
+    let words = "the pager ended with exit status: 3";
+    assert!(lost.text().contains("started:") && lost.text().contains(words), "{lost:?}");
 }
 
 /// The answer was empty, or a list of all commands.

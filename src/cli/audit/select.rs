@@ -104,7 +104,7 @@ pub(super) struct ScanProgress(ProgressBar);
 impl ScanProgress {
     /// Starts a bar for `total` bytes.
     pub(super) fn new(total: u64) -> Self {
-        if total < PROGRESS_MIN_BYTES || !io::stderr().is_terminal() || pager::is_running() {
+        if total < PROGRESS_MIN_BYTES || !io::stderr().is_terminal() || pager::is_wanted() {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());

@@ -54,7 +54,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json {
-        args.pager.start();
+        args.pager.enable(args.log.at.location.workspace());
     }
     let Some(id) = &args.id else { return list(args) };
     let newest;

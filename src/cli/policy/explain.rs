@@ -77,7 +77,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json {
-        args.pager.start();
+        args.pager.enable(&args.common.workspace);
     }
     // A configuration that cannot be used says so at a start.
     let configured = || Operator::load(args.common.config.as_deref()).unwrap_or_default();
