@@ -408,7 +408,7 @@ fn asks(when: &str) -> String {
     format!("{FILES}[[network.rules]]\nid = \"person\"\neffect = \"ask\"\n{when}{hosts}")
 }
 
-impl House {
+impl Fixture {
     /// Opens a connection that is asked about, and approves it for the session.
     fn open_approved(&self) -> OpenConnection {
         thread::scope(|scope| {
@@ -421,7 +421,7 @@ impl House {
 }
 
 /// Reads data by way of `reader`, and waits until that has closed the connection.
-fn closed_by_a_read(tunnel: OpenConnection, reader: &House) {
+fn closed_by_a_read(tunnel: OpenConnection, reader: &Fixture) {
     thread::scope(|scope| {
         let reading = scope.spawn(|| reader.handle(&read("data/a.csv")));
         eventually(|| tunnel.account(0).is_err().then_some(()));
@@ -433,8 +433,8 @@ fn closed_by_a_read(tunnel: OpenConnection, reader: &House) {
 /// An approval of one workspace's rule covered another one's rule with the same id.
 #[test]
 fn rules_of_two_workspaces_with_one_id_ask_each_for_itself() {
-    let first = House::with_files(&asks(""));
-    let mut second = House::with_files(&asks("whenRead = [\"data\"]\n").replace("[[l", "\n[[l"));
+    let first = Fixture::with_files(&asks(""));
+    let mut second = Fixture::with_files(&asks("whenRead = [\"data\"]\n").replace("[[l", "\n[[l"));
     Arc::get_mut(&mut second.gateway).unwrap().share_sandbox(&first.gateway);
     closed_by_a_read(first.open_approved(), &second);
     thread::scope(|scope| {
@@ -449,10 +449,10 @@ fn rules_of_two_workspaces_with_one_id_ask_each_for_itself() {
 /// An approval covered what a rule with the same id of a later policy asks.
 #[test]
 fn an_approval_of_a_connection_does_not_outlive_its_policy() {
-    let house = House::with_files(&asks(""));
-    let tunnel = house.open_approved();
+    let fixture = Fixture::with_files(&asks(""));
+    let tunnel = fixture.open_approved();
     let later = policy(2, &asks("whenRead = [\"data\"]\n"));
-    house.gateway.reload(&session(), later, "test").unwrap();
+    fixture.gateway.reload(&session(), later, "test").unwrap();
     tunnel.account(0).unwrap();
-    closed_by_a_read(tunnel, &house);
+    closed_by_a_read(tunnel, &fixture);
 }
