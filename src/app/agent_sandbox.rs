@@ -81,6 +81,7 @@ pub(crate) fn plain_spec(
         proxy: false,
         listeners: Vec::new(),
         unconnected: 0,
+        socket_tables: false,
     }
 }
 

@@ -3,7 +3,7 @@
 
 pub(super) mod agent_config;
 mod agent_limits;
-mod callback;
+pub(super) mod callback;
 pub(super) mod command;
 mod commands;
 pub(super) mod credentials;

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, process::ExitCode};
 
 use super::agent::{
+    callback::CallbackPort,
     command::{ReportOptions, SandboxCommand},
     operator_terminal::operator_terminal,
     options::{Purpose, SandboxOptions},
@@ -16,22 +17,19 @@ use crate::app::failure::{Exit, Failure};
 /// under the same name. It sees no file of the workspace, and nothing of your own home, and reaches the
 /// hosts of its preset alone.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A login that listens at a port which the kernel picks needs the host's network to be called \
-    back.\n\nExamples:\n  \
+#[command(after_help = "Examples:\n  \
     portcullis login --preset codex\n  \
     portcullis login --agent mine -- my-agent login\n  \
     portcullis login --preset codex --callback 1455 -- codex login\n  \
-    portcullis login --preset claude-code --agent-network 443 --agent-network dns \\\n    \
-    --agent-listen 0"
-)]
+    portcullis login --preset claude-code --callback auto")]
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
     /// A port of this machine's loopback interface at which the browser reaches the login, which
-    /// listens at the same port in its sandbox
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    callback: Option<u16>,
+    /// listens at the same port in its sandbox; `auto` opens the ports that the kernel picks for the
+    /// login, as long as it listens there
+    #[arg(long, value_name = "PORT|auto")]
+    callback: Option<CallbackPort>,
     /// The agent's program and the arguments that log it in [default: the preset's]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,

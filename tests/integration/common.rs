@@ -262,3 +262,10 @@ pub(crate) fn send_descriptor(path: &Path) -> Result<(), rustix::io::Errno> {
     let text = [std::io::IoSlice::new(b"G")];
     sendmsg(&stream, &text, &mut control, SendFlags::empty()).map(drop)
 }
+
+/// The processor time that a process has taken, in hundredths of a second.
+pub(crate) fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}

@@ -70,13 +70,14 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
         agent.ok_or_else(|| failed("start the confined child")(io::Error::other("no pid")))?;
     // The child first probes the host, whose paths it must not see later.
     let ((), _) = ours.receive()?;
+    // Later the host's `/proc` is out of reach.
+    let sockets = init.sockets.make().map_err(failed("make the sandbox's sockets"))?;
     let mut entered = Entered { proc: false, mount: None };
     if init.mode.is_full() {
         let mask = umask(rustix::fs::Mode::empty());
         entered = root::enter(&init.layout)?;
         umask(mask);
     }
-    let sockets = init.sockets.make().map_err(failed("make the sandbox's sockets"))?;
     if init.mode.is_confined() {
         give_up(init.mode).map_err(failed("give up capabilities"))?;
     }

@@ -97,7 +97,7 @@ pub use resolve::canonicalize_missing;
 pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;
 pub use sandbox_socket::Opened;
-pub use sockets::{Sockets, UnconnectedSocket};
+pub use sockets::{SocketTables, Sockets, UnconnectedSocket};
 pub use spec::{
     DeniedGrant, Enforcement, Entrance, Grant, Listener, Network, Probe, Report, SandboxSpec,
     StandardStreams, Workspace,

@@ -135,6 +135,8 @@ pub struct SandboxSpec {
     /// The number of sockets of the sandbox's network, where it has one of its own, that the caller
     /// connects to programs which listen there.
     pub unconnected: usize,
+    /// True if the caller gets the tables of the sockets there.
+    pub socket_tables: bool,
 }
 
 /// A socket that listens on the sandbox's loopback interface.
@@ -159,12 +161,13 @@ impl SandboxSpec {
 
     /// Returns the sockets of a sandbox that is made in this mode.
     pub(super) fn sockets(&self, mode: Mode) -> SocketOrder {
-        let proxy = self.has_proxy(mode);
+        let (proxy, has_network) = (self.has_proxy(mode), self.has_network(mode));
         let listeners = self.listeners.iter().filter(|_| proxy);
         SocketOrder {
             proxy,
             listeners: listeners.map(|listener| listener.port).collect(),
-            unconnected: if self.has_network(mode) { self.unconnected } else { 0 },
+            unconnected: if has_network { self.unconnected } else { 0 },
+            tables: has_network && self.socket_tables,
         }
     }
 

@@ -3,80 +3,254 @@
 //! A login often ends with a redirection of the browser to a port of this machine's loopback
 //! interface, at which the login listens. In a sandbox that is another interface. So this process
 //! listens at the same port outside, and connects a socket of the sandbox's network for each
-//! connection. Bytes are copied, not parsed.
+//! connection. Bytes are copied, not parsed. A port that nobody names beforehand is found in the
+//! tables of that network.
 
 use std::{
-    io,
-    net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream},
-    sync::{Arc, Mutex, PoisonError},
+    collections::BTreeSet,
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream},
+    os::fd::AsFd as _,
+    str::FromStr,
     thread,
+    time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+
+use super::protocol::Order;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
-    sandbox::{Network, UnconnectedSocket},
+    sandbox::{Channel, Network, SocketTables, UnconnectedSocket},
 };
 
 /// Maximum of connections to one login. A browser makes one for each page, and a few more.
 pub(super) const MAX_CONNECTIONS: usize = 32;
+/// Maximum of ports that are opened for one login, if they are not named.
+const MAX_PORTS: usize = 4;
+/// Interval at which the sandbox is looked at for ports.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of the record of a port.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A port of this machine's loopback interface that leads to a login.
+/// The port at which a login is called back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum CallbackPort {
+    /// The port that the operator names.
+    Named(u16),
+    /// A port that the kernel picks for the login.
+    Auto,
+}
+
+impl CallbackPort {
+    /// Returns the fact in the record of the start.
+    pub(super) fn fact(self) -> Value {
+        match self {
+            Self::Named(port) => port.into(),
+            Self::Auto => "auto".into(),
+        }
+    }
+}
+
+impl FromStr for CallbackPort {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            port => match port.parse() {
+                Ok(0) | Err(_) => Err("expected a port from 1 to 65535, or `auto`"),
+                Ok(port) => Ok(Self::Named(port)),
+            },
+        }
+    }
+}
+
+impl fmt::Display for CallbackPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(port) => write!(f, "port {port} of the loopback interface"),
+            Self::Auto => write!(
+                f,
+                "the port of the loopback interface at which it listens, if the kernel picks it \
+                 (at most {MAX_PORTS} ports)"
+            ),
+        }
+    }
+}
+
+/// The listeners on this machine's loopback interface that lead to a login.
 pub(super) struct Callback {
-    port: u16,
-    listeners: Vec<TcpListener>,
+    port: CallbackPort,
+    listeners: Vec<(u16, TcpListener)>,
 }
 
 impl Callback {
-    /// Listens, before anything is started.
+    /// Listens at a named port, before anything is started.
     ///
     /// # Errors
     /// If the port is taken, or the sandbox has the host's `network`.
-    pub(super) fn listen(port: u16, network: &Network) -> Result<Self, Failure> {
+    pub(super) fn listen(port: CallbackPort, network: &Network) -> Result<Self, Failure> {
         if *network != Network::None {
             return Err(Failure::new("`--callback` is for a login with a network of its own")
                 .exit(Exit::Usage)
                 .help("with `--agent-network`, name the port with `--agent-listen`"));
         }
-        let taken = || format!("cannot listen at port {port} of the loopback interface");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).or_fail(taken())?;
-        let mut listeners = vec![listener];
-        // Browsers try this address first. Nobody else may answer there.
-        match TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {
-            Ok(listener) => listeners.push(listener),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(error).or_fail(taken());
-            }
-            // This machine has no IPv6.
-            Err(_) => {}
-        }
+        let listeners = match port {
+            CallbackPort::Named(port) => listen(port)
+                .or_fail(format_args!("cannot listen at port {port} of the loopback interface"))?,
+            CallbackPort::Auto => Vec::new(),
+        };
         Ok(Self { port, listeners })
-    }
-
-    /// Returns the port.
-    pub(super) fn port(&self) -> u16 {
-        self.port
     }
 
     /// Connects browsers to the login, in threads that end with this process.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(super) fn serve(self, sockets: Vec<UnconnectedSocket>) -> Result<(), Failure> {
-        let Self { port, listeners } = self;
-        let sockets = Arc::new(Mutex::new(sockets));
-        for listener in listeners {
-            let sockets = Arc::clone(&sockets);
-            start(move || {
-                for browser in listener.incoming().flatten() {
-                    let socket = sockets.lock().unwrap_or_else(PoisonError::into_inner).pop();
-                    let Some(socket) = socket else { break };
+    pub(super) fn serve(
+        self,
+        (sockets, tables): (Vec<UnconnectedSocket>, Option<SocketTables>),
+        gateway: &Channel,
+    ) -> Result<(), Failure> {
+        errln!(
+            "portcullis: note: programs of this machine reach the login at {}, up to \
+             {MAX_CONNECTIONS} times",
+            self.port
+        );
+        let discovery = match self.port {
+            CallbackPort::Named(_) => None,
+            CallbackPort::Auto => {
+                let tables =
+                    tables.ok_or_else(|| Failure::new("the sandbox has no network of its own"))?;
+                let gateway = gateway.try_clone().or_fail("cannot watch the login")?.into();
+                Some(Discovery { tables, gateway, found: BTreeSet::new() })
+            }
+        };
+        let server = Server { listeners: self.listeners, sockets, discovery };
+        start(move || server.run()).or_fail("cannot start a thread")
+    }
+}
+
+/// Listens on the loopback interface without waiting in accept(2).
+fn listen(port: u16) -> io::Result<Vec<(u16, TcpListener)>> {
+    let at = |address: IpAddr| -> io::Result<_> {
+        let listener = TcpListener::bind((address, port))?;
+        listener.set_nonblocking(true)?;
+        Ok((port, listener))
+    };
+    let mut listeners = vec![at(Ipv4Addr::LOCALHOST.into())?];
+    // Browsers try this address first. Nobody else may answer there.
+    match at(Ipv6Addr::LOCALHOST.into()) {
+        Ok(listener) => listeners.push(listener),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+        // This machine has no IPv6.
+        Err(_) => {}
+    }
+    Ok(listeners)
+}
+
+/// The state of the thread that accepts connections.
+struct Server {
+    listeners: Vec<(u16, TcpListener)>,
+    sockets: Vec<UnconnectedSocket>,
+    discovery: Option<Discovery>,
+}
+
+impl Server {
+    /// Serves until no socket is left, or it is not known any more where the login listens.
+    fn run(mut self) {
+        while !self.sockets.is_empty() {
+            if let Some(discovery) = &mut self.discovery
+                && discovery.update(&mut self.listeners).is_err()
+            {
+                return;
+            }
+            let listeners = self.listeners.iter();
+            let mut waiting: Vec<_> = listeners
+                .map(|(_, listener)| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
+                .collect();
+            let interval = Timespec { tv_sec: 0, tv_nsec: LOOK_INTERVAL.subsec_nanos().into() };
+            if poll(&mut waiting, self.discovery.as_ref().map(|_| &interval)).is_err() {
+                thread::sleep(LOOK_INTERVAL);
+            }
+            self.accept();
+        }
+    }
+
+    /// Connects one browser of each listener.
+    fn accept(&mut self) {
+        for (port, listener) in &self.listeners {
+            match listener.accept() {
+                Ok((browser, _)) => {
+                    let Some(socket) = self.sockets.pop() else { return };
+                    let port = *port;
                     // If the login does not listen, the browser's connection ends.
-                    let _ = socket.connect(port).and_then(|login| join(browser, login));
+                    let _ = start(move || {
+                        let _ = socket.connect(port).and_then(|login| join(browser, login));
+                    });
                 }
-            })
-            .or_fail("cannot start a thread")?;
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // There may be too few descriptors, and the connection still waits.
+                Err(_) => thread::sleep(LOOK_INTERVAL),
+            }
+        }
+    }
+}
+
+/// The discovery of the ports at which a login listens.
+struct Discovery {
+    tables: SocketTables,
+    gateway: Channel,
+    /// The ports that were found so far, and one more than are opened.
+    found: BTreeSet<u16>,
+}
+
+impl Discovery {
+    /// Opens the ports at which the login began to listen, and closes those at which it ended.
+    ///
+    /// # Errors
+    /// If the tables cannot be read, as when the sandbox has ended: nothing is open from then on.
+    fn update(&mut self, listeners: &mut Vec<(u16, TcpListener)>) -> io::Result<()> {
+        let ports = self.tables.ephemeral_listeners()?;
+        listeners.retain(|(port, _)| ports.contains(port));
+        for port in ports {
+            if self.found.len() > MAX_PORTS || !self.found.insert(port) {
+                continue;
+            }
+            if self.found.len() > MAX_PORTS {
+                errln!(
+                    "portcullis: warning: the login listens at more than {MAX_PORTS} ports; no \
+                     further one is opened"
+                );
+                break;
+            }
+            match self.open(port) {
+                Ok(opened) => {
+                    errln!(
+                        "portcullis: note: port {port} of the loopback interface led to the login"
+                    );
+                    listeners.extend(opened);
+                }
+                Err(error) => errln!(
+                    "portcullis: warning: the browser could not reach the login at port {port}: {}",
+                    error.message()
+                ),
+            }
         }
         Ok(())
+    }
+
+    /// Listens at the port, and has that recorded before anything is accepted.
+    fn open(&self, port: u16) -> Result<Vec<(u16, TcpListener)>, Failure> {
+        const DOING: &str = "cannot record it";
+        let listeners = listen(port).or_fail("cannot listen there on this machine")?;
+        let (answer, theirs) = Channel::pair().or_fail(DOING)?;
+        self.gateway.send(&Order::Callback { port }, &[theirs.as_fd()]).or_fail(DOING)?;
+        drop(theirs);
+        let ((), _) = answer.receive_within(RECORD_TIMEOUT).or_fail(DOING)?;
+        Ok(listeners)
     }
 }
 
@@ -84,7 +258,8 @@ impl Callback {
 fn join(browser: TcpStream, login: TcpStream) -> io::Result<()> {
     let (browser_too, login_too) = (browser.try_clone()?, login.try_clone()?);
     start(move || copy(browser, login))?;
-    start(move || copy(login_too, browser_too))
+    copy(login_too, browser_too);
+    Ok(())
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream) {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use self::{home::Home, summary::Summaries};
 use super::{
     agent_config,
-    callback::{self, Callback},
+    callback::{self, Callback, CallbackPort},
     credentials::Credentials,
     options::{Purpose, SandboxOptions},
     protocol::AgentService,
@@ -116,7 +116,7 @@ fn store(summary: &Summaries, file: Destination) -> Result<(), Failure> {
 pub(in crate::cli) struct SandboxCommand {
     pub(in crate::cli) purpose: Purpose,
     /// The port at which the operator's browser reaches a login.
-    pub(in crate::cli) callback: Option<u16>,
+    pub(in crate::cli) callback: Option<CallbackPort>,
     pub(in crate::cli) sandbox: SandboxOptions,
     /// The command; if empty, the preset's for this purpose, or one of the shells.
     pub(in crate::cli) command: Vec<OsString>,
@@ -202,6 +202,7 @@ impl SandboxCommand {
             self.callback.map(|port| Callback::listen(port, &spec.network)).transpose()?;
         if callback.is_some() {
             spec.unconnected = callback::MAX_CONNECTIONS;
+            spec.socket_tables = self.callback == Some(CallbackPort::Auto);
         }
         let paths = workspaces.trusted_paths(&spec).map_err(explain)?;
         let file = self.report.summary.as_deref();
@@ -220,7 +221,8 @@ impl SandboxCommand {
             build(&mut gateway, &mut spec, mount_need, "`portcullis doctor` says more")?;
         let egress = start_egress(&mut built, &spec, &workspaces, (&agent, credentials))?;
         let (egress, links) = egress.unzip();
-        let sockets = mem::take(&mut built.sockets.unconnected);
+        let sockets = &mut built.sockets;
+        let sockets = (mem::take(&mut sockets.unconnected), sockets.tables.take());
         let pending = built.test().map_err(explain)?;
         warn(&pending.report);
         if !pending.report.mount {
@@ -235,7 +237,7 @@ impl SandboxCommand {
         if self.purpose == Purpose::Login {
             facts.insert("credentials".to_owned(), "in-sandbox".into());
         }
-        facts.extend(self.callback.map(|port| ("callback".to_owned(), port.into())));
+        facts.extend(self.callback.map(|port| ("callback".to_owned(), port.fact())));
         if self.is_on_terminal() {
             facts.insert("pseudoTerminal".to_owned(), true.into());
         }
@@ -252,13 +254,7 @@ impl SandboxCommand {
             }
         }
         if let Some(callback) = callback {
-            errln!(
-                "portcullis: note: programs of this machine reach the login at port {} of the loopback \
-                 interface, up to {} times",
-                callback.port(),
-                callback::MAX_CONNECTIONS
-            );
-            callback.serve(sockets)?;
+            callback.serve(sockets, gateway.channel())?;
         }
         let mut command = pending.release().map_err(explain)?;
         let outputs = mem::take(&mut command.outputs);
@@ -284,11 +280,13 @@ impl SandboxCommand {
             matches!(&spec.network, Network::Connect { listen, .. } if !listen.is_empty());
         let may_be_called_back = listens || self.callback.is_some();
         if self.purpose == Purpose::Login && code != 0 && !may_be_called_back {
-            errln!(
-                "portcullis: help: if the browser has to call it back at a port that is always the same, name \
-                 that with `--callback PORT`; if the kernel picks it, the login needs the host's network: \
-                 `--agent-network 443 --agent-network dns --agent-listen 0`"
-            );
+            let option = match spec.network {
+                Network::None => {
+                    "name its port with `--callback PORT`, or have that found by `--callback auto`"
+                }
+                Network::Connect { .. } => "let it listen with `--agent-listen 0`",
+            };
+            errln!("portcullis: help: if the browser has to call it back, {option}");
         }
         let begun = workspaces.all().zip(records);
         let import = |opened: &Opened| repository::import(opened, &agent, &session, time_is_over);

@@ -194,7 +194,7 @@ impl Serving<'_> {
     fn command(&self) -> Result<(), Failure> {
         self.print_started()?;
         let (done, _serving) = io::pipe().or_fail("cannot open a pipe")?;
-        self.orders(None).follow(&done);
+        self.orders(None)?.follow(&done);
         Ok(())
     }
 
@@ -230,11 +230,11 @@ impl Serving<'_> {
         said.or_fail("cannot answer the broker")
     }
 
-    fn orders(&self, agent_in: Option<Closable>) -> Orders<'_> {
+    fn orders(&self, agent_in: Option<Closable>) -> Result<Orders<'_>, Failure> {
         let all = self.started.iter().zip(self.shared);
         let reloading = all.map(|(started, shared)| started.reloading(shared)).collect();
         let Self { channel, signals, egress, .. } = *self;
-        Orders { channel, signals, reloading, agent_in, egress }
+        Ok(Orders { started: self.main()?, channel, signals, reloading, agent_in, egress })
     }
 
     /// Serves the agent over ACP.
@@ -273,7 +273,7 @@ impl Serving<'_> {
         self.print_started()?;
 
         let agent_in = Closable::new(agent_in.into());
-        let orders = self.orders(Some(agent_in.clone()));
+        let orders = self.orders(Some(agent_in.clone()))?;
         let (said_all, wait_for_all) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("agent-stderr".to_owned())

@@ -3,6 +3,7 @@
 //! before they replace the policy in force.
 
 use std::{
+    collections::BTreeMap,
     io::PipeReader,
     os::fd::{AsFd as _, OwnedFd},
 };
@@ -16,6 +17,7 @@ use super::{
 };
 use crate::{
     app::{
+        bootstrap::Started,
         failure::{Context as _, Failure},
         policy_reload::Reloading,
         process::is_reload,
@@ -26,6 +28,8 @@ use crate::{
 
 /// The receiver of orders, with the state that they change.
 pub(super) struct Orders<'a> {
+    /// The workspace in which the program begins.
+    pub(super) started: &'a Started,
     pub(super) channel: &'a Channel,
     pub(super) signals: &'a SignalFd,
     /// The policy reloads of the workspaces, in their order.
@@ -91,10 +95,25 @@ impl Orders<'_> {
                         tracing::error!(error, %role, "a process of egress is not served");
                     }
                 }
+                Ok((Order::Callback { port }, answers)) => {
+                    if let Err(error) = self.record_callback(port, answers) {
+                        let error = error.message();
+                        tracing::error!(error, port, "a port of a login is not opened");
+                    }
+                }
                 // An ended broker, or an invalid message, ends it.
                 Ok((Order::Stop, _)) | Err(_) => return self.stop(),
             }
         }
+    }
+
+    /// Records that a port leads to the login, and tells the broker, which waits for that.
+    fn record_callback(&self, port: u16, answers: Vec<OwnedFd>) -> Result<(), Failure> {
+        let Started { gateway, session, .. } = self.started;
+        let facts = BTreeMap::from([("port".to_owned(), port.into())]);
+        gateway.note_durably(session, "callback", facts).or_fail("cannot record it")?;
+        let answer = |answer| Channel::from(answer).send(&(), &[]);
+        answers.into_iter().try_for_each(answer).or_fail("cannot answer the broker")
     }
 
     /// Records that a process of egress ended, or is another one, and goes on with that. Without a

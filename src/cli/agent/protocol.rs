@@ -151,6 +151,12 @@ pub(crate) enum Order {
         /// True if another process takes its place.
         is_restarted: bool,
     },
+    /// Record that a port of the host's loopback interface leads to the login. The channel is
+    /// attached on which `()` answers once that is durable.
+    Callback {
+        /// The port.
+        port: u16,
+    },
 }
 
 /// A process that stands between a sandbox and the network.

@@ -18,7 +18,8 @@ use crate::{
 };
 
 /// The `op` of records without an operation; names with a `.` are not listed.
-const EVENTS: [&str; 15] = [
+const EVENTS: [&str; 16] = [
+    "callback",
     "command",
     "commit",
     "egress",

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
+use crate::common::ticks;
 
 /// Waits until something is there.
 pub(super) fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
@@ -231,13 +232,6 @@ fn a_log_that_cannot_be_written_lets_nothing_out() {
     assert_eq!(said, (&json!(false), &json!(503), &json!(true)), "{output:?}");
     let intents = net.connects().into_iter().filter(|record| record["kind"] == "intent").count();
     assert_eq!(server.seen().len(), intents);
-}
-
-/// The processor time that a process has taken, in hundredths of a second.
-fn ticks(process: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
-    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
 #[test]

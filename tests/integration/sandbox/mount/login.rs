@@ -1,11 +1,15 @@
 //! `portcullis login`: an agent's own login, which sees nothing of the workspace.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::TcpStream,
+    time::Instant,
 };
 
+use rustix::process::{Resource, Rlimit, prlimit};
+
 use super::*;
+use crate::common::ticks;
 
 /// Prints the files that it sees, and stores a file as a login would.
 const LOGIN: &str = r#"
@@ -110,13 +114,13 @@ fn a_login_reaches_the_hosts_of_its_preset_alone() {
     }
 }
 
-/// A login that the browser calls back needed the host's network.
-#[test]
-fn a_browser_calls_a_login_back_without_the_hosts_network() {
-    let script = r#"
+/// Listens at an address and a port, until a browser brings the code.
+const CALLED_BACK: &str = r#"
 import socket, sys
-server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-print("listens", flush=True)
+address, port = sys.argv[1], int(sys.argv[2])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+server = socket.create_server((address, port), family=family)
+print("listens at", server.getsockname()[1], "now", flush=True)
 while True:
     caller = server.accept()[0]
     word = caller.makefile().readline()
@@ -124,19 +128,151 @@ while True:
     caller.close()
     if word == "code\n":
         break"#;
+
+/// Calls a login back with a word, and returns the reply.
+fn call(browser: io::Result<TcpStream>, word: &str) -> io::Result<String> {
+    let mut browser = browser?;
+    browser.write_all(word.as_bytes())?;
+    let mut reply = String::new();
+    browser.read_to_string(&mut reply)?;
+    Ok(reply)
+}
+
+/// Returns the ports that records say a login was called back at.
+fn recorded_ports(world: &SandboxWorld) -> Vec<Value> {
+    let records = world.records();
+    let callbacks = records.iter().filter(|record| said(record, "op") == "callback");
+    callbacks.map(|record| record["facts"]["port"].clone()).collect()
+}
+
+/// A login that listens at a port which the kernel picked needed the host's network.
+#[test]
+fn a_browser_calls_a_login_back_at_a_port_that_the_kernel_picked() {
+    for (who, address) in users().into_iter().flat_map(|who| [(who, "127.0.0.1"), (who, "::1")]) {
+        if address == "::1" && TcpListener::bind((address, 0)).is_err() {
+            continue;
+        }
+        let world = SandboxWorld::mounted(who);
+        let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, address, "0"];
+        let args = [&["--agent", "coder", "--callback", "auto"][..], &command].concat();
+        let mut operator = world.on_terminal("login", &args, &[]);
+        operator.sees(" now");
+        let line = operator.line_with(" now");
+        let port: u16 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        let begun = Instant::now();
+        let connect = || TcpStream::connect(("127.0.0.1", port));
+        while connect().is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", operator.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for word in ["first\n", "code\n"] {
+            assert_eq!(call(connect(), word).unwrap(), format!("got {word}"), "{who:?} {address}");
+        }
+        assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
+        assert!(connect().is_err(), "the port stays open");
+        let text = operator.text();
+        assert!(text.contains(&format!("port {port} of the loopback interface led to")), "{text}");
+        assert_eq!(
+            (&world.facts()["callback"], world.facts()["agentNetwork"].as_str()),
+            (&"auto".into(), Some("none"))
+        );
+        assert_eq!(recorded_ports(&world), [Value::from(port)]);
+    }
+}
+
+/// A login takes no port that services have, none that is taken, and few at once; a port closes when
+/// the login does not listen there any more.
+#[test]
+fn a_login_opens_few_ports_and_none_of_services() {
+    let script = r#"
+import socket, sys
+listen = lambda port: socket.create_server(("127.0.0.1", int(port)))
+named = [listen(port) for port in sys.argv[1:]]
+print("named", flush=True)
+input()
+picked = [listen(0) for _ in range(3)]
+print("picked", *[server.getsockname()[1] for server in picked], "now", flush=True)
+input()
+picked[0].close()
+more = [listen(0) for _ in range(2)]
+input()"#;
+    let world = SandboxWorld::mounted(users()[0]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port();
+    let command = ["--", "/usr/bin/python3", "-c", script, "8765", &taken.to_string()];
+    let args = [&["--agent", "coder", "--callback", "auto"][..], &command].concat();
+    let mut operator = world.on_terminal("login", &args, &[]);
+    operator.sees("named");
+    let connects = |port: &u16| TcpStream::connect(("127.0.0.1", *port)).is_ok();
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    operator.types("\r");
+    operator.sees(" now");
+    let line = operator.line_with(" now");
+    let picked: Vec<u16> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    until("they are not open", &|| picked.iter().all(connects));
+    assert!(!connects(&8765));
+    operator.types("\r");
+    until("it is not closed", &|| !connects(&picked[0]));
+    operator.types("\r");
+    assert_eq!(operator.ends(), 0, "{:?}", operator.text());
+    let text = operator.text();
+    for part in [&*format!("not reach the login at port {taken}: "), "at more than 4 ports"] {
+        assert!(text.contains(part), "{part} {text}");
+    }
+    let mut recorded = recorded_ports(&world);
+    recorded.sort_by_key(Value::as_u64);
+    let mut picked = picked.into_iter().map(Value::from).collect::<Vec<_>>();
+    picked.sort_by_key(Value::as_u64);
+    assert_eq!(recorded, picked);
+}
+
+/// The process that listens for a browser took a processor while no descriptor was left.
+#[test]
+fn a_login_without_descriptors_took_a_processor() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = port.to_string();
+    let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &at];
+    let args = [&["--agent", "coder", "--callback", &at][..], &command].concat();
+    let mut operator = world.on_terminal("login", &args, &[]);
+    operator.sees(" now");
+    let login = operator.process("portcullis login");
+    let limited = |current| {
+        let limit = Rlimit { current: Some(current), maximum: Some(1024) };
+        prlimit(Some(login), Resource::Nofile, limit).unwrap();
+    };
+    // More than it waits for, and fewer than it has.
+    limited(10);
+    let waiting = TcpStream::connect(("127.0.0.1", port));
+    let process = login.as_raw_nonzero().get().unsigned_abs();
+    let before = ticks(process);
+    std::thread::sleep(Duration::from_secs(2));
+    let taken = ticks(process) - before;
+    assert!(taken < 50, "{taken} of 200");
+    limited(1024);
+    assert_eq!(call(waiting, "code\n").unwrap(), "got code\n");
+    assert_eq!(operator.ends(), 0, "{:?}", operator.text());
+}
+
+/// A login that the browser calls back needed the host's network.
+#[test]
+fn a_browser_calls_a_login_back_without_the_hosts_network() {
     for who in users() {
         let world = SandboxWorld::mounted(who);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let port = port.to_string();
-        let command = ["--", "/usr/bin/python3", "-c", script, &port];
+        let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &port];
         let args = [&["--agent", "coder", "--callback", &port][..], &command].concat();
         let mut operator = world.on_terminal("login", &args, &[]);
-        operator.sees("listens");
+        operator.sees(" now");
         for word in ["first\n", "code\n"] {
-            let mut browser = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-            browser.write_all(word.as_bytes()).unwrap();
-            let mut reply = String::new();
-            browser.read_to_string(&mut reply).unwrap();
+            let reply = call(TcpStream::connect(format!("127.0.0.1:{port}")), word).unwrap();
             assert_eq!(reply, format!("got {word}"), "{who:?}");
         }
         assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
@@ -155,6 +291,8 @@ fn a_port_of_a_callback_is_free_and_leads_to_a_network_of_its_own() {
         (&["--callback", &taken][..], 1),
         (&["--callback", "0"], 2),
         (&["--callback", "65536"], 2),
+        (&["--callback", "any"], 2),
+        (&["--callback", "auto", "--agent-network", "443"], 2),
         (&["--callback", "1455", "--agent-network", "443"], 2),
     ] {
         let args = [&["--agent", "coder"], args, &["--", "true"]].concat();

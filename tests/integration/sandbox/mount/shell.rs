@@ -195,7 +195,7 @@ impl Operator {
     }
 
     /// Returns a process, by words of its command line.
-    fn process(&self, words: &str) -> Pid {
+    pub(super) fn process(&self, words: &str) -> Pid {
         let found = beneath(self.leader.id()).into_iter().find(|(_, line)| line.contains(words));
         Pid::from_raw(i32::try_from(found.unwrap().0).unwrap()).unwrap()
     }
