@@ -18,11 +18,13 @@ use crate::common::copy_program;
 
 mod descriptors;
 mod further;
+mod grants;
 mod interpreters;
 mod keys;
 mod listening;
 mod mount;
 mod named_pipes;
+mod network;
 mod output;
 mod presets;
 mod processes;
@@ -428,132 +430,8 @@ fn descriptors_of_a_careless_parent_do_not_reach_the_agent() {
     }
 }
 
-#[test]
-fn only_allowed_tcp_ports_can_be_reached() {
-    for who in users() {
-        let world = SandboxWorld::new(who);
-        let (allowed, denied) = (listener(), listener());
-        let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
-        let (allowed_port, denied_port) = (port(&allowed), port(&denied));
-        let topic = ["network", &allowed_port, &denied_port];
-
-        let attempts = world.hostile(&["--agent-network", &allowed_port], &topic);
-        assert_eq!(attempts["the allowed port"], "ok", "{who:?} {attempts:?}");
-        assert_eq!(attempts["the denied port"], "EACCES", "{who:?}");
-        for name in [
-            "UDP",
-            "UDP over IPv6",
-            "MPTCP",
-            "SMC",
-            "SMC as a family",
-            "SCTP",
-            "SCTP in packets",
-            "ping",
-            "UDP-Lite",
-            "raw",
-            "packet",
-            "vsock",
-            "bluetooth",
-            "crypto",
-            "netlink audit",
-            "sendto with fast open",
-            "sendmsg with fast open",
-            "sendmmsg with fast open",
-            "fast open on connect",
-            "an upper layer",
-        ] {
-            assert_eq!(attempts[name], "EPERM", "{who:?} {name}");
-        }
-        let mut rest = attempts;
-        rest.remove("the allowed port");
-        none_worked(&rest);
-        allowed.accept().unwrap();
-        denied.set_nonblocking(true).unwrap();
-        assert!(denied.accept().is_err(), "something reached the denied port");
-    }
-}
-
-#[test]
-fn the_network_attempts_succeed_without_confinement() {
-    let world = SandboxWorld::new(users()[0]);
-    let (one, other) = (listener(), listener());
-    let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
-    let attempts = world.hostile(&["--unconfined"], &["network", &port(&one), &port(&other)]);
-    for name in ["the allowed port", "the denied port", "UDP", "listen", "fast open on connect"] {
-        assert_eq!(attempts[name], "ok", "{name}");
-    }
-    for name in ["sendto with fast open", "sendmsg with fast open"] {
-        assert_ne!(attempts[name], "EPERM", "{name}");
-    }
-}
-
-#[test]
-fn name_resolution_opens_udp_and_nothing_else() {
-    let world = SandboxWorld::new(users()[0]);
-    let (allowed, denied) = (listener(), listener());
-    let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
-    let options = ["--agent-network", &port(&allowed), "--agent-network", "dns"];
-    let attempts = world.hostile(&options, &["network", &port(&allowed), &port(&denied)]);
-    for name in ["the allowed port", "UDP", "UDP over IPv6"] {
-        assert_eq!(attempts[name], "ok", "{name}");
-    }
-    for name in ["MPTCP", "ping", "UDP-Lite", "raw", "SCTP", "listen"] {
-        assert!(matches!(attempts[name].as_str(), "EPERM" | "EACCES"), "{name}");
-    }
-    assert_eq!(attempts["the denied port"], "EACCES");
-}
-
-#[test]
-fn without_a_network_nothing_can_be_reached() {
-    for who in users() {
-        let world = SandboxWorld::new(who);
-        let port = listener();
-        let number = port.local_addr().unwrap().port().to_string();
-        let attempts = world.hostile(&["--agent-network", "none"], &["network", &number, &number]);
-        let mut rest = attempts;
-        // No client connects.
-        rest.remove("listen");
-        none_worked(&rest);
-        port.set_nonblocking(true).unwrap();
-        assert!(port.accept().is_err());
-    }
-}
-
 fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
-}
-
-#[test]
-fn only_named_variables_reach_the_agent() {
-    let world = SandboxWorld::new(users()[0]);
-    let ended = world.run(
-        &["--agent-env", "GIVEN=value", "--agent-env", "NOT_SET"],
-        &["/bin/sh", "-c", "env >&2"],
-    );
-    let mut names: Vec<_> = ended
-        .stderr
-        .lines()
-        .filter_map(|line| line.strip_prefix("agent: ")?.split('=').next())
-        .filter(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name))
-        .collect();
-    names.sort_unstable();
-    assert_eq!(names, ["GIVEN", "HOME", "PATH", "TMPDIR", "USER"], "{ended:?}");
-    let named = world.run(&["--agent-env", "SECRET_TOKEN"], &["/bin/sh", "-c", "env >&2"]);
-    assert!(named.stderr.contains("SECRET_TOKEN=hunter2"));
-}
-
-#[test]
-fn home_persists_and_tmp_does_not() {
-    for who in users() {
-        let world = SandboxWorld::new(who);
-        let script = "cat $HOME/mark /tmp/mark >&2; echo kept | tee $HOME/mark >/tmp/mark";
-        let first = world.run(&[], &["/bin/sh", "-c", script]);
-        assert!(!first.stderr.contains("kept"), "{first:?}");
-        let second = world.run(&[], &["/bin/sh", "-c", script]);
-        assert_eq!(second.stderr.matches("agent: kept").count(), 1, "{second:?}");
-        let other = world.run(&["--agent", "other"], &["/bin/sh", "-c", script]);
-        assert!(!other.stderr.contains("kept"), "homes of two agents: {other:?}");
-    }
 }
 
 #[test]
@@ -566,54 +444,6 @@ fn what_the_agent_says_on_stderr_cannot_steer_a_terminal() {
     assert!(!ended.stderr.contains('\u{1b}') && !ended.stderr.contains('\r'), "{ended:?}");
     let shown = r"agent: \u{1b}[31mred\rportcullis: \u{202e}forged";
     assert!(ended.stderr.contains(shown), "{ended:?}");
-}
-
-#[test]
-fn given_directories_are_given_as_said() {
-    for who in users() {
-        let world = SandboxWorld::new(who);
-        for name in ["tools", "data"] {
-            std::fs::create_dir(world.base().join(name)).unwrap();
-            std::fs::write(world.base().join(name).join("f"), "content\n").unwrap();
-            set_mode(&world.base().join(name), 0o777);
-        }
-        std::os::unix::fs::symlink("tools", world.base().join("link")).unwrap();
-        let (read, write) = (world.at("link"), world.at("data"));
-        let ended = world.run(
-            &["--agent-read", &read, "--agent-write", &write],
-            &["/bin/sh", "-c", r#"cat "$0/f" >&2; echo x >"$1/new" && echo wrote >&2; echo x >"$0/new" || echo refused >&2"#, &read, &write],
-        );
-        assert!(ended.stderr.contains("agent: content"), "{who:?} {ended:?}");
-        assert!(ended.stderr.contains("agent: wrote"), "{who:?} {ended:?}");
-        assert!(ended.stderr.contains("agent: refused"), "{who:?} {ended:?}");
-        assert!(!world.base().join("tools/new").exists());
-    }
-}
-
-#[test]
-fn no_program_that_runs_as_its_owner_is_left_in_a_given_directory() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let modes = |world: &SandboxWorld| {
-        let found = walk(&world.base().join("data"));
-        found.iter().any(|p| p.symlink_metadata().unwrap().permissions().mode() & 0o6000 != 0)
-    };
-    for who in users() {
-        let world = SandboxWorld::new(who);
-        std::fs::create_dir(world.base().join("data")).unwrap();
-        set_mode(&world.base().join("data"), 0o777);
-        let data = world.at("data");
-        let mut attempts = world.hostile(&["--agent-write", &data], &["owners", &data]);
-        assert_eq!(attempts.remove("a plain mode").unwrap(), "ok", "{who:?}");
-        assert_eq!(attempts.remove("mkdir").unwrap(), "ok", "{who:?}");
-        assert_eq!(attempts.remove("openat2").unwrap(), "ENOSYS", "{who:?}");
-        assert!(attempts.values().all(|got| got == "EPERM"), "{who:?} {attempts:?}");
-        assert!(!modes(&world), "{who:?}");
-    }
-    let world = SandboxWorld::new(users()[0]);
-    std::fs::create_dir(world.base().join("data")).unwrap();
-    let attempts = world.hostile(&["--unconfined"], &["owners", &world.at("data")]);
-    assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
-    assert!(modes(&world));
 }
 
 fn walk(directory: &Path) -> Vec<std::path::PathBuf> {

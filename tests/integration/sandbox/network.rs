@@ -1,0 +1,94 @@
+//! The network of a sandbox, from inside.
+
+use super::*;
+
+#[test]
+fn only_allowed_tcp_ports_can_be_reached() {
+    for who in users() {
+        let world = SandboxWorld::new(who);
+        let (allowed, denied) = (listener(), listener());
+        let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
+        let (allowed_port, denied_port) = (port(&allowed), port(&denied));
+        let topic = ["network", &allowed_port, &denied_port];
+
+        let attempts = world.hostile(&["--agent-network", &allowed_port], &topic);
+        assert_eq!(attempts["the allowed port"], "ok", "{who:?} {attempts:?}");
+        assert_eq!(attempts["the denied port"], "EACCES", "{who:?}");
+        for name in [
+            "UDP",
+            "UDP over IPv6",
+            "MPTCP",
+            "SMC",
+            "SMC as a family",
+            "SCTP",
+            "SCTP in packets",
+            "ping",
+            "UDP-Lite",
+            "raw",
+            "packet",
+            "vsock",
+            "bluetooth",
+            "crypto",
+            "netlink audit",
+            "sendto with fast open",
+            "sendmsg with fast open",
+            "sendmmsg with fast open",
+            "fast open on connect",
+            "an upper layer",
+        ] {
+            assert_eq!(attempts[name], "EPERM", "{who:?} {name}");
+        }
+        let mut rest = attempts;
+        rest.remove("the allowed port");
+        none_worked(&rest);
+        allowed.accept().unwrap();
+        denied.set_nonblocking(true).unwrap();
+        assert!(denied.accept().is_err(), "something reached the denied port");
+    }
+}
+
+#[test]
+fn the_network_attempts_succeed_without_confinement() {
+    let world = SandboxWorld::new(users()[0]);
+    let (one, other) = (listener(), listener());
+    let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
+    let attempts = world.hostile(&["--unconfined"], &["network", &port(&one), &port(&other)]);
+    for name in ["the allowed port", "the denied port", "UDP", "listen", "fast open on connect"] {
+        assert_eq!(attempts[name], "ok", "{name}");
+    }
+    for name in ["sendto with fast open", "sendmsg with fast open"] {
+        assert_ne!(attempts[name], "EPERM", "{name}");
+    }
+}
+
+#[test]
+fn name_resolution_opens_udp_and_nothing_else() {
+    let world = SandboxWorld::new(users()[0]);
+    let (allowed, denied) = (listener(), listener());
+    let port = |l: &TcpListener| l.local_addr().unwrap().port().to_string();
+    let options = ["--agent-network", &port(&allowed), "--agent-network", "dns"];
+    let attempts = world.hostile(&options, &["network", &port(&allowed), &port(&denied)]);
+    for name in ["the allowed port", "UDP", "UDP over IPv6"] {
+        assert_eq!(attempts[name], "ok", "{name}");
+    }
+    for name in ["MPTCP", "ping", "UDP-Lite", "raw", "SCTP", "listen"] {
+        assert!(matches!(attempts[name].as_str(), "EPERM" | "EACCES"), "{name}");
+    }
+    assert_eq!(attempts["the denied port"], "EACCES");
+}
+
+#[test]
+fn without_a_network_nothing_can_be_reached() {
+    for who in users() {
+        let world = SandboxWorld::new(who);
+        let port = listener();
+        let number = port.local_addr().unwrap().port().to_string();
+        let attempts = world.hostile(&["--agent-network", "none"], &["network", &number, &number]);
+        let mut rest = attempts;
+        // No client connects.
+        rest.remove("listen");
+        none_worked(&rest);
+        port.set_nonblocking(true).unwrap();
+        assert!(port.accept().is_err());
+    }
+}
