@@ -4,6 +4,7 @@
 
 mod attributes;
 mod complete_workspace;
+mod names;
 
 use std::{
     collections::BTreeMap,
@@ -42,19 +43,6 @@ keep = { versions = 10000, days = 30, size = "1GiB" }
 
 fn backup(world: &World, args: &[&str]) -> Done {
     world.run(&[&["backup"], args].concat())
-}
-
-/// A name with blanks passed for parts of the line, such as the records of another file.
-#[test]
-fn a_name_passed_for_parts_of_what_would_be_undone() {
-    let world = World::with_policy(POLICY);
-    world.write("draft.txt  (record 3)", "x").ok();
-    world.fs(&["mv", "draft.txt  (record 3)", "old -> y"]).ok();
-    world.fs(&["rm", "old -> y"]).ok();
-    let listed = backup(&world, &["list"]).ok();
-    assert!(listed.text().contains("  \"old -> y\"  "), "{listed:?}");
-    let shown = backup(&world, &["undo", "--last"]);
-    assert!(shown.text().contains("restore  \"old -> y\"  (record"), "{shown:?}");
 }
 
 /// An agent's session on a gateway in this process.
@@ -483,42 +471,6 @@ fn what_retention_let_go_is_said_to_be_gone() {
     assert_eq!(world.read("a"), "0");
 }
 
-/// A long name was wrapped by the terminal, and forged steps above the question.
-#[test]
-fn names_forged_steps_above_the_question() {
-    let world = World::with_policy(POLICY);
-    let name = format!("{}y", "x ".repeat(100));
-    world.file(&name, "x");
-    let agent = Agent::new(&world, 1);
-    agent.remove(&name);
-    drop(agent);
-    let args = ["backup", "undo", "--session", "0101"];
-    let done = crate::approvals::terminal::on_a_terminal(&world, "n", &args);
-    let shown = done.text();
-    assert!(shown.contains("1 to do"), "{shown}");
-    let names = shown.lines().filter(|line| line.contains("x x"));
-    let (first, others): (Vec<_>, Vec<_>) = names.partition(|line| line.contains("restore"));
-    assert!(first.len() == 1 && others.len() > 3, "{shown}");
-    assert!(others.iter().all(|line| line.starts_with(&" ".repeat(20))), "{shown}");
-    assert!(shown.lines().all(|line| line.len() <= 60), "{shown}");
-}
-
-#[test]
-fn names_cannot_steer_the_terminal_that_shows_them() {
-    let world = World::with_policy(POLICY);
-    let name = "\u{1b}[31mred\u{202e}\nline";
-    world.file(name, "x");
-    let agent = Agent::new(&world, 1);
-    agent.remove(name);
-    drop(agent);
-    // No name like that is ever created again.
-    let shown = backup(&world, &["undo", "--session", "0101"]);
-    assert!(shown.text().contains("denied by rule `names.hidden`"), "{shown:?}");
-    assert!(!shown.text().contains('\u{1b}') && !shown.text().contains('\u{202e}'), "{shown:?}");
-    assert_eq!(shown.text().lines().count(), 2, "{shown:?}");
-    assert!(shown.text().contains("\\u{1b}[31mred"), "{shown:?}");
-}
-
 #[test]
 fn a_damaged_log_is_said_with_its_own_exit_code() {
     let world = World::with_policy(POLICY);
@@ -537,20 +489,4 @@ fn a_damaged_log_is_said_with_its_own_exit_code() {
     assert_eq!(refused.code, 5, "{refused:?}");
     assert!(refused.stderr.contains("is no record"), "{refused:?}");
     assert_eq!(world.read("a"), "149");
-}
-
-/// They read as more records, and as other files.
-#[test]
-fn names_in_previews_passed_for_more_than_names() {
-    let world = World::with_policy(POLICY);
-    world.write("README.md  (record 1)", "x").ok();
-    world.write("m.rs  by root", "x").ok();
-    let shown = backup(&world, &["restore", "--at", "1h", "--dry-run"]).ok();
-    assert!(shown.text().contains("remove   \"README.md  (record 1)\"  (record 1)"), "{shown:?}");
-    let blame = world.run(&["audit", "blame", "m.rs  by root"]).ok();
-    assert!(blame.text().contains("write \"m.rs  by root\"  by cli"), "{blame:?}");
-    world.file("a", "x");
-    world.fs(&["mv", "a", "b -> c"]).ok();
-    let shown = backup(&world, &["undo", "--dry-run"]).ok();
-    assert!(shown.text().contains("rename   \"b -> c\" -> a  ("), "{shown:?}");
 }
