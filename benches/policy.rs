@@ -11,7 +11,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Policy, PolicySource, Query, compile},
-    policy_tools::{Unwatched, outline, replay},
+    policy_tools::{NoObserver, outline, replay},
 };
 use portcullis_audit::{Chain, Directory, Draft, Hash, Kind, Prepared, SEGMENT_RECORDS, Segment};
 
@@ -64,7 +64,7 @@ fn history(criterion: &mut Criterion) {
         let Some(source) = PolicySource::embedded(name) else { continue };
         let (Ok(policy), outline) = (compile(&source), outline(&source)) else { continue };
         group.bench_function(name, |bencher| {
-            bencher.iter(|| replay(&policy, &outline, &log, None, &Unwatched))
+            bencher.iter(|| replay(&policy, &outline, &log, None, &NoObserver))
         });
     }
     group.finish();

@@ -39,7 +39,7 @@ pub enum ChainError {
 }
 
 /// Upper bound of the bytes of the members `v`, `seq`, `kind`, `t` and `prev`.
-const FRAME: usize = 256;
+const MAX_FRAME: usize = 256;
 
 impl Prepared {
     /// Prepares a record of `kind`, `draft` and 128 random bits.
@@ -66,15 +66,15 @@ impl Prepared {
         }
         let nonce = u128::from_be_bytes(nonce);
         write!(body, "\"nonce\":\"{nonce:032x}\",").map_err(|_io| ChainError::Json)?;
-        if body.len() + FRAME > MAX_LINE {
-            return Err(ChainError::TooLong(body.len() + FRAME));
+        if body.len() + MAX_FRAME > MAX_LINE {
+            return Err(ChainError::TooLong(body.len() + MAX_FRAME));
         }
         Ok(Self { kind, body })
     }
 
     /// Returns the maximum length of the record's line in bytes.
     pub fn max_len(&self) -> usize {
-        self.body.len() + FRAME
+        self.body.len() + MAX_FRAME
     }
 }
 

@@ -42,16 +42,16 @@ impl Hash {
 
     /// Parses a text, without a branch for each digit, since every line of a log has one.
     pub(crate) fn from_digits(digits: &[u8; 64]) -> Option<Self> {
-        const WRONG: u8 = 0xf0;
+        const INVALID_DIGIT: u8 = 0xf0;
         let nibble = |digit: u8| match digit {
             b'0'..=b'9' => digit - b'0',
             b'a'..=b'f' => digit - b'a' + 10,
-            _ => WRONG,
+            _ => INVALID_DIGIT,
         };
         let (mut bytes, mut wrong) = ([0; 32], 0);
         for (byte, [high, low]) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
             let (high, low) = (nibble(*high), nibble(*low));
-            wrong |= (high | low) & WRONG;
+            wrong |= (high | low) & INVALID_DIGIT;
             *byte = high << 4 | low;
         }
         (wrong == 0).then_some(Self(bytes))

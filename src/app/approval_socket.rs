@@ -113,16 +113,16 @@ fn serve(client: OwnedFd, nonce: &str, approvals: &Approvals) -> io::Result<()> 
     let message = read_line::<Value>(&client, MAX_REQUEST);
     if who.uid != rustix::process::geteuid() {
         tracing::warn!(uid = who.uid.as_raw(), "another user connected to the approval socket");
-        let why = "only the user for whom the gateway runs may answer".to_owned();
-        return write_line(&mut client, &Reply::Refused(why));
+        let reason = "only the user for whom the gateway runs may answer".to_owned();
+        return write_line(&mut client, &Reply::Refused(reason));
     }
     let version = message.as_ref().ok().and_then(|message| message.get("version")?.as_u64());
     if let Some(other) = version.filter(|version| *version != VERSION) {
-        let why = format!(
+        let reason = format!(
             "its messages have version {VERSION}, those of this `portcullis approve` version {other}; \
              use the portcullis that started it"
         );
-        return write_line(&mut client, &Reply::Refused(why));
+        return write_line(&mut client, &Reply::Refused(reason));
     }
     let message = message.and_then(|message| Ok(serde_json::from_value::<Message>(message)?));
     let reply = match message {

@@ -30,7 +30,7 @@ use super::{
     policy_texts::keep_policy,
     policy_transfer::SharedPolicy,
     secret_key,
-    state_owner::Claim,
+    state_owner::StateOwnership,
 };
 use crate::{
     acp::line_for,
@@ -230,7 +230,7 @@ pub(crate) struct Recovered {
     notifier: Option<Notifier>,
     state: Dir,
     state_path: PathBuf,
-    claim: Claim,
+    claim: StateOwnership,
     facts: BTreeMap<String, Value>,
     long_lived: bool,
     /// The age at which segments of the log are compressed.

@@ -21,7 +21,7 @@ use super::{
 use crate::app::output::colours_on_stderr;
 
 /// Number of daily files that are retained.
-const FILES: usize = 7;
+const MAX_FILES: usize = 7;
 
 /// The options of logging.
 #[derive(Debug, Clone, clap::Args)]
@@ -96,7 +96,7 @@ pub(crate) fn start_with(
         .rotation(Rotation::DAILY)
         .filename_prefix("portcullis")
         .filename_suffix("log")
-        .max_log_files(FILES)
+        .max_log_files(MAX_FILES)
         .build(directory)
         .or_fail("cannot open the log file")?;
     let to_files = tracing_subscriber::fmt::layer()

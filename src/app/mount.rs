@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{
     bootstrap::Started,
     failure::{Context as _, Failure},
-    scratch::ScratchPlace,
+    scratch::ScratchLocation,
 };
 use crate::{
     config::audit::MountRecords,
@@ -46,18 +46,18 @@ pub(crate) struct MountOrder {
     /// The absolute paths at which programs see the workspace.
     pub(crate) roots: Vec<PathBuf>,
     /// The scratch directories, if the policy names any.
-    pub(crate) scratch: Option<ScratchPlace>,
+    pub(crate) scratch: Option<ScratchLocation>,
     /// The kind of records that opens leave in the log.
     pub(crate) records: MountRecords,
 }
 
 /// A served mount, until its sandbox ends.
-pub(crate) struct Mounted {
+pub(crate) struct ServedMount {
     stopper: Stopper,
     ended: mpsc::Receiver<()>,
 }
 
-impl Mounted {
+impl ServedMount {
     /// Serves a mount, as a transport of its own, for the session of `started`. `approver` passes
     /// questions to the operator.
     pub(crate) fn serve(

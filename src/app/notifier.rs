@@ -40,7 +40,7 @@ const COMMAND: &str = "notifier";
 /// The program that shows notifications on a desktop.
 const NOTIFY_SEND: &str = "notify-send";
 /// The wait for a change where none is due.
-const IDLE: Duration = Duration::from_secs(3600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Where notifications go.
 #[derive(Debug, Serialize, Deserialize)]
@@ -125,11 +125,13 @@ fn run(parent: u32) -> Result<(), Failure> {
     refuse_descriptors(&channel).or_fail("cannot start")?;
     let mut delivery = match Delivery::new(program, webhook) {
         Ok(delivery) => delivery,
-        Err(why) => return Err(Failure::new(format_args!("cannot send notifications: {why}"))),
+        Err(reason) => {
+            return Err(Failure::new(format_args!("cannot send notifications: {reason}")));
+        }
     };
     let mut schedule = Schedule::default();
     loop {
-        let wait = schedule.due_in(Instant::now()).unwrap_or(IDLE);
+        let wait = schedule.due_in(Instant::now()).unwrap_or(IDLE_TIMEOUT);
         match channel.receive_within::<WaitingRequests>(wait) {
             Ok((WaitingRequests { ids }, _)) => schedule.set_waiting(ids),
             Err(ChannelError::Timeout) => {}

@@ -17,7 +17,7 @@ use super::{
     policy_rollback,
     signer::RemoteSigner,
     state_directory,
-    state_owner::{self, Claim},
+    state_owner::{self, StateOwnership},
     trusted_paths,
     workspace::open_workspace,
 };
@@ -45,7 +45,7 @@ pub(crate) struct Opened {
     pub(crate) state_path: PathBuf,
     pub(crate) state: Dir,
     /// The right by which the workspace uses the state directory.
-    pub(crate) claim: Claim,
+    pub(crate) claim: StateOwnership,
     /// The broker, which signs checkpoints.
     pub(super) signer: Option<RemoteSigner>,
     /// The notifier of waiting approvals.
@@ -200,7 +200,7 @@ impl Opened {
         }
         let signed_by = self.signed_by.as_ref().map(ToString::to_string);
         facts.extend(signed_by.map(|key| ("policySignedBy".to_owned(), json!(key))));
-        if let Claim::Adopted(old) = &self.claim {
+        if let StateOwnership::Adopted(old) = &self.claim {
             facts.insert("adopted".to_owned(), json!(old));
         }
         facts

@@ -28,8 +28,8 @@ impl Reloading<'_> {
     /// Loads the policy whose texts have that hash, or records the reason of a refusal. Returns
     /// false if it is the policy in force already.
     pub(crate) fn reload(&self, hash: [u8; 32], trigger: &str) -> bool {
-        self.adopt_policy(hash, trigger).unwrap_or_else(|(sha256, why)| {
-            self.refuse(sha256.as_deref(), &why, trigger);
+        self.adopt_policy(hash, trigger).unwrap_or_else(|(sha256, reason)| {
+            self.refuse(sha256.as_deref(), &reason, trigger);
             true
         })
     }
@@ -93,16 +93,16 @@ impl Reloading<'_> {
     }
 
     /// Records the refusal of a policy.
-    pub(crate) fn refuse(&self, sha256: Option<&str>, why: &str, trigger: &str) {
+    pub(crate) fn refuse(&self, sha256: Option<&str>, reason: &str, trigger: &str) {
         let policy = self.gateway.policy();
         errln!(
             "portcullis: warning: the changed policy of `{}` is not taken up: {}; version {} \
              stays in force",
             Escaped(&self.workspace()),
-            Escaped(why),
+            Escaped(reason),
             policy.version()
         );
-        if let Err(error) = self.gateway.refuse_policy(self.session, sha256, why, trigger) {
+        if let Err(error) = self.gateway.refuse_policy(self.session, sha256, reason, trigger) {
             // Without its log the gateway refuses every request anyway.
             tracing::error!(%error, "cannot record");
         }

@@ -21,7 +21,7 @@ const FOLDER: &str = "policies";
 const MAX_ENTRY: u64 = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Newest {
+struct NewestPolicy {
     version: u64,
     sha256: String,
 }
@@ -60,12 +60,12 @@ pub(crate) fn note(state: &Dir, policy: &Policy) -> io::Result<()> {
     }
     state.create_dir_all(FOLDER)?;
     let folder = state.open_dir(FOLDER)?;
-    let newest = Newest { version: policy.version(), sha256: policy.sha256().to_owned() };
+    let newest = NewestPolicy { version: policy.version(), sha256: policy.sha256().to_owned() };
     let newest = serde_json::to_vec(&newest)?;
     state_directory::write(&folder, &name(policy), &newest, RenameFlags::empty())
 }
 
-fn read(state: &Dir, policy: &Policy) -> io::Result<Option<Newest>> {
+fn read(state: &Dir, policy: &Policy) -> io::Result<Option<NewestPolicy>> {
     let path = format!("{FOLDER}/{}", name(policy));
     let text = state_directory::read(state, &path, MAX_ENTRY)?;
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)

@@ -98,7 +98,7 @@ impl PresetHosts {
 /// Parses `HOST` or `HOST:PORT`, where HOST is one of a policy's rules; an IPv6 address with a port stands in
 /// brackets.
 pub(super) fn parse(entry: &str) -> Result<(HostPattern, u16), String> {
-    let wrong = |why: String| format!("`{entry}` names no host: {why}");
+    let wrong = |reason: String| format!("`{entry}` names no host: {reason}");
     let is_port = |(host, _): &(&str, &str)| !host.contains(':') || host.ends_with(']');
     let (host, port) = match entry.rsplit_once(':').filter(is_port) {
         Some((host, port)) => {
@@ -109,7 +109,7 @@ pub(super) fn parse(entry: &str) -> Result<(HostPattern, u16), String> {
         }
         None => (entry, DEFAULT_PORT),
     };
-    Ok((HostPattern::parse(host).map_err(|why| wrong(why.to_string()))?, port))
+    Ok((HostPattern::parse(host).map_err(|reason| wrong(reason.to_string()))?, port))
 }
 
 /// The host and port of an HTTP URL.

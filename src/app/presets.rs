@@ -102,13 +102,13 @@ fn parse(text: &str, shown: &str) -> Result<Preset, Failure> {
         wrong(shown, &format!("line {line}: {}", error.message()))
     })?;
     for entry in &preset.hosts {
-        preset_hosts::parse(entry).map_err(|why| wrong(shown, &why))?;
+        preset_hosts::parse(entry).map_err(|reason| wrong(shown, &reason))?;
     }
     Ok(preset)
 }
 
-fn wrong(shown: &str, why: &str) -> Failure {
-    Failure::new(format_args!("the preset `{shown}` cannot be used: {why}")).exit(Exit::Usage)
+fn wrong(shown: &str, reason: &str) -> Failure {
+    Failure::new(format_args!("the preset `{shown}` cannot be used: {reason}")).exit(Exit::Usage)
 }
 
 #[cfg(test)]

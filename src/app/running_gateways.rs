@@ -11,16 +11,16 @@ use std::{
 use crate::{operator_files, review::open_regular};
 
 /// Attempts to lock a log, and the pause between two.
-const ATTEMPTS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
+const MAX_LOCK_ATTEMPTS: u32 = 100;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits a moment for an append to end.
 pub(crate) fn lock_soon(lock: &File) -> io::Result<bool> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_LOCK_ATTEMPTS {
         match lock.try_lock_shared() {
             Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => {
-                thread::sleep(PAUSE);
+                thread::sleep(LOCK_RETRY_INTERVAL);
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }

@@ -32,7 +32,7 @@ const DOING: &str = "cannot open the place of the scratch directories";
 
 /// The location for a mount.
 #[derive(Debug)]
-pub(crate) struct ScratchPlace {
+pub(crate) struct ScratchLocation {
     pub(crate) path: PathBuf,
     pub(crate) directory: OwnedFd,
     pub(crate) rules: Scratch,
@@ -50,7 +50,7 @@ pub(super) fn base() -> Result<PathBuf, Failure> {
     Ok(scratch_below(&dirs.data_dir()))
 }
 
-impl ScratchPlace {
+impl ScratchLocation {
     /// Creates and opens it, if the policy has scratch directories. This process must not be
     /// confined yet.
     ///

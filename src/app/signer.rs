@@ -113,12 +113,12 @@ pub(crate) fn serve(
             } else {
                 Err("that is no checkpoint of this log".to_owned())
             };
-            if let Err(why) = &lines
+            if let Err(reason) = &lines
                 && !failing
             {
                 errln!(
                     "portcullis: warning: the signer signed no checkpoint of the audit log: {}",
-                    Escaped(why)
+                    Escaped(reason)
                 );
             }
             failing = lines.is_err();

@@ -29,7 +29,7 @@ const MAX_PATH: u64 = 1 << 16;
 
 /// The right to a state directory, stored once the `start` record is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum StateOwnership {
     /// The state directory belongs to this workspace.
     Own,
     /// The state directory belongs to no workspace yet.
@@ -89,11 +89,11 @@ pub(crate) fn check(
     path: &Path,
     root: &Path,
     adopt: Option<&Path>,
-) -> Result<Claim, Failure> {
+) -> Result<StateOwnership, Failure> {
     let (shown, here) = (path.display(), root.display());
     match (of(state, path)?, adopt) {
-        (Some(owner), _) if owner == root => Ok(Claim::Own),
-        (Some(owner), Some(old)) if is_named(&owner, old) => Ok(Claim::Adopted(owner)),
+        (Some(owner), _) if owner == root => Ok(StateOwnership::Own),
+        (Some(owner), Some(old)) if is_named(&owner, old) => Ok(StateOwnership::Adopted(owner)),
         (Some(owner), _) => {
             let owner = owner.display();
             Err(Failure::new(format_args!(
@@ -109,7 +109,7 @@ pub(crate) fn check(
             old.display()
         ))
         .help("name the one to adopt with --state DIR, or leave --adopt out")),
-        (None, None) => Ok(Claim::First),
+        (None, None) => Ok(StateOwnership::First),
     }
 }
 
@@ -120,7 +120,7 @@ fn is_named(owner: &Path, named: &Path) -> bool {
     is_owner(absolute) || is_owner(operator_files::canonicalize(named))
 }
 
-impl Claim {
+impl StateOwnership {
     /// Warns the operator of an adoption.
     pub(crate) fn warn(&self, path: &Path, root: &Path) {
         if let Self::Adopted(old) = self {

@@ -32,13 +32,13 @@ static IS_NONBLOCKING: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<State> = Mutex::new(State { rest: Vec::new(), missed: 0 });
 
 /// Messages that are held back, if they are.
-static HELD: Mutex<Option<Held>> = Mutex::new(None);
+static HELD: Mutex<Option<PendingMessages>> = Mutex::new(None);
 
 /// Maximum of bytes of held messages.
 const MAX_HELD: usize = 64 * 1024;
 
 #[derive(Default)]
-struct Held {
+struct PendingMessages {
     messages: Vec<u8>,
     lost: u64,
 }
@@ -65,21 +65,21 @@ pub(crate) fn hold() {
 
 /// Writes the messages held back, and later ones at once.
 pub(crate) fn show_held() {
-    let Some(Held { messages, lost }) = held().take() else { return };
+    let Some(PendingMessages { messages, lost }) = held().take() else { return };
     let _ = Stderr.write_all(&messages);
     if lost > 0 {
         say(format_args!("portcullis: warning: {lost} more messages were lost\n"));
     }
 }
 
-fn held() -> MutexGuard<'static, Option<Held>> {
+fn held() -> MutexGuard<'static, Option<PendingMessages>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stores a message if messages are held back.
 fn keep(message: &[u8]) -> bool {
     let mut held = held();
-    let Some(Held { messages, lost }) = &mut *held else { return false };
+    let Some(PendingMessages { messages, lost }) = &mut *held else { return false };
     if messages.len().saturating_add(message.len()) <= MAX_HELD {
         messages.extend_from_slice(message);
     } else {

@@ -13,7 +13,7 @@ use crate::{
     acp::EditorUser,
     app::approval_socket::Item,
     gateway::{Approver, Question, Ticket},
-    model::{Escaped, Named},
+    model::{Escaped, QuotedName},
 };
 
 /// The blanks before a row that continues a line.
@@ -71,15 +71,15 @@ pub(crate) fn announce(question: &Question, state: &Path) {
 }
 
 pub(crate) fn headline(item: &Item) -> String {
-    let to = item.to.as_ref().map(|to| format!(" to {}", Named(to))).unwrap_or_default();
+    let to = item.to.as_ref().map(|to| format!(" to {}", QuotedName(to))).unwrap_or_default();
     let asked = match item.asked_path == item.path {
         true => String::new(),
-        false => format!(" (asked for as {})", Named(&item.asked_path)),
+        false => format!(" (asked for as {})", QuotedName(&item.asked_path)),
     };
     format!(
         "{} {}{to}{asked} by agent {}",
         Escaped(&item.operation),
-        Named(&item.path),
-        Named(&item.agent)
+        QuotedName(&item.path),
+        QuotedName(&item.agent)
     )
 }

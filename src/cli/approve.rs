@@ -34,7 +34,7 @@ const TAB: &str = "    ";
 /// The time between two looks at what waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// The width of a question where that of the terminal is unknown.
-const WIDTH: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 /// The least width of a path in a question.
 const MIN_PATH_WIDTH: usize = 9;
 
@@ -307,7 +307,7 @@ fn question(item: &Item, choice: Choice) -> String {
     let list = |show: &dyn Fn(&str) -> String| {
         paths.iter().map(|path| show(path)).collect::<Vec<_>>().join(" to ")
     };
-    let width = stderr_width().unwrap_or(WIDTH).saturating_sub(" [y/s/n/l] ".len());
+    let width = stderr_width().unwrap_or(DEFAULT_WIDTH).saturating_sub(" [y/s/n/l] ".len());
     let words = asks(&list(&|_| String::new()));
     let room = width.saturating_sub(words.chars().count()) / paths.len();
     let shown = list(&|path| named(path, room.max(MIN_PATH_WIDTH)));

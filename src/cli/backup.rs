@@ -4,9 +4,9 @@ mod diff;
 mod entries;
 mod list;
 mod prune;
-mod put_back;
 mod restore;
 mod show;
+mod steps;
 pub(crate) mod undo;
 mod verify;
 

@@ -66,9 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let operator = Operator::load(args.file.as_deref()).map_err(Failure::new)?;
     Audit::load(args.file.as_deref()).map_err(Failure::new)?;
     for Credential { id, from, .. } in &operator.credentials {
-        if let (KeySource::File(_), Err(why)) = (from, read_key(from)) {
+        if let (KeySource::File(_), Err(reason)) = (from, read_key(from)) {
             let from = Escaped(&from.to_string()).to_string();
-            return Err(Failure::new(format_args!("the credential `{id}` ({from}): {why}")));
+            return Err(Failure::new(format_args!("the credential `{id}` ({from}): {reason}")));
         }
     }
     let serves = match &operator.path {
@@ -84,8 +84,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .help("set `desktop = true` or `webhook = \"URL\"` in it"));
         }
         let reference = random_hex::<4>().or_fail("cannot send a notification")?;
-        notifier::send_test(&operator.notifications, &reference)
-            .map_err(|why| Failure::new(format_args!("a notification was not sent: {why}")))?;
+        notifier::send_test(&operator.notifications, &reference).map_err(|reason| {
+            Failure::new(format_args!("a notification was not sent: {reason}"))
+        })?;
         errln!("portcullis: sent a notification with the reference {reference}");
     }
     let shown = operator.path.map(|path| path.display().to_string());

@@ -28,8 +28,8 @@ const CHUNK: usize = 64 * 1024;
 /// Copies until the gateway closes its side.
 pub(super) fn run(address: &Path) -> Result<ExitCode, Failure> {
     let token = std::env::var(ATTACH_TOKEN).map_err(|_| {
-        let why = format!("`--connect` needs the token of a session in `{ATTACH_TOKEN}`");
-        Failure::new(why).exit(Exit::Usage)
+        let reason = format!("`--connect` needs the token of a session in `{ATTACH_TOKEN}`");
+        Failure::new(reason).exit(Exit::Usage)
     })?;
     let token = token.as_str();
     let is_directory = stat(address)

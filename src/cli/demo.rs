@@ -10,7 +10,7 @@ mod agent;
 mod attempts;
 mod directory;
 mod editor;
-mod judge;
+mod reply_checker;
 mod show;
 
 use std::{
@@ -26,7 +26,7 @@ use self::{
     attempts::{ATTEMPTS, Action, UNDONE},
     directory::{AGENT, DemoDirectory},
     editor::{Editor, portcullis},
-    judge::{Judge, JudgedLine, at},
+    reply_checker::{JudgedLine, ReplyChecker, at},
     show::{Output, line_json},
 };
 use super::render;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 struct Demo<'a> {
     directory: &'a DemoDirectory,
-    judge: Judge<'a>,
+    reply_checker: ReplyChecker<'a>,
     show: Output,
     policy: String,
     program: PathBuf,
@@ -111,7 +111,7 @@ impl<'a> Demo<'a> {
         directory.write_shell_settings(&policy)?;
         Ok(Self {
             directory,
-            judge: Judge::new(directory),
+            reply_checker: ReplyChecker::new(directory),
             show,
             policy,
             program: directory.agent_program()?,
@@ -159,10 +159,10 @@ impl<'a> Demo<'a> {
         spec.read.push(Grant { path: self.program.clone(), required: true });
         match spec.launch() {
             Ok(pending) => Ok(pending.report.enforcement),
-            Err(LaunchError::Refused(why)) => {
+            Err(LaunchError::Refused(reason)) => {
                 self.show.warn(format_args!(
                     "this machine cannot confine an agent, and `portcullis run` would\n\
-                     refuse to start one:\n  {why}\n\
+                     refuse to start one:\n  {reason}\n\
                      What follows is run with `--unconfined`: what passes the gateway is decided\n\
                      all the same, and what goes past it is not refused. The demo will fail.\n"
                 ));
@@ -180,15 +180,15 @@ impl<'a> Demo<'a> {
             Enforcement::None => &["--unconfined"],
         };
         let mut editor = Editor::start(self.directory, &self.policy, &self.program, options)?;
-        let (judge, show, lines) = (&self.judge, self.show, &mut self.lines);
+        let (reply_checker, show, lines) = (&self.reply_checker, self.show, &mut self.lines);
         editor.converse(&self.directory.workspace(), |update| {
             let id = at(update, "/toolCallId").as_str().unwrap_or_default();
             let Some(attempt) = ATTEMPTS.iter().find(|attempt| attempt.id == id) else {
                 return Ok(());
             };
             let line = match attempt.action {
-                Action::Shell(_) => judge.shell(attempt, at(update, "/rawOutput")),
-                _ => judge.acp(attempt, at(update, "/rawOutput"))?,
+                Action::Shell(_) => reply_checker.shell(attempt, at(update, "/rawOutput")),
+                _ => reply_checker.acp(attempt, at(update, "/rawOutput"))?,
             };
             show.line(&line);
             lines.push(line);
@@ -201,7 +201,7 @@ impl<'a> Demo<'a> {
     fn remove(&mut self) -> Result<(), Failure> {
         for attempt in ATTEMPTS.iter().filter(|a| matches!(a.action, Action::Remove)) {
             let printed = self.command(&["fs", "rm", "-r", attempt.path, "--json"])?;
-            let line = self.judge.command(attempt, &printed)?;
+            let line = self.reply_checker.command(attempt, &printed)?;
             self.show.line(&line);
             self.lines.push(line);
         }
@@ -228,7 +228,7 @@ impl<'a> Demo<'a> {
 
     /// Returns the facts of the `start` record about the agent's confinement.
     fn start(&mut self) -> Result<BTreeMap<String, Value>, Failure> {
-        let facts = self.judge.start()?.and_then(|record| record.draft.facts);
+        let facts = self.reply_checker.start()?.and_then(|record| record.draft.facts);
         let Some(facts) = facts else {
             self.alarms.push("the log does not begin with the start of the gateway".to_owned());
             return Ok(BTreeMap::new());
@@ -300,8 +300,9 @@ impl<'a> Demo<'a> {
                  {record}"
             ));
         } else {
-            let why = at(&printed, "/error/message").as_str().unwrap_or("the content is another");
-            self.alarms.push(format!("`{UNDONE}` was not restored: {why}"));
+            let reason =
+                at(&printed, "/error/message").as_str().unwrap_or("the content is another");
+            self.alarms.push(format!("`{UNDONE}` was not restored: {reason}"));
         }
         Ok(printed)
     }

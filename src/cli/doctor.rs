@@ -208,14 +208,14 @@ fn policy(
             (Some(loaded), check.facts(facts))
         }
         Err(error) => {
-            let why = error.to_string();
-            let why = why.lines().next().unwrap_or_default().to_owned();
+            let reason = error.to_string();
+            let reason = reason.lines().next().unwrap_or_default().to_owned();
             let help = match error {
                 // The policy itself may be as it should be.
                 config::Error::Untrusted(_) => "`portcullis policy sign` signs it as it is now",
                 _ => "`portcullis policy check` shows every error",
             };
-            let check = Check::new(NAME, Status::Failed, reference.clone(), why).help(help);
+            let check = Check::new(NAME, Status::Failed, reference.clone(), reason).help(help);
             (None, check)
         }
     }

@@ -1,7 +1,7 @@
 //! `portcullis fs`: one operation from a shell, through the same gateway.
 
+mod batch;
 mod search;
-mod several;
 mod watch;
 
 use std::{
@@ -116,7 +116,7 @@ enum FsCommand {
         /// The file, link or directory
         path: String,
     },
-    Batch(several::BatchArgs),
+    Batch(batch::BatchArgs),
     Glob(search::GlobArgs),
     Grep(search::GrepArgs),
     Watch(watch::WatchArgs),
@@ -180,9 +180,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                     false => raw(&content.bytes),
                 },
             ),
-            paths => several::read(open()?.local, paths, range, encoding(*base64), args.json),
+            paths => batch::read(open()?.local, paths, range, encoding(*base64), args.json),
         },
-        FsCommand::Batch(_) => several::batch(open()?.local, args.json),
+        FsCommand::Batch(_) => batch::batch(open()?.local, args.json),
         FsCommand::Watch(watch) => watch::run(&args.common, watch, args.json),
         FsCommand::Write { path } => open()?.change(|call| {
             Ok(Write { path: call.path(path)?, content: stdin(&call.local)?, mode: None })
@@ -231,20 +231,20 @@ struct Invocation<'a> {
 }
 
 /// The reason why a command has no reply to print.
-enum NotDone {
+enum CommandError {
     /// The gateway refused the request.
     Refused(Error),
     /// The request could not be built.
     Failed(Failure),
 }
 
-impl From<Error> for NotDone {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<Failure> for NotDone {
+impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
@@ -259,7 +259,7 @@ impl Invocation<'_> {
     /// `print`.
     fn answer<R: Request<Output: Rendered>>(
         self,
-        request: impl FnOnce(&Self) -> Result<R, NotDone>,
+        request: impl FnOnce(&Self) -> Result<R, CommandError>,
         print: impl FnOnce(&R::Output),
     ) -> Result<ExitCode, Failure> {
         let answer = request(&self).and_then(|request| Ok(self.local.handle(&request)?));
@@ -283,8 +283,8 @@ impl Invocation<'_> {
                 // The same as grep.
                 Ok(if nothing { Exit::Failure.into() } else { ExitCode::SUCCESS })
             }
-            Err(NotDone::Failed(failure)) => Err(failure),
-            Err(NotDone::Refused(error)) => {
+            Err(CommandError::Failed(failure)) => Err(failure),
+            Err(CommandError::Refused(error)) => {
                 let asked = format!("{} {}", command.kind(), command.paths().join(" to "));
                 let code = render::report_error(&asked, &error, json);
                 let is_parent = matches!(command, FsCommand::Mkdir { recursive: false, .. });
@@ -302,7 +302,7 @@ impl Invocation<'_> {
     /// Carries out a change, whose reply is the receipt only.
     fn change<R: Request<Output = Changed>>(
         self,
-        request: impl FnOnce(&Self) -> Result<R, NotDone>,
+        request: impl FnOnce(&Self) -> Result<R, CommandError>,
     ) -> Result<ExitCode, Failure> {
         self.answer(request, |_| ())
     }
@@ -364,8 +364,8 @@ fn check_stdin() -> Result<(), Failure> {
     let is_null = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
         && stat.st_rdev == makedev(1, 3);
     if is_null && flags & OFlags::ACCMODE == OFlags::RDWR {
-        let why = "there is no content: stdin is closed, or `/dev/null` opened for writing, too";
-        return Err(Failure::new(why)
+        let reason = "there is no content: stdin is closed, or `/dev/null` opened for writing, too";
+        return Err(Failure::new(reason)
             .help("give an empty content with `< /dev/null`")
             .exit(Exit::Usage));
     }

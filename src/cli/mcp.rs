@@ -82,8 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let elicit = args.ask == "client";
     let reference = args.tools == "reference";
     if reference && args.name.is_some() {
-        let why = "`--name` is for `--tools workspace`: the reference tools have fixed names";
-        return Err(Failure::new(why).exit(Exit::Usage));
+        let reason = "`--name` is for `--tools workspace`: the reference tools have fixed names";
+        return Err(Failure::new(reason).exit(Exit::Usage));
     }
     let facts = BTreeMap::from([
         ("tools".to_owned(), json!(args.tools)),

@@ -7,7 +7,7 @@ use rustix::termios::tcgetwinsize;
 
 use crate::{
     app::output,
-    model::{Escaped, Named},
+    model::{Escaped, QuotedName},
 };
 
 /// The character in place of the part that is cut off.
@@ -64,10 +64,10 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     fits.chain([CUT]).collect()
 }
 
-/// Displays a name in a sentence ([`Named`]), in at most `width` columns: its middle is cut out, so
+/// Displays a name in a sentence ([`QuotedName`]), in at most `width` columns: its middle is cut out, so
 /// that its end remains.
 pub(super) fn named(name: &str, width: usize) -> String {
-    let whole = Named(name).to_string();
+    let whole = QuotedName(name).to_string();
     if columns(&whole) <= width {
         return whole;
     }
@@ -76,7 +76,7 @@ pub(super) fn named(name: &str, width: usize) -> String {
         let (head, tail) = (kept / 2, all.len() - kept.div_ceil(2));
         let cut: String =
             all.iter().take(head).chain([&CUT]).chain(all.iter().skip(tail)).collect();
-        Named(&cut).to_string()
+        QuotedName(&cut).to_string()
     };
     let fits = |shown: &String| columns(shown) <= width;
     (0..all.len().min(width)).rev().map(cut).find(fits).unwrap_or_else(|| CUT.to_string())

@@ -19,7 +19,7 @@ use super::agent::{
         MountNeed, SandboxBroker, await_confined, build, explain, host_facts, introduce,
         start_egress, start_gateway, warn,
     },
-    supervisor::{Ended, SignalHandling, Supervisor},
+    supervisor::{RunEnd, SignalHandling, Supervisor},
     workspaces::finish,
 };
 use crate::{
@@ -138,8 +138,8 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let is_denied = !pending.report.denied.is_empty();
     workspaces.warn_of_observing();
     ways.warn();
-    if let Some(Err(why)) = &pending.sandbox_socket {
-        errln!("portcullis: note: the agent is not offered the gateway's MCP server: {why}");
+    if let Some(Err(reason)) = &pending.sandbox_socket {
+        errln!("portcullis: note: the agent is not offered the gateway's MCP server: {reason}");
     }
     let suspects = pending.suspects.clone();
     if !pending.report.mount {
@@ -150,7 +150,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     facts.extend(preset.map(|preset| ("preset".to_owned(), preset.name.into())));
     if let Some(missing) = &missing {
         missing.note();
-        facts.insert("noMount".to_owned(), missing.why.as_str().into());
+        facts.insert("noMount".to_owned(), missing.reason.as_str().into());
     }
     ways.note(&mut facts);
     if spec.commands {
@@ -170,7 +170,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         Supervisor::new(running, gateway, (signals, suspend), watched, SignalHandling::Agent)?
             .run();
     finish(shipping);
-    let Ended { code, at_once, .. } = ended?;
+    let RunEnd { code, at_once, .. } = ended?;
     for opened in workspaces.all().filter(|_| has_mount) {
         if let Some(import) = repository::import(opened, &agent, &session, None) {
             errln!("portcullis: the agent made commits: {import}");
@@ -197,7 +197,7 @@ fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure
 fn mcp(pending: &PendingAgent, args: &Args, ways: &Bypasses<'_>) -> String {
     match &pending.sandbox_socket {
         Some(Ok(_)) => "offered".to_owned(),
-        Some(Err(why)) => format!("not offered: {why}"),
+        Some(Err(reason)) => format!("not offered: {reason}"),
         None if args.no_mcp => "not offered: `--no-mcp`".to_owned(),
         None => ways.why_alone(),
     }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Width of the column of names.
-const NAMES: usize = 12;
+const NAME_WIDTH: usize = 12;
 
 /// Show policy, enforcement, waiting approvals, the last session, log and space of a workspace
 ///
@@ -180,7 +180,7 @@ fn policy(facts: &Facts) -> Value {
 }
 
 fn line(name: &str, text: String) {
-    outln!("{name:NAMES$}{text}");
+    outln!("{name:NAME_WIDTH$}{text}");
 }
 
 /// Says that no gateway has used the state directory yet.

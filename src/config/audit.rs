@@ -14,7 +14,7 @@ use portcullis_audit::{PublicKey, parse_keys};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    file::{NO_FORM, read, why},
+    file::{NO_FORM, read, reason},
     keys::keys_except,
     operator::configuration,
 };
@@ -103,7 +103,7 @@ pub struct Cadence {
 
 impl Default for Cadence {
     fn default() -> Self {
-        Self { records: Signing::RECORDS, seconds: Signing::INTERVAL.as_secs() }
+        Self { records: Signing::DEFAULT_RECORDS, seconds: Signing::DEFAULT_INTERVAL.as_secs() }
     }
 }
 
@@ -195,12 +195,12 @@ pub(crate) fn shown(place: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("cannot read the configuration `{path}`: {why}")]
+    #[error("cannot read the configuration `{path}`: {reason}")]
     Unreadable {
         /// The file.
         path: String,
         /// The error of the system.
-        why: String,
+        reason: String,
     },
     /// The file is not UTF-8.
     #[error("the configuration `{0}` is not UTF-8")]
@@ -231,7 +231,7 @@ impl Audit {
     fn read(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
         let text = read(path)
-            .map_err(|error| Error::Unreadable { path: shown.clone(), why: why(&error) })?;
+            .map_err(|error| Error::Unreadable { path: shown.clone(), reason: reason(&error) })?;
         let text = String::from_utf8(text).map_err(|_utf8| Error::NotUtf8(shown.clone()))?;
         let base = path.parent().unwrap_or(Path::new("/"));
         let audit = Self::parse(&text, &shown, base)
@@ -253,7 +253,7 @@ impl Audit {
         let wrong = match toml::from_str::<File>(text) {
             Ok(file) => match file.audit.check(base) {
                 Ok(audit) => return Ok(audit),
-                Err((key, why)) => (fields::place(text, key), why),
+                Err((key, reason)) => (fields::place(text, key), reason),
             },
             Err(error) => (error.span().unwrap_or(0..0), NO_FORM.to_owned()),
         };
@@ -271,7 +271,10 @@ impl Audit {
             } else {
                 let file = base.join(named);
                 let bytes = read(&file).map_err(|error| {
-                    (KEY, format!("cannot read the file that `publicKey` names: {}", why(&error)))
+                    (
+                        KEY,
+                        format!("cannot read the file that `publicKey` names: {}", reason(&error)),
+                    )
                 })?;
                 self.key_file = Some(file);
                 String::from_utf8_lossy(&bytes).into_owned()
@@ -284,25 +287,25 @@ impl Audit {
             return Err((key, "`signer` and `publicKey` belong together".to_owned()));
         }
         if self.signer.first().is_some_and(|program| !program.starts_with('/')) {
-            let why = "`signer` begins with the absolute path of a program";
-            return Err(("signer", why.to_owned()));
+            let reason = "`signer` begins with the absolute path of a program";
+            return Err(("signer", reason.to_owned()));
         }
-        self.witness_keys().map_err(|why| ("witnesses", why))?;
+        self.witness_keys().map_err(|reason| ("witnesses", reason))?;
         for (number, target) in self.ship.iter().enumerate() {
             let known = ["/", "http://", "https://", "s3://"];
             if !known.iter().any(|begin| target.to.starts_with(begin)) {
-                let why = format!(
+                let reason = format!(
                     "`ship[{number}].to` needs an absolute directory, `http://`, `https://` or \
                      `s3://`"
                 );
-                return Err(("ship", why));
+                return Err(("ship", reason));
             }
             if !target.to.starts_with('/') && target.to.contains(['?', '#']) {
-                let why = format!(
+                let reason = format!(
                     "the names of files are added to the address `ship[{number}].to`, which has \
                      no `?` or `#` then; `headers` and `options` are for what lets it in"
                 );
-                return Err(("ship", why));
+                return Err(("ship", reason));
             }
         }
         Ok(self)

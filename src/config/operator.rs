@@ -15,7 +15,7 @@ use toml::{
 use super::{
     approvals::{self, Notifications},
     credentials::{self, Credential},
-    file::{read, why},
+    file::{read, reason},
     keys::{KEYS, SECTIONS},
     policy_texts::PolicyTexts,
     signature::{self, PolicyKey, TrustError, signature_path},
@@ -49,12 +49,12 @@ pub struct Operator {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("cannot read the configuration `{path}`: {why}")]
+    #[error("cannot read the configuration `{path}`: {reason}")]
     Unreadable {
         /// The file.
         path: String,
         /// The error of the system.
-        why: String,
+        reason: String,
     },
     /// The file has errors.
     #[error("the configuration cannot be used\n{}", .0.join("\n"))]
@@ -69,8 +69,10 @@ pub enum Error {
 /// # Errors
 /// When it leads to no file.
 pub fn canonical(named: &Path) -> Result<PathBuf, Error> {
-    operator_files::canonicalize(named)
-        .map_err(|error| Error::Unreadable { path: named.display().to_string(), why: why(&error) })
+    operator_files::canonicalize(named).map_err(|error| Error::Unreadable {
+        path: named.display().to_string(),
+        reason: reason(&error),
+    })
 }
 
 /// Returns the default path of the file, beneath `$XDG_CONFIG_HOME`.
@@ -99,8 +101,10 @@ impl Operator {
     pub fn load(named: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = configuration(named) else { return Ok(Self::default()) };
         let shown = path.display().to_string();
-        let unreadable =
-            |error: std::io::Error| Error::Unreadable { path: shown.clone(), why: why(&error) };
+        let unreadable = |error: std::io::Error| Error::Unreadable {
+            path: shown.clone(),
+            reason: reason(&error),
+        };
         let named = std::path::absolute(&path).map_err(unreadable)?;
         let canonical = canonical(&path)?;
         let bytes = read(&canonical).map_err(unreadable)?;
@@ -129,8 +133,10 @@ impl Operator {
         };
         let path = signature_path(policy);
         let shown = path.display().to_string();
-        let bytes = read(&path)
-            .map_err(|error| TrustError::Unsigned { path: shown.clone(), why: why(&error) })?;
+        let bytes = read(&path).map_err(|error| TrustError::Unsigned {
+            path: shown.clone(),
+            reason: reason(&error),
+        })?;
         let text = str::from_utf8(&bytes).map_err(|_| TrustError::Malformed(shown.clone()))?;
         let sha256 = texts.sha256();
         signature::verify(&self.policy_keys, text, &sha256, shown).map(Some)
@@ -184,15 +190,15 @@ impl Operator {
 }
 
 type Value<'i> = Spanned<DeValue<'i>>;
-type Wrong = (usize, String);
+type InvalidValue = (usize, String);
 
-fn flag(value: &Value<'_>) -> Result<bool, Wrong> {
+fn flag(value: &Value<'_>) -> Result<bool, InvalidValue> {
     value.get_ref().as_bool().ok_or_else(|| {
         (value.span().start, "`requireSignature` must be `true` or `false`".to_owned())
     })
 }
 
-fn keys(value: &Value<'_>) -> Result<Vec<PolicyKey>, Wrong> {
+fn keys(value: &Value<'_>) -> Result<Vec<PolicyKey>, InvalidValue> {
     let list = value.get_ref().as_array().ok_or_else(|| {
         (value.span().start, "`policyKeys` must be a list of public keys".to_owned())
     })?;

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::file::why;
+use super::file::reason;
 use crate::{
     operator_files,
     policy::{Loaded, MAX_FILE},
@@ -32,11 +32,11 @@ pub(super) fn entry(reference: &str) -> Result<Option<Loaded>, String> {
     } else {
         return Ok(None);
     };
-    let bytes = bytes.map_err(|error| why(&error))?;
+    let bytes = bytes.map_err(|error| reason(&error))?;
     if bytes.is_empty() {
         return Err("nothing comes from it; a pipe can be read once only".to_owned());
     }
-    let here = std::env::current_dir().map_err(|error| why(&error))?;
+    let here = std::env::current_dir().map_err(|error| reason(&error))?;
     let id = here.join(STDIN);
     let id = id.to_str().ok_or("the path of the current directory must be UTF-8")?.to_owned();
     Ok(Some(Loaded { id, name: reference.to_owned(), bytes }))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    file::{read, why},
+    file::{read, reason},
     piped,
     signature::TrustError,
 };
@@ -18,20 +18,20 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No policy has this name.
-    #[error("cannot load the policy `{name}`: {why}")]
+    #[error("cannot load the policy `{name}`: {reason}")]
     NotFound {
         /// The reference.
         name: String,
         /// The reason, with the existing names.
-        why: String,
+        reason: String,
     },
     /// The file could not be opened or read.
-    #[error("cannot read the policy file `{path}`: {why}")]
+    #[error("cannot read the policy file `{path}`: {reason}")]
     Unreadable {
         /// The file's path, as given.
         path: String,
         /// The error of the system.
-        why: String,
+        reason: String,
     },
     /// The operator's configuration forbids to enforce it.
     #[error(transparent)]
@@ -83,7 +83,7 @@ impl PolicyTexts {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn draft(reference: &str) -> Result<Self, Error> {
-        let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
+        let unreadable = |reason| Error::Unreadable { path: reference.to_owned(), reason };
         match piped::entry(reference).map_err(unreadable)? {
             Some(entry) => {
                 Ok(Self { is_piped: true, ..Self::new(reference, entry, OpenedTexts::default()) })
@@ -99,7 +99,7 @@ impl PolicyTexts {
     /// When the policy itself cannot be read. An extended policy that cannot be read is
     /// an error of the policy, reported by [`compile`](Self::compile).
     pub fn load(reference: &str) -> Result<Self, Error> {
-        let not_found = |why| Error::NotFound { name: reference.to_owned(), why };
+        let not_found = |reason| Error::NotFound { name: reference.to_owned(), reason };
         if reference == piped::STDIN {
             return Err(not_found(piped::NOT_HERE.to_owned()));
         }
@@ -168,7 +168,7 @@ struct OpenedTexts {
 impl OpenedTexts {
     /// Opens the policy's own file.
     fn entry(&mut self, reference: &str) -> Result<Loaded, Error> {
-        let unreadable = |why| Error::Unreadable { path: reference.to_owned(), why };
+        let unreadable = |reason| Error::Unreadable { path: reference.to_owned(), reason };
         self.open(Path::new(reference), reference).map_err(unreadable)
     }
 
@@ -176,16 +176,16 @@ impl OpenedTexts {
         if piped::is_pipe(path) {
             return Err(piped::NOT_HERE.to_owned());
         }
-        let looked_up = std::path::absolute(path).map_err(|error| why(&error))?;
+        let looked_up = std::path::absolute(path).map_err(|error| reason(&error))?;
         if !self.looked_up.contains(&looked_up) {
             self.looked_up.push(looked_up);
         }
-        let canonical = operator_files::canonicalize(path).map_err(|error| why(&error))?;
+        let canonical = operator_files::canonicalize(path).map_err(|error| reason(&error))?;
         let id = canonical
             .to_str()
             .ok_or_else(|| "the path of a policy file must be UTF-8".to_owned())?
             .to_owned();
-        let bytes = read(&canonical).map_err(|error| why(&error))?;
+        let bytes = read(&canonical).map_err(|error| reason(&error))?;
         if !self.files.contains(&canonical) {
             self.files.push(canonical);
         }

@@ -25,7 +25,7 @@ use crate::{
 
 pub use fields::FIELDS;
 
-use super::file::{read, why};
+use super::file::{read, reason};
 
 /// The prefix of tokens, by which they are recognized in wrong places.
 pub const TOKEN_PREFIX: &str = "pcl_";
@@ -253,12 +253,12 @@ pub fn parse_hash(text: &str) -> Option<[u8; 32]> {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("cannot read the configuration `{path}`: {why}")]
+    #[error("cannot read the configuration `{path}`: {reason}")]
     Unreadable {
         /// The file.
         path: String,
         /// The error of the system.
-        why: String,
+        reason: String,
     },
     /// The file has errors.
     #[error("the configuration `{path}` cannot be used\n{diagnostics}")]
@@ -277,13 +277,14 @@ impl Service {
     /// When it cannot be read or used.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let shown = path.display().to_string();
-        let unreadable = |why: String| Error::Unreadable { path: shown.clone(), why };
-        let bytes = read(path).map_err(|error| unreadable(why(&error)))?;
+        let unreadable = |reason: String| Error::Unreadable { path: shown.clone(), reason };
+        let bytes = read(path).map_err(|error| unreadable(reason(&error)))?;
         if bytes.len() > MAX_FILE {
             return Err(unreadable(format!("larger than {} MiB", MAX_FILE >> 20)));
         }
         let text = String::from_utf8(bytes).map_err(|_| unreadable("not UTF-8".to_owned()))?;
-        let path = operator_files::canonicalize(path).map_err(|error| unreadable(why(&error)))?;
+        let path =
+            operator_files::canonicalize(path).map_err(|error| unreadable(reason(&error)))?;
         let base = path.parent().unwrap_or(Path::new("/"));
         read::parse(&text, &shown, base)
             .map_err(|diagnostics| Error::Wrong { path: shown.clone(), diagnostics })

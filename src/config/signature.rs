@@ -24,7 +24,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
-use super::file::{read, why};
+use super::file::{read, reason};
 use crate::{gateway::random_bytes, operator_files};
 
 /// The first line of the signed message.
@@ -53,7 +53,7 @@ pub enum KeyError {
     #[error("it is no key of `portcullis policy keygen`")]
     Private,
     /// The error of the system.
-    #[error("{}", why(.0))]
+    #[error("{}", reason(.0))]
     Io(#[from] io::Error),
 }
 
@@ -64,12 +64,12 @@ pub enum TrustError {
     #[error("the embedded policy `{0}` is not signed, and the configuration requires signatures")]
     Embedded(String),
     /// There is no readable signature.
-    #[error("cannot read the signature `{path}`, which the configuration requires: {why}")]
+    #[error("cannot read the signature `{path}`, which the configuration requires: {reason}")]
     Unsigned {
         /// The path of the signature.
         path: String,
         /// The error.
-        why: String,
+        reason: String,
     },
     /// The file is no valid signature file.
     #[error("`{0}` is no signature of a policy")]

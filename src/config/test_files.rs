@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     Error,
-    file::{read, why},
+    file::{read, reason},
     piped::is_pipe,
 };
 use crate::{
@@ -35,18 +35,18 @@ pub fn tests_beside(reference: &str) -> Result<Vec<TestFile>, Error> {
     if is_name(reference) || is_pipe(Path::new(reference)) {
         return Ok(Vec::new());
     }
-    let unreadable = |path: &Path, why: String| Error::Unreadable {
+    let unreadable = |path: &Path, reason: String| Error::Unreadable {
         path: Escaped(&path.to_string_lossy()).to_string(),
-        why,
+        reason,
     };
     let policy = Path::new(reference);
     let directory = policy.parent().filter(|parent| !parent.as_os_str().is_empty());
     let listed = directory.unwrap_or(Path::new("."));
     let entries =
-        operator_files::read_dir(listed).map_err(|error| unreadable(listed, why(&error)))?;
+        operator_files::read_dir(listed).map_err(|error| unreadable(listed, reason(&error)))?;
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(|error| unreadable(listed, why(&error)))?;
+        let entry = entry.map_err(|error| unreadable(listed, reason(&error)))?;
         names.extend(entry.file_name().into_string());
     }
     names.sort();
@@ -65,7 +65,7 @@ pub fn tests_beside(reference: &str) -> Result<Vec<TestFile>, Error> {
             continue;
         }
         let path = directory.map_or_else(|| name.into(), |directory| directory.join(name));
-        let bytes = read(&path).map_err(|error| unreadable(&path, why(&error)))?;
+        let bytes = read(&path).map_err(|error| unreadable(&path, reason(&error)))?;
         if bytes.len() > MAX_FILE {
             return Err(unreadable(&path, format!("larger than {} MiB", MAX_FILE >> 20)));
         }

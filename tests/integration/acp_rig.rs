@@ -16,7 +16,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use portcullis::{
-    acp::{self, Config, Ending},
+    acp::{self, ClosedBy, Config},
     gateway::{AuditLog, Gateway, Workspace},
     model::{Session, Transport},
     policy::{PolicySource, SecretKey, compile},
@@ -118,7 +118,7 @@ pub(crate) struct Rig {
     pub(crate) editor: Side,
     pub(crate) agent: Side,
     pub(crate) root: PathBuf,
-    served: Option<JoinHandle<Ending>>,
+    served: Option<JoinHandle<ClosedBy>>,
     dir: TempDir,
 }
 
@@ -215,7 +215,7 @@ impl Rig {
     }
 
     /// Waits until `serve` returns.
-    pub(crate) fn ending(&mut self) -> Ending {
+    pub(crate) fn ending(&mut self) -> ClosedBy {
         let served = self.served.take().expect("once");
         let end = std::time::Instant::now() + TIMEOUT;
         while !served.is_finished() {

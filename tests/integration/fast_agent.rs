@@ -10,7 +10,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use portcullis::acp::{self, Config, Ending};
+use portcullis::acp::{self, ClosedBy, Config};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -51,7 +51,7 @@ struct Scene {
     session: String,
     root: PathBuf,
     agent: Child,
-    served: JoinHandle<Ending>,
+    served: JoinHandle<ClosedBy>,
     _dir: TempDir,
 }
 
@@ -97,7 +97,7 @@ impl Scene {
 
     fn end(self) {
         drop(self.client);
-        assert_eq!(self.served.join().unwrap(), Ending::Editor);
+        assert_eq!(self.served.join().unwrap(), ClosedBy::Editor);
         let mut agent = self.agent;
         agent.wait().unwrap();
     }

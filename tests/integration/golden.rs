@@ -25,7 +25,7 @@ pub(crate) fn golden(name: &str, found: &str) {
 #[track_caller]
 pub(crate) fn same(path: &str, found: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    if std::env::var_os("PORTCULLIS_GOLDEN").is_some_and(|wish| wish == "write") {
+    if std::env::var_os("PORTCULLIS_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(&file, found).unwrap();
     }
     let expected = std::fs::read_to_string(&file).unwrap_or_default();

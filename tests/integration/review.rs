@@ -8,7 +8,7 @@ mod hosts;
 mod index;
 mod query;
 mod report;
-mod story;
+mod session_summary;
 
 use std::path::Path;
 

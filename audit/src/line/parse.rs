@@ -29,7 +29,7 @@ impl<'a> RecordView<'a> {
             return Err(LineError::NotObject);
         }
         let mut record = empty();
-        let mut seen = Seen::default();
+        let mut seen = ParsedMembers::default();
         Cursor { text, at: 1 }.members(&mut record, &mut seen)?;
         // The order is that of FORMAT.md, section 8.
         if let Some(error) = seen.twice {
@@ -115,7 +115,7 @@ fn empty<'a>() -> RecordView<'a> {
 
 /// The members that were read.
 #[derive(Default)]
-struct Seen<'a> {
+struct ParsedMembers<'a> {
     version: Option<u64>,
     /// The first duplicate key.
     twice: Option<LineError>,
@@ -126,7 +126,7 @@ struct Seen<'a> {
     unknown: BTreeSet<Cow<'a, str>>,
 }
 
-impl Seen<'_> {
+impl ParsedMembers<'_> {
     fn require(&self, member: Member) -> Result<(), LineError> {
         match MEMBERS.get(member as usize) {
             Some((field, _)) if self.known & 1 << member as usize == 0 => {
@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
     fn members(
         &mut self,
         record: &mut RecordView<'a>,
-        seen: &mut Seen<'a>,
+        seen: &mut ParsedMembers<'a>,
     ) -> Result<(), LineError> {
         // Writers keep the order of the fields, so the next key is nearly always a little further
         // in the table.
@@ -197,7 +197,7 @@ impl<'a> Cursor<'a> {
         &mut self,
         member: Member,
         record: &mut RecordView<'a>,
-        seen: &mut Seen<'a>,
+        seen: &mut ParsedMembers<'a>,
     ) -> Result<Option<()>, LineError> {
         macro_rules! take {
             ($value:expr) => {

@@ -148,9 +148,10 @@ impl Expectations {
     }
 
     /// Reports once that the public key is missing, if it is.
-    fn need_key(&mut self, seq: Option<u64>, why: &str) {
+    fn need_key(&mut self, seq: Option<u64>, reason: &str) {
         if std::mem::take(&mut self.keyless) {
-            let detail = format!("{why}, but the log's public key is not there to check them with");
+            let detail =
+                format!("{reason}, but the log's public key is not there to check them with");
             self.faults.push(fault(DamageKind::MissingKey, KEYS, seq, detail));
         }
     }

@@ -72,7 +72,7 @@ pub(super) enum Piece {
 }
 
 /// A cutter of a segment into pieces.
-pub(super) struct Cutter<R> {
+pub(super) struct PieceReader<R> {
     file: R,
     /// The bytes of an incomplete line.
     carry: Vec<u8>,
@@ -82,7 +82,7 @@ pub(super) struct Cutter<R> {
     spare: Vec<u8>,
 }
 
-impl<R: Read> Cutter<R> {
+impl<R: Read> PieceReader<R> {
     pub(super) fn new(file: R) -> Self {
         let (carry, spare) = (Vec::new(), Vec::new());
         Self { file, carry, ended: false, waiting: VecDeque::new(), spare }

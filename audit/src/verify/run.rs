@@ -14,7 +14,7 @@ use std::{
 use super::{
     Position, Progress, Report, SignedPart, Verifier,
     expected::Expectations,
-    parallel::{self, Cutter, Piece, Workers},
+    parallel::{self, Piece, PieceReader, Workers},
 };
 use crate::{Damage, DamageKind, Hash, Kind, Segment, Source, Warning, WarningKind, time::Time};
 
@@ -51,7 +51,7 @@ pub(super) struct Run<'a, S> {
     stopped: bool,
     /// True if a record names a policy by something else than a hash.
     odd_policy: bool,
-    at: Place,
+    at: VerifyPosition,
     /// The end of the intact chain before its last record.
     before: Position,
     /// A buffer for reuse.
@@ -66,7 +66,7 @@ struct Pruned {
 
 /// The position of the verification in a segment.
 #[derive(Clone, Copy)]
-struct Place {
+struct VerifyPosition {
     segment: Segment,
     last: bool,
     line: u64,
@@ -161,7 +161,7 @@ impl<'a, S: Source> Run<'a, S> {
             signing: BTreeSet::new(),
             stopped: false,
             odd_policy: false,
-            at: Place { segment, last: true, line: 0, offset: 0, before: 0, over: false },
+            at: VerifyPosition { segment, last: true, line: 0, offset: 0, before: 0, over: false },
             before: start,
             spare: Vec::new(),
         }
@@ -175,7 +175,7 @@ impl<'a, S: Source> Run<'a, S> {
         for (segment, length) in segments {
             steps.push_back(Step::Enter(*segment, Some(*segment) == last));
             let mut cutter = match self.source.open(&segment.to_string()) {
-                Ok(file) => Cutter::new(file.take(*length)),
+                Ok(file) => PieceReader::new(file.take(*length)),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     let ruin = Step::Ruin(*length, error.to_string());
                     steps.extend([ruin, Step::Leave(*length)]);

@@ -29,7 +29,7 @@ use super::{
     initialize, logins,
     params::{self, FileOperation, Method, Params},
     paths::OutsideWorkspace,
-    proxy::{AcpProxy, Pass, Peer},
+    proxy::{AcpProxy, LineTreatment, Peer},
     render,
     sessions::Effect,
     terminals::Terminals,
@@ -66,20 +66,20 @@ impl AcpProxy<'_> {
             Ok(Message::Reply { id, outcome }) => self.agent_replies(&line, &id, outcome),
             Err(malformed) => {
                 self.malformed(Peer::Agent, &malformed);
-                Pass::Stop
+                LineTreatment::Stop
             }
         };
         match pass {
-            Pass::Forward => self.send(Peer::Editor, line),
-            Pass::Rebuilt(line) => self.send(Peer::Editor, line),
-            Pass::Stop => true,
+            LineTreatment::Forward => self.send(Peer::Editor, line),
+            LineTreatment::Rebuilt(line) => self.send(Peer::Editor, line),
+            LineTreatment::Stop => true,
         };
     }
 
-    fn agent_asks(&self, id: &Id, method: &str, params: Option<&RawValue>) -> Pass {
+    fn agent_asks(&self, id: &Id, method: &str, params: Option<&RawValue>) -> LineTreatment {
         if self.in_use(Peer::Agent, id) {
             self.repeated(id, Some(method));
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if self.editor_requests.owns(id) {
             let receipt =
@@ -87,54 +87,54 @@ impl AcpProxy<'_> {
             let line =
                 render::error(id, response::INVALID_REQUEST, "`id` is reserved", receipt.as_ref());
             self.send(Peer::Agent, line);
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if let Some(file) = Method::named(method) {
             self.file_request(id, file, params);
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if let Some(terminals) = &self.terminals
             && Terminals::serves(method)
         {
             self.terminal_request(terminals, (id, method), params);
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if method.starts_with("fs/") || !self.allowed.request(method) {
             let error = self.gateway.refuse(&self.connection, method, None, &Refusal::Method);
             self.pause(Peer::Agent);
             self.send(Peer::Agent, render::coded(id, render::METHOD, &error, None));
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if !self.note_agent_asked(id) {
             let text = "too many unanswered requests";
             let receipt = self.dropped(Peer::Agent, &text, Some(method));
             self.send(Peer::Agent, render::error(id, response::INTERNAL, text, receipt.as_ref()));
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
-        Pass::Forward
+        LineTreatment::Forward
     }
 
-    fn agent_notes(&self, line: &[u8], method: &str, params: Option<&RawValue>) -> Pass {
+    fn agent_notes(&self, line: &[u8], method: &str, params: Option<&RawValue>) -> LineTreatment {
         if method == "$/cancel_request" {
             return self.agent_cancels(params);
         }
         if !method.starts_with("fs/") && self.allowed.notification(method) {
             let shown = params.and_then(|params| self.with_terminals(params));
             let shown = shown.and_then(|params| rebuilt(line, "params", params));
-            return shown.map_or(Pass::Forward, Pass::Rebuilt);
+            return shown.map_or(LineTreatment::Forward, LineTreatment::Rebuilt);
         }
         self.dropped(Peer::Agent, &"the notification is not one that passes", Some(method));
-        Pass::Stop
+        LineTreatment::Stop
     }
 
     /// Handles `$/cancel_request {requestId}`, for a request that the gateway serves or for one
     /// that passed.
-    fn agent_cancels(&self, params: Option<&RawValue>) -> Pass {
+    fn agent_cancels(&self, params: Option<&RawValue>) -> LineTreatment {
         let params = params.and_then(|params| Object::parse(params.get()));
         let id = params.and_then(|params| Id::parse(params.get("requestId")?));
         if let Some(id) = &id {
             if lock(&self.agent_asked).contains(id) {
-                return Pass::Forward;
+                return LineTreatment::Forward;
             }
             // A request that is being served is completed and answered.
             let served = self.file_requests.contains(id);
@@ -142,17 +142,17 @@ impl AcpProxy<'_> {
             let cancelled = self.file_requests.cancel(|queued| queued.id == *id);
             cancelled.iter().for_each(|queued| self.cancelled(queued));
             if served || !cancelled.is_empty() || self.cancel_terminal(id) {
-                return Pass::Stop;
+                return LineTreatment::Stop;
             }
         }
         self.dropped(Peer::Agent, &"nothing to cancel", Some("$/cancel_request"));
-        Pass::Stop
+        LineTreatment::Stop
     }
 
-    fn agent_replies(&self, line: &[u8], id: &Id, outcome: Outcome<'_>) -> Pass {
+    fn agent_replies(&self, line: &[u8], id: &Id, outcome: Outcome<'_>) -> LineTreatment {
         let Some(effect) = lock(&self.editor_asked).remove(id) else {
             self.dropped(Peer::Agent, &"a reply to nothing that was asked", None);
-            return Pass::Stop;
+            return LineTreatment::Stop;
         };
         let cleaned = match (&effect, outcome) {
             (Effect::Initialize, Outcome::Result(result)) => {
@@ -169,13 +169,13 @@ impl AcpProxy<'_> {
         match cleaned {
             Ok(None) => {
                 self.settle(effect, Some(outcome));
-                Pass::Forward
+                LineTreatment::Forward
             }
             Ok(Some((key, new))) => {
                 self.settle(effect, Some(outcome));
                 let what = "parts of a reply that make the editor act";
                 let receipt = self.dropped(Peer::Agent, &what, None);
-                Pass::Rebuilt(rebuilt(line, key, new).unwrap_or_else(|| {
+                LineTreatment::Rebuilt(rebuilt(line, key, new).unwrap_or_else(|| {
                     let text = "the reply cannot be passed on";
                     render::error(id, response::INTERNAL, text, receipt.as_ref())
                 }))
@@ -184,7 +184,12 @@ impl AcpProxy<'_> {
                 self.settle(effect, None);
                 let receipt = self.dropped(Peer::Agent, &error, None);
                 let text = error.to_string();
-                Pass::Rebuilt(render::error(id, response::INTERNAL, &text, receipt.as_ref()))
+                LineTreatment::Rebuilt(render::error(
+                    id,
+                    response::INTERNAL,
+                    &text,
+                    receipt.as_ref(),
+                ))
             }
         }
     }

@@ -15,7 +15,7 @@ use super::{
     directories,
     editor_requests::Answer,
     initialize,
-    proxy::{AcpProxy, Pass, Peer},
+    proxy::{AcpProxy, LineTreatment, Peer},
     render,
     sessions::Effect,
 };
@@ -48,18 +48,18 @@ impl AcpProxy<'_> {
                 {
                     self.cancel_session(&session);
                 }
-                Pass::Forward
+                LineTreatment::Forward
             }
             Ok(Message::Reply { id, outcome }) => self.editor_replies(&id, outcome),
             Err(malformed) => {
                 self.malformed(Peer::Editor, &malformed);
-                Pass::Stop
+                LineTreatment::Stop
             }
         };
         let sent = match pass {
-            Pass::Forward => self.send(Peer::Agent, line),
-            Pass::Rebuilt(line) => self.send(Peer::Agent, line),
-            Pass::Stop => true,
+            LineTreatment::Forward => self.send(Peer::Agent, line),
+            LineTreatment::Rebuilt(line) => self.send(Peer::Agent, line),
+            LineTreatment::Stop => true,
         };
         if let Some(id) = asked.filter(|_| !sent)
             && let Some(effect) = lock(&self.editor_asked).remove(&id)
@@ -70,10 +70,16 @@ impl AcpProxy<'_> {
         }
     }
 
-    fn editor_asks(&self, line: &[u8], id: &Id, method: &str, params: Option<&RawValue>) -> Pass {
+    fn editor_asks(
+        &self,
+        line: &[u8],
+        id: &Id,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> LineTreatment {
         if self.in_use(Peer::Editor, id) {
             self.dropped(Peer::Editor, &"the id of the request is in use", Some(method));
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         let further = self.further.iter().map(|further| &further.roots);
         let others: Vec<_> = further.chain(&self.granted).collect();
@@ -84,7 +90,7 @@ impl AcpProxy<'_> {
                 Peer::Editor,
                 render::error(id, response::INVALID_PARAMS, &text, receipt.as_ref()),
             );
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         let effect = self.effect(method, params);
         if !self.note_editor_asked(id, effect.clone()) {
@@ -92,7 +98,7 @@ impl AcpProxy<'_> {
             let text = "too many unanswered requests";
             let receipt = self.dropped(Peer::Editor, &text, Some(method));
             self.send(Peer::Editor, render::error(id, response::INTERNAL, text, receipt.as_ref()));
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if effect != Effect::Initialize {
             return self.inject(line, &effect);
@@ -102,7 +108,7 @@ impl AcpProxy<'_> {
             .and_then(|line| initialize::request(line, &self.allowed, self.source));
         if let Some((line, offers)) = edited {
             *lock(&self.offers) = offers;
-            return Pass::Rebuilt(line);
+            return LineTreatment::Rebuilt(line);
         }
         lock(&self.editor_asked).remove(id);
         let receipt = self.dropped(Peer::Editor, &"`initialize` without parameters", Some(method));
@@ -111,7 +117,7 @@ impl AcpProxy<'_> {
             Peer::Editor,
             render::error(id, response::INVALID_PARAMS, text, receipt.as_ref()),
         );
-        Pass::Stop
+        LineTreatment::Stop
     }
 
     /// Returns the effect that a request of the editor will have on sessions.
@@ -133,7 +139,7 @@ impl AcpProxy<'_> {
         }
     }
 
-    fn editor_replies(&self, id: &Id, outcome: Outcome<'_>) -> Pass {
+    fn editor_replies(&self, id: &Id, outcome: Outcome<'_>) -> LineTreatment {
         if self.editor_requests.owns(id) {
             let answer = match outcome {
                 Outcome::Result(result) => Answer::Result(result.to_owned()),
@@ -142,13 +148,13 @@ impl AcpProxy<'_> {
             if !self.editor_requests.answer(id, answer) {
                 self.dropped(Peer::Editor, &"an answer that nobody waits for any more", None);
             }
-            return Pass::Stop;
+            return LineTreatment::Stop;
         }
         if lock(&self.agent_asked).remove(id) {
-            return Pass::Forward;
+            return LineTreatment::Forward;
         }
         self.dropped(Peer::Editor, &"a reply to nothing that was asked", None);
-        Pass::Stop
+        LineTreatment::Stop
     }
 }
 

@@ -68,16 +68,16 @@ use portcullis_policy::model;
 use portcullis_rpc::{count, hangup, lock, spin_wait};
 
 /// Number of `fs/*` requests that are served in parallel.
-const WORKERS: usize = 8;
+const MAX_WORKERS: usize = 8;
 /// Number of threads for requests that wait for an approval, equal to the gateway's maximum of
 /// them, so that they take no slots from the others.
-const WAITING_THREADS: usize = 16;
+const MAX_WAITING_THREADS: usize = 16;
 /// Maximum number of bytes that wait to be written; a larger line waits alone.
 const MAX_OUTBOUND_BYTES: usize = 4 * 1024 * 1024;
 
 /// The peer that ended the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ClosedBy {
     /// The agent closed its output.
     Agent,
     /// The editor closed the gateway's input or stopped reading. The agent's input was closed, and
@@ -107,7 +107,7 @@ pub fn serve(
     config: &Config,
     editor: (impl Read + AsFd + Send, impl Output),
     agent: (impl Read + AsFd + Send, impl Output),
-) -> Result<Ending, Error> {
+) -> Result<ClosedBy, Error> {
     let queues = Queues::new();
     let (editor_reader, agent_reader) = (PeerReader::new(&editor.0)?, PeerReader::new(&agent.0)?);
     let readers = PeerReaders { editor: editor_reader, agent: agent_reader };
@@ -120,7 +120,7 @@ pub fn serve(
                 PeerReader::stop_by(gone)
             })?;
             write(&queues.to_agent, agent.1, "acp-agent-out", || {})?;
-            for _ in 0..WORKERS + WAITING_THREADS {
+            for _ in 0..MAX_WORKERS + MAX_WAITING_THREADS {
                 thread::Builder::new()
                     .name("acp-fs".to_owned())
                     .spawn_scoped(scope, || proxy.work())?;
@@ -129,13 +129,13 @@ pub fn serve(
                 readers
                     .editor
                     .read(editor.0, config.max_line, |frame| proxy.handle_editor_frame(frame));
-                let _ = queues.ended.push(Ending::Editor, 1);
+                let _ = queues.ended.push(ClosedBy::Editor, 1);
             })?;
             thread::Builder::new().name("acp-agent".to_owned()).spawn_scoped(scope, || {
                 readers
                     .agent
                     .read(agent.0, config.max_line, |frame| proxy.handle_agent_frame(frame));
-                let _ = queues.ended.push(Ending::Agent, 1);
+                let _ = queues.ended.push(ClosedBy::Agent, 1);
             })?;
             thread::Builder::new()
                 .name("acp-terminals".to_owned())
@@ -155,12 +155,12 @@ pub fn serve(
 }
 
 /// Waits for the end of one peer and ends the rest.
-fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> Ending {
-    let first = queues.ended.pop().unwrap_or(Ending::Editor);
+fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> ClosedBy {
+    let first = queues.ended.pop().unwrap_or(ClosedBy::Editor);
     // Waiting requests are cancelled; running ones are completed.
     proxy.stop_jobs();
     match first {
-        Ending::Editor => {
+        ClosedBy::Editor => {
             proxy.editor_requests.close();
             proxy.file_requests.wait_idle(grace);
             // The closed input signals the end to the agent; its last messages still pass.
@@ -169,7 +169,7 @@ fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> Ending {
                 proxy.output.ended();
             }
         }
-        Ending::Agent => {
+        ClosedBy::Agent => {
             proxy.output.ended();
             proxy.file_requests.wait_idle(grace);
             proxy.editor_requests.close();
@@ -185,7 +185,7 @@ fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> Ending {
 struct Queues {
     to_editor: Arc<BoundedQueue<Vec<u8>>>,
     to_agent: Arc<BoundedQueue<Vec<u8>>>,
-    ended: BoundedQueue<Ending>,
+    ended: BoundedQueue<ClosedBy>,
 }
 
 impl Queues {

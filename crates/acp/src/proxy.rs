@@ -22,7 +22,7 @@ use crate::{
 };
 
 use super::{
-    Error, Queues, WORKERS,
+    Error, MAX_WORKERS, Queues,
     allowed::Allowed,
     config::{Config, SourceMode},
     editor_requests::{Answer, EditorRequests},
@@ -92,7 +92,7 @@ pub(super) enum Peer {
 
 /// The treatment of a line.
 #[derive(Debug)]
-pub(super) enum Pass {
+pub(super) enum LineTreatment {
     /// Forwards it unchanged.
     Forward,
     /// Forwards this line in its place.
@@ -140,7 +140,7 @@ impl<'g> AcpProxy<'g> {
             output: AgentOutput::new(config.notices.clone()),
             connection: config.session.clone(),
             sessions: Sessions::default(),
-            file_requests: FileRequestQueue::new(MAX_QUEUED, MAX_QUEUED_BYTES, WORKERS),
+            file_requests: FileRequestQueue::new(MAX_QUEUED, MAX_QUEUED_BYTES, MAX_WORKERS),
             editor_requests,
             to_editor,
             to_agent,
@@ -346,8 +346,8 @@ impl<'g> AcpProxy<'g> {
 
     /// Adds the gateway's own MCP server to the line, which stays unchanged if that is not
     /// possible.
-    pub(super) fn inject(&self, line: &[u8], effect: &Effect) -> Pass {
-        let Some(tokens) = &self.attach else { return Pass::Forward };
+    pub(super) fn inject(&self, line: &[u8], effect: &Effect) -> LineTreatment {
+        let Some(tokens) = &self.attach else { return LineTreatment::Forward };
         let token = match effect {
             Effect::Opens(Some(coming)) => tokens.issue(coming, None),
             Effect::Continues { id, .. } => {
@@ -358,7 +358,7 @@ impl<'g> AcpProxy<'g> {
         };
         let line = std::str::from_utf8(line).ok();
         let added = line.zip(token).and_then(|(line, token)| inject::add(line, tokens, &token));
-        added.map_or(Pass::Forward, |line| Pass::Rebuilt(line.into_bytes()))
+        added.map_or(LineTreatment::Forward, |line| LineTreatment::Rebuilt(line.into_bytes()))
     }
 
     fn opened(&self, result: &RawValue, coming: Option<Session>) {

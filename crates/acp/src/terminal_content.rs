@@ -149,7 +149,7 @@ fn text(view: &View) -> String {
     let end = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
     let state = match &view.state {
         State::Starting | State::Running => "running".to_owned(),
-        State::NotStarted(why) => format!("not started: {why}"),
+        State::NotStarted(reason) => format!("not started: {reason}"),
         State::Ended(exit) => exit.to_string(),
     };
     format!("{before}{fence}\n{output}{end}{fence}\n{state}")

@@ -43,13 +43,13 @@ struct EnvironmentVariable {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OfSession {
+struct SessionParams {
     session_id: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OfTerminal {
+struct TerminalParams {
     terminal_id: String,
 }
 
@@ -64,7 +64,7 @@ impl AcpProxy<'_> {
         (id, method): (&Id, &str),
         params: Option<&RawValue>,
     ) {
-        let named = parse::<OfSession>(params).and_then(|OfSession { session_id }| {
+        let named = parse::<SessionParams>(params).and_then(|SessionParams { session_id }| {
             let session_link = self.sessions.get(&session_id);
             session_link.ok_or(Refusal::Parameters("`sessionId` names no session".to_owned()))
         });
@@ -82,7 +82,7 @@ impl AcpProxy<'_> {
                 }
                 Err(other) => Err(Refusal::Parameters(other.to_string())),
             },
-            _ => parse::<OfTerminal>(params).and_then(|terminal| {
+            _ => parse::<TerminalParams>(params).and_then(|terminal| {
                 let number = number_of(&terminal.terminal_id);
                 let view = number.and_then(|number| {
                     Some((
@@ -90,8 +90,8 @@ impl AcpProxy<'_> {
                         terminals.registry.view(&session_link.session.id, number, MAX_OUTPUT)?,
                     ))
                 });
-                let why = "`terminalId` names no terminal of the session";
-                let (number, view) = view.ok_or(Refusal::Parameters(why.to_owned()))?;
+                let reason = "`terminalId` names no terminal of the session";
+                let (number, view) = view.ok_or(Refusal::Parameters(reason.to_owned()))?;
                 self.about(terminals, &session_link, (id, method), (number, &view))
             }),
         };
@@ -137,13 +137,13 @@ impl AcpProxy<'_> {
         }
         let limit = create.output_byte_limit.map(|limit| count(&limit).ok_or(()));
         let limit = limit.transpose().map_err(|()| {
-            let why = "`outputByteLimit` must be a whole number, not negative";
-            refuse(&Refusal::Parameters(why.to_owned()))
+            let reason = "`outputByteLimit` must be a whole number, not negative";
+            refuse(&Refusal::Parameters(reason.to_owned()))
         })?;
         let limit = limit.map_or(MAX_OUTPUT, |limit| usize::try_from(limit).unwrap_or(MAX_OUTPUT));
         if terminals.is_full() {
-            let why = "too many requests wait for commands";
-            return Err(refuse(&Refusal::Parameters(why.to_owned())));
+            let reason = "too many requests wait for commands";
+            return Err(refuse(&Refusal::Parameters(reason.to_owned())));
         }
         let environment = create.env.unwrap_or_default().into_iter();
         let command = CommandLine {
@@ -191,8 +191,8 @@ impl AcpProxy<'_> {
             "terminal/wait_for_exit" => match &view.state {
                 State::Ended(exit) => Ok(exit.members().into()),
                 _ if terminals.is_full() => {
-                    let why = "too many requests wait for commands";
-                    Err(Refusal::Parameters(why.to_owned()))
+                    let reason = "too many requests wait for commands";
+                    Err(Refusal::Parameters(reason.to_owned()))
                 }
                 _ => {
                     self.wait_for(terminals, session_link, id, (number, AwaitedEvent::End));
@@ -267,15 +267,15 @@ impl AcpProxy<'_> {
 /// Returns the reply to a waiting request, and true if the command did not start and can be
 /// released.
 fn answer(id: &Id, waiting: &WaitingRequest, state: Option<State>) -> Option<(Vec<u8>, bool)> {
-    let failed = |why: &str| render::error(id, response::INTERNAL, why, None);
+    let failed = |reason: &str| render::error(id, response::INTERNAL, reason, None);
     match (waiting.for_what, state) {
         (_, None) => Some((failed("the terminal was released"), false)),
         (AwaitedEvent::Start, Some(State::Running | State::Ended(_))) => {
             let terminal = json!({ "terminalId": id_of(waiting.number) });
             Some((response::result(id, terminal), false))
         }
-        (_, Some(State::NotStarted(why))) => {
-            Some((failed(&format!("the command cannot be started: {why}")), true))
+        (_, Some(State::NotStarted(reason))) => {
+            Some((failed(&format!("the command cannot be started: {reason}")), true))
         }
         (AwaitedEvent::End, Some(State::Ended(exit))) => {
             Some((response::result(id, Value::from(exit.members())), false))

@@ -176,8 +176,8 @@ impl Registry {
             is_released: false,
         };
         lock(&self.all).by_number.insert(number, entered);
-        if let Err(why) = self.starter.start(number, command) {
-            self.handle_event(number, Event::NotStarted(why));
+        if let Err(reason) = self.starter.start(number, command) {
+            self.handle_event(number, Event::NotStarted(reason));
         }
         Ok(number)
     }
@@ -367,7 +367,7 @@ impl Registry {
         match event {
             Event::Started => command.state = State::Running,
             Event::Output(bytes) => command.output.push(bytes),
-            Event::NotStarted(why) => self.close(number, command, State::NotStarted(why)),
+            Event::NotStarted(reason) => self.close(number, command, State::NotStarted(reason)),
             Event::Ended(exit) => self.close(number, command, State::Ended(exit)),
             Event::Released => {
                 self.close(number, command, State::Ended(Exit::Lost));
@@ -405,7 +405,7 @@ impl Registry {
         match &command.state {
             State::Ended(Exit::Lost) => drop(facts.insert("lost".to_owned(), true.into())),
             State::Ended(exit) => facts.extend(exit.members()),
-            State::NotStarted(why) => drop(facts.insert("notStarted".to_owned(), json!(why))),
+            State::NotStarted(reason) => drop(facts.insert("notStarted".to_owned(), json!(reason))),
             State::Starting | State::Running => {}
         }
         let tool_call = command.tool_call.as_ref();

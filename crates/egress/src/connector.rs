@@ -56,7 +56,7 @@ fn obey(order: &ToConnector) -> (FromConnector, Option<TcpStream>) {
             dial(*address).map(|stream| (FromConnector::Dialed, Some(stream)))
         }
     };
-    done.unwrap_or_else(|error| (FromConnector::Failed { why: error.to_string() }, None))
+    done.unwrap_or_else(|error| (FromConnector::Failed { reason: error.to_string() }, None))
 }
 
 fn resolve(host: &str) -> io::Result<Vec<Candidate>> {

@@ -40,7 +40,7 @@ impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str("the connector is gone"),
-            Self::Failed(why) => f.write_str(why),
+            Self::Failed(reason) => f.write_str(reason),
         }
     }
 }
@@ -53,9 +53,11 @@ impl DialError {
                 let text = "the connector ended: no connection is opened until it is started again";
                 Refused::new(502, "Connector is gone", text)
             }
-            Self::Failed(why) => {
-                Refused::new(502, "Cannot connect", format_args!("cannot connect to `{to}`: {why}"))
-            }
+            Self::Failed(reason) => Refused::new(
+                502,
+                "Cannot connect",
+                format_args!("cannot connect to `{to}`: {reason}"),
+            ),
         }
     }
 }
@@ -114,7 +116,7 @@ impl Dialer {
         self.idle().push(number);
         self.returned.notify_one();
         match reply.ok_or(DialError::Gone)? {
-            (FromConnector::Failed { why }, _) => Err(DialError::Failed(why)),
+            (FromConnector::Failed { reason }, _) => Err(DialError::Failed(reason)),
             reply => Ok(reply),
         }
     }

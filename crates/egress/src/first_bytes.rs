@@ -6,7 +6,7 @@ use portcullis_policy::model::{Host, Quoted};
 
 use crate::{
     client_hello::{self, ClientHello, HANDSHAKE_RECORD},
-    head::{self, MAX_HEAD, Request, Wrong},
+    head::{self, HeadError, MAX_HEAD, Request},
 };
 
 /// The longest name that is repeated, in characters: that of the longest host.
@@ -14,7 +14,7 @@ const MAX_NAME: usize = 253;
 
 /// A tunnel's protocol.
 #[derive(Debug)]
-pub(crate) enum First {
+pub(crate) enum TunnelProtocol {
     /// TLS: bytes are copied as they come.
     Tls,
     /// HTTP without TLS: one request is passed on. The number is the length of its head in bytes.
@@ -23,31 +23,31 @@ pub(crate) enum First {
 
 /// A tunnel that is cut off.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CutOff {
-    pub(crate) why: Cut,
+pub(crate) struct CutOffTunnel {
+    pub(crate) reason: CutOffReason,
     /// The host that the program named instead, for the record.
     named: Option<String>,
 }
 
-impl From<Cut> for CutOff {
-    fn from(why: Cut) -> Self {
-        Self { why, named: None }
+impl From<CutOffReason> for CutOffTunnel {
+    fn from(reason: CutOffReason) -> Self {
+        Self { reason, named: None }
     }
 }
 
-impl fmt::Display for CutOff {
+impl fmt::Display for CutOffTunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { why, named } = self;
+        let Self { reason, named } = self;
         match named {
-            Some(name) => write!(f, "{why}; it names {:#}", Quoted(name)),
-            None => why.fmt(f),
+            Some(name) => write!(f, "{reason}; it names {:#}", Quoted(name)),
+            None => reason.fmt(f),
         }
     }
 }
 
 /// The reason why a tunnel is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum CutOffReason {
     /// The name in TLS is that of another host, or missing.
     OtherName,
     /// The name in TLS is encrypted.
@@ -55,21 +55,21 @@ pub(crate) enum Cut {
     /// The TLS handshake has another form.
     Tls,
     /// The HTTP request is refused.
-    Http(Wrong),
+    Http(HeadError),
     /// The bytes are neither TLS nor HTTP.
     Unknown,
     /// Nothing came in time.
     Slow,
 }
 
-impl Cut {
+impl CutOffReason {
     /// True if the program speaks TLS.
     pub(crate) fn is_tls(self) -> bool {
         matches!(self, Self::OtherName | Self::Encrypted | Self::Tls)
     }
 }
 
-impl fmt::Display for Cut {
+impl fmt::Display for CutOffReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OtherName => "the name in TLS (SNI) is not the host that was asked for",
@@ -87,37 +87,41 @@ impl fmt::Display for Cut {
 }
 
 /// Decides on the bytes so far; `None` if they are too few.
-pub(crate) fn judge(bytes: &[u8], host: &Host, port: u16) -> Result<Option<First>, CutOff> {
-    let cut_off = |why, name: Option<&str>| {
+pub(crate) fn judge(
+    bytes: &[u8],
+    host: &Host,
+    port: u16,
+) -> Result<Option<TunnelProtocol>, CutOffTunnel> {
+    let cut_off = |reason, name: Option<&str>| {
         let other = name.filter(|name| Host::parse(name).as_ref() != Ok(host));
-        CutOff { why, named: other.map(|name| name.chars().take(MAX_NAME).collect()) }
+        CutOffTunnel { reason, named: other.map(|name| name.chars().take(MAX_NAME).collect()) }
     };
     match bytes.first() {
         None => Ok(None),
         Some(&HANDSHAKE_RECORD) => match client_hello::parse(bytes) {
             Ok(client_hello::ParsedHello::Incomplete) if bytes.len() <= MAX_HEAD => Ok(None),
             Ok(client_hello::ParsedHello::Complete(hello)) => {
-                let checked = check(&hello, host).map(|()| Some(First::Tls));
-                checked.map_err(|why| cut_off(why, hello.server_name.as_deref()))
+                let checked = check(&hello, host).map(|()| Some(TunnelProtocol::Tls));
+                checked.map_err(|reason| cut_off(reason, hello.server_name.as_deref()))
             }
             Ok(client_hello::ParsedHello::Incomplete) | Err(client_hello::MalformedHello) => {
-                Err(Cut::Tls.into())
+                Err(CutOffReason::Tls.into())
             }
         },
         Some(byte) if byte.is_ascii_uppercase() => {
             let parsed = head::in_tunnel(bytes, host, port).map_err(|wrong| match wrong {
-                head::NO_HTTP => Cut::Unknown.into(),
-                wrong => cut_off(Cut::Http(wrong), head::named_host(bytes).as_deref()),
+                head::NO_HTTP => CutOffReason::Unknown.into(),
+                wrong => cut_off(CutOffReason::Http(wrong), head::named_host(bytes).as_deref()),
             })?;
-            Ok(parsed.map(|(request, length)| First::Http(request, length)))
+            Ok(parsed.map(|(request, length)| TunnelProtocol::Http(request, length)))
         }
-        Some(_) => Err(Cut::Unknown.into()),
+        Some(_) => Err(CutOffReason::Unknown.into()),
     }
 }
 
-fn check(hello: &ClientHello, host: &Host) -> Result<(), Cut> {
+fn check(hello: &ClientHello, host: &Host) -> Result<(), CutOffReason> {
     if hello.is_encrypted {
-        return Err(Cut::Encrypted);
+        return Err(CutOffReason::Encrypted);
     }
     let is_same = match (&hello.server_name, host) {
         // An address has no name (RFC 6066, 3).
@@ -125,7 +129,7 @@ fn check(hello: &ClientHello, host: &Host) -> Result<(), Cut> {
         (Some(name), Host::Name(_)) => Host::parse(name).is_ok_and(|name| name == *host),
         _ => false,
     };
-    if is_same { Ok(()) } else { Err(Cut::OtherName) }
+    if is_same { Ok(()) } else { Err(CutOffReason::OtherName) }
 }
 
 #[cfg(test)]

@@ -31,10 +31,10 @@ const HOP_BY_HOP: [&str; 8] = [
 const END_TO_END: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
 /// The reason why a head is refused, as a text.
-pub(crate) type Wrong = &'static str;
+pub(crate) type HeadError = &'static str;
 
 /// The reason for bytes of another protocol.
-pub(crate) const NO_HTTP: Wrong = "this is no HTTP/1 request";
+pub(crate) const NO_HTTP: HeadError = "this is no HTTP/1 request";
 
 /// A host and a port as a program wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) struct Authority {
 impl Authority {
     /// Splits the port off at the last colon that is not an address's. The host is left to the
     /// parser of hosts.
-    fn parse(text: &str, default: Option<u16>) -> Result<Self, Wrong> {
+    fn parse(text: &str, default: Option<u16>) -> Result<Self, HeadError> {
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (text, None),
@@ -87,7 +87,7 @@ pub(crate) struct Request {
 }
 
 /// A parsed head and its length in bytes; `None` while the head is incomplete.
-pub(crate) type Parsed<T> = Result<Option<(T, usize)>, Wrong>;
+pub(crate) type Parsed<T> = Result<Option<(T, usize)>, HeadError>;
 
 /// Parses the head of a request to the proxy.
 pub(crate) fn to_proxy(bytes: &[u8]) -> Parsed<ProxyRequest> {
@@ -176,7 +176,7 @@ struct Head<'b, 'f> {
 
 impl Head<'_, '_> {
     /// Writes the request for the server.
-    fn onward(&self, target: &str, host: &Host, port: u16) -> Result<Request, Wrong> {
+    fn onward(&self, target: &str, host: &Host, port: u16) -> Result<Request, HeadError> {
         self.check_host(host, port)?;
         let nominated = self.nominated()?;
         let framing = self.framing()?;
@@ -204,7 +204,7 @@ impl Head<'_, '_> {
     }
 
     /// Returns the values of a field, which must be ASCII.
-    fn values(&self, name: &str) -> Result<Vec<&str>, Wrong> {
+    fn values(&self, name: &str) -> Result<Vec<&str>, HeadError> {
         let named = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         let values = named.map(|field| std::str::from_utf8(field.value).ok());
         let values = values.collect::<Option<Vec<_>>>();
@@ -213,8 +213,8 @@ impl Head<'_, '_> {
             .ok_or("a field is no text")
     }
 
-    fn check_host(&self, host: &Host, port: u16) -> Result<(), Wrong> {
-        const OTHER: Wrong = "`Host` is not the host that was asked for";
+    fn check_host(&self, host: &Host, port: u16) -> Result<(), HeadError> {
+        const OTHER: HeadError = "`Host` is not the host that was asked for";
         match *self.values("host")? {
             [] => Ok(()),
             [value] => {
@@ -229,7 +229,7 @@ impl Head<'_, '_> {
 
     /// Returns the names that `Connection` and `Proxy-Connection` list: fields that concern this
     /// connection.
-    fn nominated(&self) -> Result<Vec<String>, Wrong> {
+    fn nominated(&self) -> Result<Vec<String>, HeadError> {
         let values = self.values("connection")?.into_iter().chain(self.values("proxy-connection")?);
         let names = values.flat_map(|value| value.split(','));
         let names: Vec<_> = names.map(|name| name.trim().to_ascii_lowercase()).collect();
@@ -239,7 +239,7 @@ impl Head<'_, '_> {
         }
     }
 
-    fn framing(&self) -> Result<Framing, Wrong> {
+    fn framing(&self) -> Result<Framing, HeadError> {
         let (lengths, codings) =
             (self.values("content-length")?, self.values("transfer-encoding")?);
         match (&*lengths, &*codings) {
@@ -259,7 +259,7 @@ impl Head<'_, '_> {
 mod tests {
     use super::*;
 
-    fn forwarded(head: &str) -> Result<String, Wrong> {
+    fn forwarded(head: &str) -> Result<String, HeadError> {
         match to_proxy(head.as_bytes())? {
             Some((ProxyRequest::Forward(_, request), length)) => {
                 assert_eq!(length, head.len());

@@ -53,7 +53,7 @@ impl Link {
     pub(crate) async fn connect(
         self: &Rc<Self>,
         to: &Authority,
-    ) -> Result<(Open, oneshot::Receiver<Reason>), Refused> {
+    ) -> Result<(ServerConnection, oneshot::Receiver<Reason>), Refused> {
         let id = self.next.get();
         self.next.set(id + 1);
         // A host that is too long is cut to fit into a packet, and stays too long.
@@ -66,7 +66,7 @@ impl Link {
                 let link = Rc::clone(self);
                 let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
                 let requests = Cell::new(None);
-                Ok((Open { link, id, server, bytes_in, bytes_out, requests }, closing))
+                Ok((ServerConnection { link, id, server, bytes_in, bytes_out, requests }, closing))
             }
             Some(Reply::Refused(refused)) => Err(refused),
             Some(Reply::Counted) | None => Err(Refused::gone()),
@@ -75,9 +75,9 @@ impl Link {
 
     /// Reports that a request was not passed on.
     #[cfg(feature = "tls")]
-    pub(crate) async fn refused(&self, why: String) {
+    pub(crate) async fn refused(&self, reason: String) {
         // A gateway process that is gone records nothing more.
-        let _ = self.send(&FromProxy::Refused { why }).await;
+        let _ = self.send(&FromProxy::Refused { reason }).await;
     }
 
     async fn ask(&self, id: Id, message: &FromProxy) -> Option<Reply> {
@@ -136,7 +136,7 @@ impl Link {
 
 /// An open connection. Its user has to report its end with [`ended`](Self::ended).
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct ServerConnection {
     link: Rc<Link>,
     id: Id,
     pub(crate) server: TcpStream,
@@ -145,7 +145,7 @@ pub(crate) struct Open {
     requests: Cell<Option<u64>>,
 }
 
-impl Open {
+impl ServerConnection {
     /// Returns the number of bytes that came from the server.
     pub(crate) fn bytes_in(&self) -> u64 {
         self.bytes_in.get()

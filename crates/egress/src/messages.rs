@@ -45,7 +45,7 @@ pub(crate) enum FromProxy {
         reason: Reason,
     },
     /// A program sent a request that was not passed on, and why.
-    Refused { why: String },
+    Refused { reason: String },
 }
 
 /// The reason why a connection ended.
@@ -124,7 +124,7 @@ pub(crate) enum FromConnector {
     /// A connection is established; its socket is attached.
     Dialed,
     /// The order failed, with the system's message.
-    Failed { why: String },
+    Failed { reason: String },
 }
 
 /// An address of a host.

@@ -44,7 +44,7 @@ pub(crate) struct Opened {
 }
 
 /// An end of a connection that is still to be recorded.
-pub(crate) struct Ended {
+pub(crate) struct UnrecordedEnd {
     pub(crate) opened: Opened,
     pub(crate) bytes: (u64, u64),
     pub(crate) requests: Option<u64>,
@@ -66,7 +66,7 @@ impl Peer {
     }
 
     /// Handles the messages of the process until it is gone.
-    pub(crate) fn serve(self: &Arc<Self>, ends: &mpsc::Sender<Ended>) {
+    pub(crate) fn serve(self: &Arc<Self>, ends: &mpsc::Sender<UnrecordedEnd>) {
         let (alive, gone) = mpsc::channel::<()>();
         let looking = Arc::clone(self);
         // Without this thread a reload ends a connection only when that sends something.
@@ -92,12 +92,12 @@ impl Peer {
         for (_, opened) in self.open().drain() {
             let reason = Reason::new(end, detail);
             // The threads that record live until `ends` is dropped.
-            let _ = ends.send(Ended { opened, bytes: (0, 0), requests: None, reason });
+            let _ = ends.send(UnrecordedEnd { opened, bytes: (0, 0), requests: None, reason });
         }
         let _ = looks.map(JoinHandle::join);
     }
 
-    fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<Ended>) {
+    fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<UnrecordedEnd>) {
         match message {
             FromProxy::Connect { id, host, port } => {
                 let peer = Arc::clone(self);
@@ -122,14 +122,14 @@ impl Peer {
             FromProxy::Closed { id, bytes_in, bytes_out, requests, reason } => {
                 if let Some(opened) = self.open().remove(&id) {
                     let bytes = (bytes_in, bytes_out);
-                    let _ = ends.send(Ended { opened, bytes, requests, reason });
+                    let _ = ends.send(UnrecordedEnd { opened, bytes, requests, reason });
                 }
             }
-            FromProxy::Refused { why } => {
+            FromProxy::Refused { reason } => {
                 // The egress process has no requests to refuse.
                 let Some(route) = &self.route else { return };
                 let (service, to) = (&self.service, route.to.to_string());
-                let refusal = Refusal::Parameters(why);
+                let refusal = Refusal::Parameters(reason);
                 service.pause();
                 service.gateway.refuse(&service.session, "connect", Some(&to), &refusal);
             }

@@ -8,9 +8,9 @@ use tokio::{net::TcpStream, select, sync::oneshot, time::timeout};
 
 use crate::{
     accept,
-    first_bytes::{self, Cut, CutOff, First},
+    first_bytes::{self, CutOffReason, CutOffTunnel, TunnelProtocol},
     head::{self, Authority, ProxyRequest, Request},
-    link::{Link, Open},
+    link::{Link, ServerConnection},
     messages::{End, Reason},
     refused::Refused,
     reply::{ACCESS_DENIED, ESTABLISHED, close_with},
@@ -82,7 +82,7 @@ impl Proxy {
     async fn tunnel(
         &self,
         client: &TcpStream,
-        open: Open,
+        open: ServerConnection,
         mut closing: oneshot::Receiver<Reason>,
         to: &Authority,
         mut received: Vec<u8>,
@@ -95,20 +95,21 @@ impl Proxy {
             }
         };
         let reason = match first {
-            Ok(Some(First::Tls)) => {
+            Ok(Some(TunnelProtocol::Tls)) => {
                 let (open, closing, scratch) = (&open, &mut closing, &self.scratch);
                 Copying { client, open, closing, scratch, received, framing: None }.run().await
             }
-            Ok(Some(First::Http(request, length))) => {
+            Ok(Some(TunnelProtocol::Http(request, length))) => {
                 received.drain(..length.min(received.len()));
                 self.forward(client, &open, &mut closing, request, received).await
             }
             Ok(None) => Reason::new(End::Closed, "nothing was sent"),
             Err(cut) => {
-                let end = if cut.why == Cut::Slow { End::Timeout } else { End::Refused };
+                let end =
+                    if cut.reason == CutOffReason::Slow { End::Timeout } else { End::Refused };
                 // The server has got none of these bytes.
                 open.ended(Reason::new(end, cut.to_string())).await;
-                let last = match cut.why.is_tls() {
+                let last = match cut.reason.is_tls() {
                     true => ACCESS_DENIED.to_vec(),
                     false => Refused::new(403, "Forbidden", cut).bytes(),
                 };
@@ -125,22 +126,22 @@ impl Proxy {
         client: &TcpStream,
         to: &Authority,
         received: &mut Vec<u8>,
-    ) -> Result<Option<First>, CutOff> {
+    ) -> Result<Option<TunnelProtocol>, CutOffTunnel> {
         // The gateway parsed it, too.
-        let host = Host::parse(&to.host).map_err(|_| Cut::Unknown)?;
+        let host = Host::parse(&to.host).map_err(|_| CutOffReason::Unknown)?;
         if stream::write(client, ESTABLISHED).await.is_err() {
             return Ok(None);
         }
         let judged =
             self.read_until(client, received, |bytes| first_bytes::judge(bytes, &host, to.port));
-        timeout(FIRST_BYTES_TIMEOUT, judged).await.unwrap_or(Err(Cut::Slow.into()))
+        timeout(FIRST_BYTES_TIMEOUT, judged).await.unwrap_or(Err(CutOffReason::Slow.into()))
     }
 
     /// Passes one request on, with the part of its body that was received already.
     async fn forward(
         &self,
         client: &TcpStream,
-        open: &Open,
+        open: &ServerConnection,
         closing: &mut oneshot::Receiver<Reason>,
         request: Request,
         mut received: Vec<u8>,

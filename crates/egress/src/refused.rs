@@ -5,7 +5,7 @@ use portcullis_policy::model::Connect;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    head::Wrong,
+    head::HeadError,
     messages::{MAX_DETAIL, beginning},
 };
 
@@ -28,7 +28,7 @@ impl Refused {
     }
 
     /// The refusal of a malformed request.
-    pub(crate) fn malformed(why: Wrong) -> Self {
+    pub(crate) fn malformed(why: HeadError) -> Self {
         Self::new(400, "Bad Request", why)
     }
 

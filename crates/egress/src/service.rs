@@ -22,12 +22,12 @@ use crate::{
     credential::CredentialRoute,
     dialer::{DialError, Dialer},
     messages::{End, MAX_HOST, Reason, ToProxy, beginning},
-    peer::{Ended, Opened, Peer},
+    peer::{Opened, Peer, UnrecordedEnd},
     refused::Refused,
 };
 
 /// The number of threads that record ends.
-const CLOSERS: usize = 4;
+const RECORDING_THREADS: usize = 4;
 /// The interval at which the ends of the threads are looked for.
 const STOP_INTERVAL: Duration = Duration::from_millis(2);
 /// The operation in records of the processes.
@@ -41,8 +41,8 @@ const MAX_NOTES: usize = 32;
 pub struct Egress {
     service: Arc<Service>,
     /// The egress process and the processes of credentials.
-    served: Mutex<Vec<Served>>,
-    ends: mpsc::Sender<Ended>,
+    served: Mutex<Vec<ServedPeer>>,
+    ends: mpsc::Sender<UnrecordedEnd>,
     closers: Vec<JoinHandle<()>>,
 }
 
@@ -57,7 +57,7 @@ pub struct Links {
 
 /// A process that is served, and the thread that reads its messages.
 #[derive(Debug)]
-struct Served {
+struct ServedPeer {
     peer: Arc<Peer>,
     thread: JoinHandle<()>,
 }
@@ -104,8 +104,8 @@ impl Egress {
             let (service, ended) = (Arc::clone(&service), Arc::clone(&ended));
             spawn("connection-ends", move || service.record(&ended))
         };
-        let closers = (0..CLOSERS).map(closer).collect::<io::Result<_>>()?;
-        let served = Mutex::new(vec![Served::start(&service, (links.proxy, None), &ends)?]);
+        let closers = (0..RECORDING_THREADS).map(closer).collect::<io::Result<_>>()?;
+        let served = Mutex::new(vec![ServedPeer::start(&service, (links.proxy, None), &ends)?]);
         Ok(Self { service, served, ends, closers })
     }
 
@@ -117,7 +117,7 @@ impl Egress {
     pub fn add_credential(&self, route: CredentialRoute, link: OwnedFd) -> io::Result<()> {
         let CredentialRoute { id, to, url } = &route;
         self.service.gateway.reach_with_credential(&to.host, id, url);
-        let served = Served::start(&self.service, (link, Some(Arc::new(route))), &self.ends)?;
+        let served = ServedPeer::start(&self.service, (link, Some(Arc::new(route))), &self.ends)?;
         self.served().push(served);
         Ok(())
     }
@@ -142,8 +142,8 @@ impl Egress {
         let served = all.iter_mut().find(|served| served.peer.credential() == credential);
         let served = served.ok_or(io::ErrorKind::NotFound)?;
         let route = served.peer.route.clone();
-        let next = Served::start(&self.service, (link, route), &self.ends)?;
-        let Served { peer, thread } = std::mem::replace(served, next);
+        let next = ServedPeer::start(&self.service, (link, route), &self.ends)?;
+        let ServedPeer { peer, thread } = std::mem::replace(served, next);
         drop(all);
         peer.close();
         // A thread that panicked has dropped its connections, which records their ends.
@@ -161,7 +161,7 @@ impl Egress {
         Ok(())
     }
 
-    fn served(&self) -> MutexGuard<'_, Vec<Served>> {
+    fn served(&self) -> MutexGuard<'_, Vec<ServedPeer>> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl Egress {
         drop(ends);
         let served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (peers, heard): (Vec<_>, Vec<_>) =
-            served.into_iter().map(|Served { peer, thread }| (peer, thread)).unzip();
+            served.into_iter().map(|ServedPeer { peer, thread }| (peer, thread)).unzip();
         for peer in &peers {
             peer.send(&ToProxy::Stop, None);
         }
@@ -198,11 +198,11 @@ impl Egress {
     }
 }
 
-impl Served {
+impl ServedPeer {
     fn start(
         service: &Arc<Service>,
         (link, route): (OwnedFd, Option<Arc<CredentialRoute>>),
-        ends: &mpsc::Sender<Ended>,
+        ends: &mpsc::Sender<UnrecordedEnd>,
     ) -> io::Result<Self> {
         let (peer, ends) = (Arc::new(Peer::new(Arc::clone(service), route, link)), ends.clone());
         let served = Arc::clone(&peer);
@@ -285,10 +285,10 @@ impl Service {
     }
 
     /// Records ends of connections until the channel is closed.
-    fn record(&self, ended: &Mutex<mpsc::Receiver<Ended>>) {
+    fn record(&self, ended: &Mutex<mpsc::Receiver<UnrecordedEnd>>) {
         loop {
             let next = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Ended { opened, bytes, requests, reason }) = next else { return };
+            let Ok(UnrecordedEnd { opened, bytes, requests, reason }) = next else { return };
             let (bytes_in, bytes_out) = bytes;
             let Opened { connection, to } = opened;
             let Reason { end, detail } = reason;

@@ -6,7 +6,7 @@ use tokio::{net::TcpStream, select, sync::oneshot, time::sleep};
 
 use crate::{
     body::Framing,
-    link::Open,
+    link::ServerConnection,
     messages::{End, Reason},
     stream::{self, Scratch},
 };
@@ -20,7 +20,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection to copy.
 pub(crate) struct Copying<'a> {
     pub(crate) client: &'a TcpStream,
-    pub(crate) open: &'a Open,
+    pub(crate) open: &'a ServerConnection,
     /// Gets the reason when the connection must be closed.
     pub(crate) closing: &'a mut oneshot::Receiver<Reason>,
     pub(crate) scratch: &'a Scratch,
@@ -63,7 +63,7 @@ impl Copying<'_> {
 /// Copies from the program to the server.
 async fn outward(
     client: &TcpStream,
-    open: &Open,
+    open: &ServerConnection,
     scratch: &Scratch,
     received: Vec<u8>,
     mut framing: Option<Framing>,
@@ -90,7 +90,7 @@ async fn outward(
 }
 
 /// Waits until nothing comes from the server any more.
-async fn silence(open: &Open) -> Result<(), Reason> {
+async fn silence(open: &ServerConnection) -> Result<(), Reason> {
     loop {
         let before = open.bytes_in();
         sleep(SILENCE_TIMEOUT).await;
@@ -101,7 +101,11 @@ async fn silence(open: &Open) -> Result<(), Reason> {
 }
 
 /// Copies from the server to the program.
-async fn inward(client: &TcpStream, open: &Open, scratch: &Scratch) -> Result<(), Reason> {
+async fn inward(
+    client: &TcpStream,
+    open: &ServerConnection,
+    scratch: &Scratch,
+) -> Result<(), Reason> {
     loop {
         match scratch.pass(&open.server, client).await {
             Ok(0) => {

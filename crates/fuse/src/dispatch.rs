@@ -25,13 +25,13 @@ enum Output {
 
 /// References and a handle that the kernel gets with the reply.
 #[derive(Default)]
-struct Given {
+struct ReplyReferences {
     nodes: Vec<NodeId>,
     handle: Option<Handle>,
     is_directory: bool,
 }
 
-impl Given {
+impl ReplyReferences {
     /// Releases them, because the kernel did not get the reply.
     fn take_back(self, fs: &impl FileSystem, node: NodeId) {
         match (self.handle, self.nodes.first()) {
@@ -83,7 +83,7 @@ pub(crate) fn serve(
         }
         Err(Malformed::Header) => return Ok(()),
     };
-    let (unique, node, mut given) = (request.unique, request.node, Given::default());
+    let (unique, node, mut given) = (request.unique, request.node, ReplyReferences::default());
     if let Operation::Interrupt(of) = request.operation {
         return slots.interrupt(device, fs, (unique, of));
     }
@@ -126,7 +126,7 @@ fn send(device: BorrowedFd<'_>, unique: u64, output: &Result<Output>) -> Result<
 fn carry_out(
     fs: &impl FileSystem,
     request: Request<'_>,
-    given: &mut Given,
+    given: &mut ReplyReferences,
 ) -> Option<Result<Output>> {
     let Request { node, caller, operation, .. } = request;
     let output = match operation {

@@ -33,11 +33,11 @@ pub(crate) const MAX_READ: usize = MAX_WRITE as usize;
 /// Size of a request with its content, in bytes.
 const BUFFER: usize = MAX_READ + 4096;
 /// Maximum of background requests of the kernel at the same time, such as read-ahead.
-const BACKGROUND: u16 = 16;
+const MAX_BACKGROUND_REQUESTS: u16 = 16;
 /// Time for which one thread polls for the next request before it sleeps: a wakeup takes longer.
-const POLLING: Duration = Duration::from_micros(30);
+const POLL_DURATION: Duration = Duration::from_micros(30);
 /// Default timeout of a request.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval of checks of the last requests.
 const FINAL_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval at which a thread checks for requests even if nothing wakes it.
@@ -106,7 +106,7 @@ impl Session {
             is_ordered: AtomicBool::new(false),
             event,
         });
-        let session = Self { device: Arc::new(device), stop, timeout: TIMEOUT };
+        let session = Self { device: Arc::new(device), stop, timeout: DEFAULT_REQUEST_TIMEOUT };
         session.initialize(deadline)?;
         Ok(session)
     }
@@ -210,8 +210,8 @@ impl Session {
             minor: minor.min(abi::MINOR),
             max_readahead: readahead,
             flags: flags & wanted,
-            max_background: BACKGROUND,
-            congestion_threshold: BACKGROUND / 4 * 3,
+            max_background: MAX_BACKGROUND_REQUESTS,
+            congestion_threshold: MAX_BACKGROUND_REQUESTS / 4 * 3,
             max_write: MAX_WRITE,
             time_gran: 1,
             max_pages: u16::try_from(MAX_WRITE / 4096).unwrap_or(1),
@@ -272,7 +272,7 @@ impl Session {
                 Err(errno) => return Err(io("read from the device")(errno)),
             }
             // At most one thread polls.
-            let is_soon = last.is_some_and(|last| last.elapsed() < POLLING);
+            let is_soon = last.is_some_and(|last| last.elapsed() < POLL_DURATION);
             if is_soon && (is_polling || !polls.swap(true, Ordering::Acquire)) {
                 is_polling = true;
                 std::hint::spin_loop();

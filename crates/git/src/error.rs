@@ -45,18 +45,18 @@ pub enum Error {
     #[error("the object is malformed: {0}")]
     Malformed(&'static str),
     /// A path of the commit cannot be written.
-    #[error("`{path}`: {why}")]
+    #[error("`{path}`: {reason}")]
     Path {
         /// The path; bytes that are not UTF-8 are replaced.
         path: String,
         /// The reason.
-        why: String,
+        reason: String,
     },
 }
 
 impl Error {
     /// Makes an error about `path`.
-    pub(super) fn path(path: &[u8], why: impl Into<String>) -> Self {
-        Self::Path { path: String::from_utf8_lossy(path).into_owned(), why: why.into() }
+    pub(super) fn path(path: &[u8], reason: impl Into<String>) -> Self {
+        Self::Path { path: String::from_utf8_lossy(path).into_owned(), reason: reason.into() }
     }
 }

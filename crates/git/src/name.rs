@@ -33,7 +33,7 @@ fn is_modules(name: &str) -> bool {
 /// # Errors
 /// The reason why it does not.
 pub fn check_path(path: &[u8]) -> Result<&str, Error> {
-    let refuse = |why| Error::path(path, why);
+    let refuse = |reason| Error::path(path, reason);
     let text = str::from_utf8(path).map_err(|_| refuse("the path is not UTF-8"))?;
     for name in text.split('/') {
         if matches!(name, "" | "." | "..") {

@@ -146,7 +146,7 @@ impl<'a> Replay<'a> {
         let (mut subject, mut parent) = (String::new(), None);
         let outcome = match self.try_commit(id, decide, (&mut subject, &mut parent)) {
             Ok(outcome) => outcome,
-            Err(Error::Path { path, why }) => Outcome::Refused(vec![(Some(path), why)]),
+            Err(Error::Path { path, reason }) => Outcome::Refused(vec![(Some(path), reason)]),
             Err(error) => Outcome::Refused(vec![(None, error.to_string())]),
         };
         let name = match &outcome {
@@ -192,15 +192,15 @@ impl<'a> Replay<'a> {
         decide: &mut dyn PathDecider,
         (subject, first_parent): (&mut String, &mut Option<ObjectId>),
     ) -> Result<Outcome, Error> {
-        let refused = |why: String| Ok(Outcome::Refused(vec![(None, why)]));
+        let refused = |reason: String| Ok(Outcome::Refused(vec![(None, reason)]));
         let commit = Commit::read(self.from, id)?;
         commit.message.lines().next().unwrap_or_default().clone_into(subject);
         *first_parent = commit.parents.first().cloned();
         if let Some(commit) = self.known(id) {
             return Ok(Outcome::Known { commit });
         }
-        if let Err(why) = commit.texts().into_iter().try_for_each(|text| decide.text(text)) {
-            return refused(why);
+        if let Err(reason) = commit.texts().into_iter().try_for_each(|text| decide.text(text)) {
+            return refused(reason);
         }
         if commit.has_reserved_trailers() {
             return refused("its message has a line like the trailers of an import".to_owned());
@@ -236,7 +236,7 @@ impl<'a> Replay<'a> {
             match one.entry(change, format) {
                 Ok(entry) => root.set(check_path(&change.path)?, entry),
                 Err(_) if refusals.len() >= MAX_REFUSALS => {}
-                Err(Error::Path { path, why }) => refusals.push((Some(path), why)),
+                Err(Error::Path { path, reason }) => refusals.push((Some(path), reason)),
                 Err(error) => {
                     let path = String::from_utf8_lossy(&change.path).into_owned();
                     refusals.push((Some(path), error.to_string()));
@@ -278,7 +278,7 @@ impl CommitReplay<'_, '_> {
     /// Returns the entry that a change makes; `None` removes it.
     fn entry(&mut self, change: &Change, format: Format) -> Result<Option<Entry>, Error> {
         let path = check_path(&change.path)?;
-        let refuse = |why: String| Error::path(&change.path, why);
+        let refuse = |reason: String| Error::path(&change.path, reason);
         let is_submodule =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode == Mode::Submodule);
         let there = self.onto.entry_at(self.tree, path)?;
@@ -323,14 +323,14 @@ impl CommitReplay<'_, '_> {
             let text = str::from_utf8(&target);
             let text =
                 text.map_err(|_| refuse("the target of the link is not UTF-8".to_owned()))?;
-            check_link(path).map_err(|why| refuse(why.to_owned()))?;
+            check_link(path).map_err(|reason| refuse(reason.to_owned()))?;
             self.decide.link(&file, text).map_err(refuse)?;
             let id = self.onto.add(Object::new(format, ObjectKind::Blob, target));
             return Ok(Some(Entry { mode: Mode::Link, id }));
         }
         let content = self.from.read(&new.id, ObjectKind::Blob, MAX_FILE)?;
         let content = self.decide.write(&file, &content).map_err(refuse)?;
-        check_content(path, &content).map_err(|why| refuse(why.to_owned()))?;
+        check_content(path, &content).map_err(|reason| refuse(reason.to_owned()))?;
         let id = self.onto.add(Object::new(format, ObjectKind::Blob, content));
         Ok(Some(Entry { mode, id }))
     }

@@ -131,8 +131,8 @@ impl Node {
             }
             if let Some(Some(entry)) = &node.leaf {
                 if entries.0.get(name).is_some_and(|there| there.mode == Mode::Directory) {
-                    let why = "a directory with other files is where the file would be";
-                    return Err(Error::path(name, why));
+                    let reason = "a directory with other files is where the file would be";
+                    return Err(Error::path(name, reason));
                 }
                 entries.0.insert(name.clone(), entry.clone());
             }

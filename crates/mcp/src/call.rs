@@ -112,8 +112,8 @@ impl Call<'_> {
 
     /// Refuses to read a further file, because the reply is full.
     pub(super) fn no_room(&self, path: &str) -> ToolError {
-        let why = "what was asked for before it fills the reply; ask for it in another call";
-        let refusal = Refusal::Parameters(why.to_owned());
+        let reason = "what was asked for before it fills the reply; ask for it in another call";
+        let refusal = Refusal::Parameters(reason.to_owned());
         let op = OperationKind::Read.as_str();
         ToolError::Gateway(self.gateway.refuse(self.session, op, Some(path), &refusal))
     }

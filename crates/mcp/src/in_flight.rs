@@ -40,9 +40,9 @@ struct Request {
 }
 
 /// A request that has ended. Its memory and slot are freed when this is dropped.
-pub(super) struct Ended(Option<Request>);
+pub(super) struct EndedRequest(Option<Request>);
 
-impl Ended {
+impl EndedRequest {
     /// Returns true if the client waits for the reply.
     pub(super) fn is_wanted(&self) -> bool {
         self.0.as_ref().is_none_or(|request| !request.token.is_cancelled())
@@ -108,8 +108,8 @@ impl InFlight {
     }
 
     /// Removes a request that has ended.
-    pub(super) fn end(&self, id: &RequestId) -> Ended {
-        Ended(lock(&self.0).remove(id))
+    pub(super) fn end(&self, id: &RequestId) -> EndedRequest {
+        EndedRequest(lock(&self.0).remove(id))
     }
 }
 

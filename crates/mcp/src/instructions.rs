@@ -19,7 +19,7 @@ const MAX_INSTRUCTIONS: usize = 2_000;
 /// Maximum of bytes of names of secrets, and of extensions.
 const MAX_NAMES: usize = 200;
 /// Maximum of names of one rule, and of characters of its reason.
-const NAMES_OF_RULE: usize = 2;
+const MAX_NAMES_OF_RULE: usize = 2;
 const MAX_REASON: usize = 100;
 
 /// Returns the instructions under the policy in force.
@@ -119,8 +119,8 @@ fn in_words(rule: &DeniedByRule) -> Option<String> {
         let short: String = reason.chars().take(MAX_REASON).collect();
         Escaped(&short).to_string()
     });
-    let names: Vec<_> = rule.names.iter().take(NAMES_OF_RULE).map(|name| code(name)).collect();
-    let more = if rule.names.len() > NAMES_OF_RULE { " and the like" } else { "" };
+    let names: Vec<_> = rule.names.iter().take(MAX_NAMES_OF_RULE).map(|name| code(name)).collect();
+    let more = if rule.names.len() > MAX_NAMES_OF_RULE { " and the like" } else { "" };
     let because = |reason| format!(": {reason}");
     match (names.as_slice(), reason) {
         ([], None) => None,

@@ -41,6 +41,7 @@ mod tool_catalog;
 mod tool_result;
 
 mod in_flight;
+mod operations;
 mod running;
 pub mod sandbox_socket;
 mod server;
@@ -48,7 +49,6 @@ mod shared;
 mod subscription;
 mod tools;
 mod wire;
-mod work;
 mod writer;
 
 use portcullis_core as gateway;
@@ -66,9 +66,9 @@ pub use tools::{Name, NameError, Toolset};
 pub use wire::{message, request_id};
 
 /// Maximum of operations in parallel.
-const WORKERS: usize = 4;
+const MAX_WORKERS: usize = 4;
 /// Threads for calls that wait for an approval, as many as the gateway lets wait.
-const WAITING_THREADS: usize = 16;
+const MAX_WAITING_THREADS: usize = 16;
 /// Timeout for the client to read the last replies.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -96,7 +96,7 @@ pub fn serve(
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(WORKERS + WAITING_THREADS)
+        .max_blocking_threads(MAX_WORKERS + MAX_WAITING_THREADS)
         .thread_keep_alive(Duration::from_secs(60))
         .build()?;
     let roots = Roots::new(&config.root, config.alias.as_deref());

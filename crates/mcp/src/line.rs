@@ -11,7 +11,7 @@ use serde_json::{
 };
 
 /// Bytes of a reply besides its text, almost always.
-const REST: usize = 1024;
+const REPLY_OVERHEAD: usize = 1024;
 
 /// Serializes a message, with its `\n`.
 pub(super) fn of(message: &ServerJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
@@ -20,10 +20,10 @@ pub(super) fn of(message: &ServerJsonRpcMessage) -> serde_json::Result<Vec<u8>> 
         && let Some(text) = is_duplicated(result)
     {
         let text = to_raw_value(text)?;
-        let room = text.get().len().saturating_mul(2).saturating_add(REST);
+        let room = text.get().len().saturating_mul(2).saturating_add(REPLY_OVERHEAD);
         return write(&Response { jsonrpc: "2.0", id, result: Texts::new(result, &text) }, room);
     }
-    write(message, REST)
+    write(message, REPLY_OVERHEAD)
 }
 
 /// Serializes a value, with a `\n`; `room` is the expected length.

@@ -20,17 +20,17 @@ const MAX_REPLIES: usize = 64 << 20;
 /// Maximum of calls carried out at once: the reply of each may be large.
 pub(super) const MAX_CALLS: usize = 4;
 /// Bytes reserved for a call's reply when it begins.
-const REPLY: usize = 1 << 20;
+const REPLY_RESERVATION: usize = 1 << 20;
 /// Timeout for a reservation.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest part of an incomplete line for which nothing is reserved.
 const MAX_UNCOUNTED: usize = 64 << 10;
 /// Bytes by which the reservation for a line grows.
-const STEP: usize = 1 << 20;
+const LINE_GROWTH: usize = 1 << 20;
 /// Bytes that a request takes besides its text.
-const REQUEST: usize = 8 << 10;
+const REQUEST_OVERHEAD: usize = 8 << 10;
 /// Copies of a text in memory: the line, and its value.
-const COPIES: usize = 2;
+const COPIES_IN_MEMORY: usize = 2;
 /// Timeout for a line to be complete while others wait for memory.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of checks if others wait for a slow line.
@@ -66,7 +66,7 @@ impl ClientMemory {
     /// Waits for a call's slot, and for memory for its reply; `None` after a timeout.
     pub(super) async fn begin_call(&self) -> Option<(OwnedSemaphorePermit, Reservation)> {
         let slot = Arc::clone(&self.calls).acquire_owned().await.ok()?;
-        let reply = timeout(RESERVE_TIMEOUT, self.replies.reserve(REPLY)).await.ok()?;
+        let reply = timeout(RESERVE_TIMEOUT, self.replies.reserve(REPLY_RESERVATION)).await.ok()?;
         Some((slot, reply))
     }
 
@@ -96,7 +96,7 @@ impl LineMemory {
 
     /// Reserves memory for an incomplete line; returns false when there is none.
     pub(super) async fn grow(&mut self, length: usize) -> bool {
-        length <= MAX_UNCOUNTED || self.cover(length.next_multiple_of(STEP)).await
+        length <= MAX_UNCOUNTED || self.cover(length.next_multiple_of(LINE_GROWTH)).await
     }
 
     /// Reserves memory for a line; returns false when there is none.
@@ -157,7 +157,7 @@ impl std::fmt::Debug for LineMemory {
 }
 
 fn cost(length: usize) -> usize {
-    length.saturating_mul(COPIES).saturating_add(REQUEST)
+    length.saturating_mul(COPIES_IN_MEMORY).saturating_add(REQUEST_OVERHEAD)
 }
 
 #[cfg(test)]

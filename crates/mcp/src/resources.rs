@@ -28,7 +28,7 @@ use super::{
 };
 
 /// Maximum of resources on a page.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 /// Maximum of entries that the gateway lists.
 const MAX_ENTRIES: u64 = 100_000;
 const SCHEME: &str = "file";
@@ -45,8 +45,8 @@ pub(super) fn list(
     let cursor = request.and_then(|request| request.cursor);
     let after = match cursor.as_deref().map(after) {
         Some(None) => {
-            let why = "the cursor is none that was given".to_owned();
-            return Err(refuse(call, "resources/list", None, &Refusal::Parameters(why)));
+            let reason = "the cursor is none that was given".to_owned();
+            return Err(refuse(call, "resources/list", None, &Refusal::Parameters(reason)));
         }
         after => after.flatten(),
     };
@@ -70,7 +70,7 @@ pub(super) fn list(
         .filter(|entry| entry.kind == EntryKind::File && readable(&entry.path));
     let mut resources = Vec::new();
     let mut last = None;
-    for entry in files.by_ref().take(PAGE) {
+    for entry in files.by_ref().take(PAGE_SIZE) {
         let name = entry.path.file_name().unwrap_or_default();
         let uri = uri(call.roots, &entry.path);
         let mut resource = Resource::new(uri, name).with_title(entry.path.as_str());
@@ -136,7 +136,7 @@ pub(super) fn path(
         let refusal = match not {
             ForeignUri::Inside(OutsideWorkspace::Path(error)) => Refusal::Path(error),
             ForeignUri::Inside(_) => Refusal::Outside,
-            ForeignUri::Uri(why) => Refusal::Parameters(why.to_owned()),
+            ForeignUri::Uri(reason) => Refusal::Parameters(reason.to_owned()),
         };
         refuse(call, kind.as_str(), Some(uri), &refusal)
     })
@@ -233,8 +233,8 @@ fn refuse(call: &Call<'_>, op: &str, path: Option<&str>, refusal: &Refusal) -> R
 fn failure(call: &Call<'_>, trouble: ToolError, uri: Option<&str>) -> Refused {
     match trouble {
         ToolError::Gateway(refused) => error(&refused, uri),
-        ToolError::Arguments(why) | ToolError::Said(why) => {
-            refuse(call, "resources", uri, &Refusal::Parameters(why))
+        ToolError::Arguments(reason) | ToolError::Said(reason) => {
+            refuse(call, "resources", uri, &Refusal::Parameters(reason))
         }
     }
 }
@@ -281,9 +281,12 @@ mod tests {
             &["file:///a?b", "file:///a#b"],
             &["file:///%ff"],
         ] {
-            let why: Vec<_> = none.iter().map(|uri| parse(uri).unwrap_err()).collect();
-            assert!(matches!(why[0], ForeignUri::Uri(_)) && why.iter().all(|one| *one == why[0]));
-            said.insert(format!("{:?}", why[0]));
+            let reason: Vec<_> = none.iter().map(|uri| parse(uri).unwrap_err()).collect();
+            assert!(
+                matches!(reason[0], ForeignUri::Uri(_))
+                    && reason.iter().all(|one| *one == reason[0])
+            );
+            said.insert(format!("{:?}", reason[0]));
         }
         assert_eq!(said.len(), 6, "{said:?}");
         assert_eq!(parse("file:///etc/passwd"), Err(ForeignUri::Inside(OutsideWorkspace::Outside)));

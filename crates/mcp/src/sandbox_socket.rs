@@ -29,7 +29,7 @@ use crate::{self as mcp, attach::AttachTokens};
 /// Timeout for the token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A token's length in bytes, and the end of its line.
-const TOKEN: usize = 32 + 1;
+const TOKEN_LINE_LENGTH: usize = 32 + 1;
 /// Maximum of connections at once.
 const MAX_CONNECTIONS: usize = 48;
 /// Time for which a failed connection keeps its place, so that failures cannot follow each
@@ -191,7 +191,7 @@ struct FailedConnections {
 struct FailureCounts {
     unrecorded: u64,
     /// The reason of the last failure.
-    why: String,
+    reason: String,
     recorded: Option<Instant>,
 }
 
@@ -201,10 +201,10 @@ impl FailedConnections {
     }
 
     /// Counts a failure.
-    fn note(&self, why: &str) {
+    fn note(&self, reason: &str) {
         let mut counts = lock(&self.counts);
         counts.unrecorded = counts.unrecorded.saturating_add(1);
-        why.clone_into(&mut counts.why);
+        reason.clone_into(&mut counts.reason);
         if counts.recorded.is_none_or(|recorded| recorded.elapsed() >= RECORD_INTERVAL) {
             self.record(&mut counts);
         }
@@ -220,10 +220,11 @@ impl FailedConnections {
 
     fn record(&self, counts: &mut FailureCounts) {
         counts.recorded = Some(Instant::now());
-        let (connections, why) = (std::mem::take(&mut counts.unrecorded), counts.why.as_str());
-        tracing::warn!(connections, why, "connections from the sandbox failed");
+        let (connections, reason) =
+            (std::mem::take(&mut counts.unrecorded), counts.reason.as_str());
+        tracing::warn!(connections, reason, "connections from the sandbox failed");
         let facts =
-            [("why".to_owned(), why.into()), ("connections".to_owned(), connections.into())];
+            [("why".to_owned(), reason.into()), ("connections".to_owned(), connections.into())];
         if let Err(error) = self.gateway.report(&self.session, "mcp.dropped", facts.into()) {
             tracing::error!(%error, "cannot record");
         }
@@ -232,8 +233,8 @@ impl FailedConnections {
 
 /// Reads a client's token, all of it within `timeout`: a client that sends a byte now and
 /// then would keep its connection otherwise.
-fn token(stream: &mut UnixStream, timeout: Duration) -> io::Result<[u8; TOKEN]> {
-    let (mut token, mut have, end) = ([0; TOKEN], 0, Instant::now() + timeout);
+fn token(stream: &mut UnixStream, timeout: Duration) -> io::Result<[u8; TOKEN_LINE_LENGTH]> {
+    let (mut token, mut have, end) = ([0; TOKEN_LINE_LENGTH], 0, Instant::now() + timeout);
     while let Some(rest) = token.get_mut(have..).filter(|rest| !rest.is_empty()) {
         let left = end.saturating_duration_since(Instant::now());
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
@@ -257,8 +258,8 @@ fn serve(
         .map_err(|error| io::Error::new(error.kind(), format!("no token: {error}")))?;
     let token = token.strip_suffix(b"\n").and_then(|token| std::str::from_utf8(token).ok());
     let client = token.and_then(|token| tokens.attach(token, stream.try_clone().ok()?));
-    let why = "the token is unknown, or there are too many clients";
-    let client = client.ok_or_else(|| io::Error::other(why))?;
+    let reason = "the token is unknown, or there are too many clients";
+    let client = client.ok_or_else(|| io::Error::other(reason))?;
     let session = client.session().clone();
     let config = mcp::Config { session, attached: Some(Arc::new(client)), ..config };
     // Lets the writer notice a client that does not read.
@@ -282,7 +283,7 @@ mod tests {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let dripping = thread::spawn(move || {
             let mut dripped = 0;
-            while theirs.write_all(b"0").is_ok() && dripped < TOKEN {
+            while theirs.write_all(b"0").is_ok() && dripped < TOKEN_LINE_LENGTH {
                 thread::sleep(Duration::from_millis(50));
                 dripped += 1;
             }
@@ -294,7 +295,7 @@ mod tests {
         drop(ours);
         dripping.join().unwrap();
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(&[b'0'; TOKEN]).unwrap();
-        assert_eq!(token(&mut ours, Duration::from_secs(60)).unwrap(), [b'0'; TOKEN]);
+        theirs.write_all(&[b'0'; TOKEN_LINE_LENGTH]).unwrap();
+        assert_eq!(token(&mut ours, Duration::from_secs(60)).unwrap(), [b'0'; TOKEN_LINE_LENGTH]);
     }
 }

@@ -50,7 +50,7 @@ use super::{
     suspended::SuspendedRequests,
     tool_catalog::ToolCatalog,
     tool_result,
-    tools::{Tool, Waits},
+    tools::{ExpectedWait, Tool},
     writer::LineWriter,
 };
 
@@ -139,16 +139,16 @@ impl Server {
     /// Returns true if a call is short, so that later requests of the client can wait for it.
     fn is_short(&self, tool: usize, arguments: &Arguments) -> bool {
         match self.shared.catalog.tool(tool).map(Tool::waits) {
-            Some(Waits::Nothing) => true,
+            Some(ExpectedWait::Nothing) => true,
             // Calls on several threads share their syncs. A change of an attached client may
             // wait for a change of the same file over ACP, and that for an editor.
-            Some(Waits::Syncs) => {
+            Some(ExpectedWait::Syncs) => {
                 !self.shared.attached
                     && arguments.weight() <= MAX_SHORT_REPLY
                     && self.shared.syncs_are_short()
                     && self.under_way.is_one()
             }
-            Some(Waits::Long) | None => false,
+            Some(ExpectedWait::Long) | None => false,
         }
     }
 
@@ -160,8 +160,8 @@ impl Server {
 
     /// Refuses a `requestState` without a suspended request of that form, on record.
     fn not_waiting(&self, op: &str) -> ErrorData {
-        let why = "no call with these arguments waits for this `requestState`";
-        self.refused(op, &Refusal::Parameters(why.to_owned()), why.to_owned())
+        let reason = "no call with these arguments waits for this `requestState`";
+        self.refused(op, &Refusal::Parameters(reason.to_owned()), reason.to_owned())
     }
 
     /// Refuses an unknown method, on record.
@@ -232,9 +232,9 @@ impl ServerHandler for Server {
         let method: String = request.method.chars().take(128).collect();
         if KNOWN.contains(&method.as_str()) {
             // `rmcp` takes a request with wrong parameters for a custom one.
-            let why = format!("the parameters of `{method}` are wrong");
-            let error = self.shared.refuse(&method, None, &Refusal::Parameters(why.clone()));
-            return Err(ErrorData::invalid_params(why, Some(tool_result::describe(&error))));
+            let reason = format!("the parameters of `{method}` are wrong");
+            let error = self.shared.refuse(&method, None, &Refusal::Parameters(reason.clone()));
+            return Err(ErrorData::invalid_params(reason, Some(tool_result::describe(&error))));
         }
         Err(self.no_method(&method))
     }

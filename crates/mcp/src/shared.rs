@@ -32,13 +32,13 @@ use super::{
     memory::ClientMemory,
     tool_catalog::{ShownTools, ToolCatalog},
     tool_result::{self, ToolError},
-    tools::Waits,
+    tools::ExpectedWait,
     writer::LineWriter,
 };
 
 /// Maximum duration of a short change, and so the longest time for which it delays the
 /// client's next request.
-const SHORT: Duration = Duration::from_millis(5);
+const MAX_SHORT_CHANGE: Duration = Duration::from_millis(5);
 
 /// State shared by the threads of one client.
 pub(super) struct Shared {
@@ -114,8 +114,8 @@ impl Shared {
     pub(super) fn end(&self, grace: Duration) {
         self.writer.close(grace);
         if self.writer.failed() {
-            let why = json!("the client did not take all answers");
-            self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), why)]));
+            let reason = json!("the client did not take all answers");
+            self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), reason)]));
         }
         if !self.attached {
             self.gateway.end_session(&self.session);
@@ -182,9 +182,9 @@ impl Shared {
         }
         let begun = Instant::now();
         let result = tool.run(&call, arguments);
-        let is_short = begun.elapsed() < SHORT;
+        let is_short = begun.elapsed() < MAX_SHORT_CHANGE;
         // An early refusal says nothing about the disk.
-        if tool.waits() == Waits::Syncs && (result.is_ok() || !is_short) {
+        if tool.waits() == ExpectedWait::Syncs && (result.is_ok() || !is_short) {
             self.short.store(is_short, Ordering::Relaxed);
         }
         let receipts = call.receipts.into_inner();
@@ -192,8 +192,8 @@ impl Shared {
             Ok(answer) => tool_result::done(answer, &receipts),
             Err(ToolError::Gateway(error)) => tool_result::failed(&error, &receipts),
             Err(ToolError::Said(message)) => tool_result::failure(&message, &receipts),
-            Err(ToolError::Arguments(why)) => {
-                let refusal = Refusal::Parameters(why);
+            Err(ToolError::Arguments(reason)) => {
+                let refusal = Refusal::Parameters(reason);
                 let error = self.refuse(tool.word(), arguments.shown_path(), &refusal);
                 tool_result::failed(&error, &receipts)
             }

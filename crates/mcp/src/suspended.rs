@@ -27,12 +27,12 @@ const QUESTION: &str = "approval";
 /// Time for which a request is retained after its approval has timed out.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same from the question on, for one that has no timeout.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Suspended requests of one kind, by the state in their replies.
-pub(super) struct SuspendedRequests<R>(Mutex<HashMap<String, Open<R>>>);
+pub(super) struct SuspendedRequests<R>(Mutex<HashMap<String, OpenRequest<R>>>);
 
-struct Open<R> {
+struct OpenRequest<R> {
     request: R,
     ticket: Arc<Ticket>,
     until: Instant,
@@ -68,8 +68,8 @@ impl<R> SuspendedRequests<R> {
         };
         let question = ticket.question();
         let until =
-            question.since + question.timeout.map_or(LONGEST, |timeout| timeout + EXPIRY_TIMEOUT);
-        all.insert(state.clone(), Open { request, ticket, until });
+            question.since + question.timeout.map_or(MAX_WAIT, |timeout| timeout + EXPIRY_TIMEOUT);
+        all.insert(state.clone(), OpenRequest { request, ticket, until });
         let asked = InputRequest::Elicitation(ElicitRequest::new(form));
         let asked = BTreeMap::from([(QUESTION.to_owned(), asked)]);
         Ok(InputRequiredResult::new(Some(asked), Some(state)))

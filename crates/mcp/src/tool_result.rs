@@ -89,9 +89,9 @@ impl ToolResult {
     ) -> Self {
         let mut notes = notes(summary);
         if cut && summary.stopped.is_none() {
-            let why = "Results may be missing: the search of an earlier page was stopped by a \
+            let reason = "Results may be missing: the search of an earlier page was stopped by a \
                        limit; narrow it.";
-            notes.insert(0, why.to_owned());
+            notes.insert(0, reason.to_owned());
         }
         Self::page("matches", matches, next, notes).about_search(summary)
     }
@@ -106,7 +106,7 @@ impl ToolResult {
         let skipped: Map<_, _> = summary
             .skipped
             .iter()
-            .map(|(why, count)| (why.as_str().to_owned(), json!(count)))
+            .map(|(reason, count)| (reason.as_str().to_owned(), json!(count)))
             .collect();
         let about = json!({
             "searched": summary.searched,
@@ -124,12 +124,15 @@ fn more(next: &str) -> String {
 
 /// Returns notes for models on what a search did not cover.
 fn notes(summary: &Summary) -> Vec<String> {
-    let stopped = summary.stopped.map(|why| {
-        let why = why.as_str();
-        format!("There may be more: the search was stopped by its limit on {why}; narrow it.")
+    let stopped = summary.stopped.map(|reason| {
+        let reason = reason.as_str();
+        format!("There may be more: the search was stopped by its limit on {reason}; narrow it.")
     });
-    let all: Vec<_> =
-        summary.skipped.iter().map(|(why, count)| format!("{count} {}", why.as_str())).collect();
+    let all: Vec<_> = summary
+        .skipped
+        .iter()
+        .map(|(reason, count)| format!("{count} {}", reason.as_str()))
+        .collect();
     let skipped = (!all.is_empty()).then(|| {
         let more = match summary.skipped.contains_key(&Skipped::Ignored) {
             true => " With `includeIgnored` what is ignored is found too.",

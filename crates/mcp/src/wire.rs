@@ -23,7 +23,7 @@ use serde_json::{Value, json, value::RawValue};
 use crate::model::Escaped;
 
 use super::{
-    in_flight::{Ended, IN_USE, InFlight, REPEATED},
+    in_flight::{EndedRequest, IN_USE, InFlight, REPEATED},
     line,
     reader::{Input, LineReader},
     shared::Shared,
@@ -76,7 +76,7 @@ impl Transport<RoleServer> for Wire {
         };
         // A cancelled request gets no reply, nor does a client that reads no more.
         let ended = answers.map(|id| self.under_way.end(id));
-        if ended.as_ref().is_none_or(Ended::is_wanted) && !self.shared.is_closed() {
+        if ended.as_ref().is_none_or(EndedRequest::is_wanted) && !self.shared.is_closed() {
             put(&self.shared.writer, line::of(&message));
         }
         // The memory of the line is counted by now.
@@ -135,8 +135,8 @@ impl Wire {
             }
             Frame::GivenUp { head } => {
                 let invalid = InvalidMessage::new(MessageError::TooLong, &head);
-                let why = "there is no memory for the line, or it was not complete in time";
-                self.refuse(Malformed { why: why.to_owned(), ..invalid.into() });
+                let reason = "there is no memory for the line, or it was not complete in time";
+                self.refuse(Malformed { reason: reason.to_owned(), ..invalid.into() });
                 return None;
             }
             Frame::Incomplete { length, .. } => {
@@ -156,9 +156,9 @@ impl Wire {
         match &message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
-                if let Err(why) = self.under_way.begin(&request.id, memory) {
-                    let (id, why) = (Some(request.id.clone()), why.to_owned());
-                    self.refuse(Malformed { id, code: INVALID_REQUEST, why });
+                if let Err(reason) = self.under_way.begin(&request.id, memory) {
+                    let (id, reason) = (Some(request.id.clone()), reason.to_owned());
+                    self.refuse(Malformed { id, code: INVALID_REQUEST, reason });
                     return None;
                 }
             }
@@ -185,30 +185,30 @@ impl Wire {
     /// Records an unknown notification, or one by which a front reports a repeated id. The
     /// front adds parameters to such a notification if a client sends it.
     fn drop_note(&mut self, method: &str, has_params: bool) {
-        let why = match method {
+        let reason = match method {
             REPEATED if self.shared.is_behind_front && !has_params => IN_USE.to_owned(),
             _ => {
                 let method: String = method.chars().take(128).collect();
                 format!("there is no notification `{}`", Escaped(&method))
             }
         };
-        self.drop(&why, None);
+        self.drop(&reason, None);
     }
 
     /// Sends an error for a line that is no valid message, and records it.
-    fn refuse(&mut self, Malformed { id, code, why }: Malformed) {
+    fn refuse(&mut self, Malformed { id, code, reason }: Malformed) {
         self.refused = true;
-        let data = match self.drop(&why, None) {
+        let data = match self.drop(&reason, None) {
             Some(receipt) => json!({ "receipt": receipt }),
             None => Value::Null,
         };
-        let mut line = response::error(id, ErrorObject { code, message: why, data });
+        let mut line = response::error(id, ErrorObject { code, message: reason, data });
         line.push(b'\n');
         self.shared.writer.send(line);
     }
 
-    fn drop(&mut self, why: &str, length: Option<usize>) -> Option<Receipt> {
-        let mut facts = BTreeMap::from([("why".to_owned(), json!(why))]);
+    fn drop(&mut self, reason: &str, length: Option<usize>) -> Option<Receipt> {
+        let mut facts = BTreeMap::from([("why".to_owned(), json!(reason))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
         self.shared.report("mcp.dropped", facts)
     }
@@ -219,13 +219,13 @@ impl Wire {
 struct Malformed {
     id: Option<RequestId>,
     code: i64,
-    why: String,
+    reason: String,
 }
 
 impl From<InvalidMessage> for Malformed {
     fn from(invalid: InvalidMessage) -> Self {
         let id = invalid.request_id().cloned().map(request_id);
-        Self { id, code: invalid.error.code(), why: invalid.error.to_string() }
+        Self { id, code: invalid.error.code(), reason: invalid.error.to_string() }
     }
 }
 
@@ -258,11 +258,11 @@ fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage
         Message::Notification { .. } => (None, true),
         Message::Reply { .. } => (None, false),
     };
-    let (code, why) = match method {
+    let (code, reason) = match method {
         true => (INVALID_PARAMS, "the parameters do not fit the method"),
         false => (INVALID_REQUEST, "the line is not one message of MCP"),
     };
-    serde_json::from_slice(text).map_err(|_| Malformed { id, code, why: why.to_owned() })
+    serde_json::from_slice(text).map_err(|_| Malformed { id, code, reason: reason.to_owned() })
 }
 
 fn call(id: RequestId, params: &RawValue) -> Result<ClientJsonRpcMessage, Malformed> {
@@ -270,8 +270,8 @@ fn call(id: RequestId, params: &RawValue) -> Result<ClientJsonRpcMessage, Malfor
     let mut params = match params {
         Ok(params) => params,
         Err(error) => {
-            let why = format!("the parameters of `tools/call` are wrong: {error}");
-            return Err(Malformed { id: Some(id), code: INVALID_PARAMS, why });
+            let reason = format!("the parameters of `tools/call` are wrong: {error}");
+            return Err(Malformed { id: Some(id), code: INVALID_PARAMS, reason });
         }
     };
     let meta = params.meta.take();

@@ -22,7 +22,7 @@ use super::memory::ClientMemory;
 use crate::output::write_now;
 
 /// Maximum of queued bytes with which calls begin.
-const CAPACITY: usize = 4 << 20;
+const MAX_QUEUED_BYTES: usize = 4 << 20;
 /// Maximum of queued bytes with which the client's input is read: replies to quick
 /// requests do not wait for room.
 const MAX_WAITING: usize = 64 << 20;
@@ -51,7 +51,7 @@ impl LineWriter {
         memory: Option<Arc<ClientMemory>>,
         gone: impl FnOnce() + Send + 'static,
     ) -> io::Result<Arc<Self>> {
-        let (output, lines) = (Arc::new(output), BoundedQueue::new(CAPACITY));
+        let (output, lines) = (Arc::new(output), BoundedQueue::new(MAX_QUEUED_BYTES));
         let at_once = Arc::clone(&output);
         // The thread gets the error again, and handles it.
         lines.set_shortcut(move |(mut line, reserved): (Vec<u8>, _)| {
@@ -91,7 +91,7 @@ impl LineWriter {
 
     /// Returns true if there is room, or the output has ended.
     pub(super) fn has_room(&self) -> bool {
-        !self.lines.holds(CAPACITY)
+        !self.lines.holds(MAX_QUEUED_BYTES)
     }
 
     /// Returns true if so much is queued that the client's input is not read.

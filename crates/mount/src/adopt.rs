@@ -23,13 +23,13 @@ use crate::{
     errno,
     mount::Mount,
     router::Router,
-    scratch::{Adopted, Scratch},
+    scratch::{AdoptedEntry, Scratch},
 };
 
 /// The maximum of entries and of bytes that are moved; beyond it the rename fails, and
 /// programs copy.
-const ENTRIES: usize = 64;
-const BYTES: u64 = 1 << 20;
+const MAX_ENTRIES: usize = 64;
+const MAX_BYTES: u64 = 1 << 20;
 
 impl Router<'_, '_> {
     /// Renames a directory of the workspace to a scratch name.
@@ -63,7 +63,7 @@ impl Router<'_, '_> {
             return Err(Errno::XDEV);
         }
         let node = mount.lock().nodes.child(from.0, from.1);
-        let entries = Gathering { mount, scratch, pid }.entries(&old, node)?;
+        let entries = ContentCollector { mount, scratch, pid }.entries(&old, node)?;
         if there.is_some() && !scratch.is_empty_root(&new)? {
             return Err(Errno::NOTEMPTY);
         }
@@ -94,14 +94,18 @@ impl Router<'_, '_> {
 }
 
 /// Collects the content of a directory, read as a program would read it.
-struct Gathering<'a, 'g> {
+struct ContentCollector<'a, 'g> {
     mount: &'a Mount<'g>,
     scratch: &'a Scratch,
     pid: u32,
 }
 
-impl Gathering<'_, '_> {
-    fn entries(&self, top: &WorkspacePath, node: Option<u64>) -> Result<Vec<(PathBuf, Adopted)>> {
+impl ContentCollector<'_, '_> {
+    fn entries(
+        &self,
+        top: &WorkspacePath,
+        node: Option<u64>,
+    ) -> Result<Vec<(PathBuf, AdoptedEntry)>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let mut directories = vec![(top.clone(), PathBuf::new(), node)];
         while let Some((path, at, node)) = directories.pop() {
@@ -111,7 +115,7 @@ impl Gathering<'_, '_> {
             let (names, _taken) = self.mount.names_in(&path)?;
             for (name, kind) in names {
                 // An entry of the workspace with a scratch name is not shown.
-                if found.len() >= ENTRIES || self.scratch.rules().may_match_name(&name) {
+                if found.len() >= MAX_ENTRIES || self.scratch.rules().may_match_name(&name) {
                     return Err(Errno::XDEV);
                 }
                 let (path, at) = (path.join(&name).map_err(errno::of_name)?, at.join(&name));
@@ -119,10 +123,10 @@ impl Gathering<'_, '_> {
                 let moved = match kind {
                     ObjectKind::Directory => {
                         directories.push((path, at.clone(), node));
-                        Adopted::Directory
+                        AdoptedEntry::Directory
                     }
                     ObjectKind::File => self.file(&path, node, &mut bytes)?,
-                    ObjectKind::Symlink => Adopted::Link(self.link(&path)?),
+                    ObjectKind::Symlink => AdoptedEntry::Link(self.link(&path)?),
                     _ => return Err(Errno::XDEV),
                 };
                 found.push((at, moved));
@@ -133,7 +137,12 @@ impl Gathering<'_, '_> {
         Ok(found)
     }
 
-    fn file(&self, path: &WorkspacePath, node: Option<u64>, bytes: &mut u64) -> Result<Adopted> {
+    fn file(
+        &self,
+        path: &WorkspacePath,
+        node: Option<u64>,
+        bytes: &mut u64,
+    ) -> Result<AdoptedEntry> {
         let is_dirty = node.is_some_and(|node| {
             let state = self.mount.lock();
             let staged = state.nodes.get(node).and_then(|node| node.staged());
@@ -141,13 +150,13 @@ impl Gathering<'_, '_> {
         });
         let stat = self.mount.seen(path)?.stat;
         *bytes += stat.size;
-        if is_dirty || *bytes > BYTES {
+        if is_dirty || *bytes > MAX_BYTES {
             return Err(Errno::XDEV);
         }
         let (range, encoding) = (LineRange::default(), Encoding::Base64);
         let read = Read { path: path.clone(), range, encoding };
         let content = self.mount.request(self.pid, node.unwrap_or(crate::nodes::ROOT), &read)?;
-        Ok(Adopted::File(content.output.bytes, stat.mode))
+        Ok(AdoptedEntry::File(content.output.bytes, stat.mode))
     }
 
     fn link(&self, path: &WorkspacePath) -> Result<String> {

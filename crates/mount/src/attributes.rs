@@ -3,7 +3,7 @@
 use portcullis_core::Stat;
 use portcullis_policy::ObjectKind;
 
-use crate::staged::{Shows, Time};
+use crate::staged::{StagedAttributes, Time};
 
 /// Attributes of a node, without its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Attr {
     }
 
     /// Returns the attributes while a version is staged.
-    pub(crate) fn staged(self, shows: &Shows) -> Self {
+    pub(crate) fn staged(self, shows: &StagedAttributes) -> Self {
         Self {
             size: shows.size,
             modified: shows.modified,

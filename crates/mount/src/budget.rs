@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::waiting::wait_while;
 
 /// The cost of a name in a list besides its bytes.
-const NAME: u64 = 64;
+const NAME_OVERHEAD: u64 = 64;
 
 /// A budget of bytes for all of a mount.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl BudgetPart {
     /// # Errors
     /// `ENOMEM`.
     pub(crate) fn add_name(&mut self, length: usize, copies: u64) -> Result<(), Errno> {
-        let name = (length as u64).saturating_add(NAME);
+        let name = (length as u64).saturating_add(NAME_OVERHEAD);
         self.resize(self.bytes.saturating_add(name.saturating_mul(copies)))
     }
 
@@ -77,7 +77,9 @@ impl BudgetPart {
     /// # Errors
     /// `ENOMEM`.
     pub(crate) fn fit(&mut self, names: impl Iterator<Item = usize>) -> Result<(), Errno> {
-        self.resize(names.fold(0, |sum: u64, length| sum.saturating_add(length as u64 + NAME)))
+        self.resize(
+            names.fold(0, |sum: u64, length| sum.saturating_add(length as u64 + NAME_OVERHEAD)),
+        )
     }
 
     fn resize(&mut self, bytes: u64) -> Result<(), Errno> {

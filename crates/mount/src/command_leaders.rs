@@ -14,12 +14,12 @@ const START_TIMEOUT: Duration = Duration::from_millis(100);
 /// The leading processes of commands.
 #[derive(Debug, Default)]
 pub struct CommandLeaders {
-    all: Mutex<Leaders>,
+    all: Mutex<LeaderState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Leaders {
+struct LeaderState {
     /// The numbers of records, by process id.
     records: HashMap<u32, u64>,
     /// The number of commands about to start.
@@ -65,7 +65,7 @@ impl CommandLeaders {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Leaders> {
+    fn lock(&self) -> MutexGuard<'_, LeaderState> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -158,7 +158,7 @@ impl Mount<'_> {
             state.views.remove(id);
             if let (Some(node), Some(version)) = (state.nodes.get_mut(id), version) {
                 node.inode = Some(version.inode());
-                node.why = None;
+                node.reason = None;
                 // Times that programs have seen of the staged file stay valid.
                 let (modified, changed) = (shows.modified, shows.changed);
                 node.times = Some(Times { version, modified, changed });
@@ -185,7 +185,7 @@ impl Mount<'_> {
         }
         self.counts.refusals.add();
         if let Some(node) = self.lock().nodes.get_mut(id) {
-            node.why = Some(Arc::from("another program replaced the file"));
+            node.reason = Some(Arc::from("another program replaced the file"));
         }
         Errno::STALE
     }

@@ -29,7 +29,7 @@ use crate::{
     metrics::Counts,
     node::Content,
     nodes::Nodes,
-    path_locks::{Held, Lock, PathLocks},
+    path_locks::{HeldPathLock, Lock, PathLocks},
     process_info::ProcessReader,
     repeats::Repeats,
     scratch::{Scratch, ScratchMetrics},
@@ -237,7 +237,7 @@ impl<'g> Mount<'g> {
     ///
     /// # Errors
     /// As [`Mount::path`].
-    pub(crate) fn keep_path(&self, node: u64) -> Result<(Held<'_>, WorkspacePath), Errno> {
+    pub(crate) fn keep_path(&self, node: u64) -> Result<(HeldPathLock<'_>, WorkspacePath), Errno> {
         self.hold(|| self.path(node), |path| Lock::Shared(path.clone()))
     }
 
@@ -250,7 +250,7 @@ impl<'g> Mount<'g> {
         &self,
         parent: u64,
         name: &str,
-    ) -> Result<(Held<'_>, WorkspacePath), Errno> {
+    ) -> Result<(HeldPathLock<'_>, WorkspacePath), Errno> {
         self.hold(|| self.path_of(parent, name), |path| Lock::Shared(path.clone()))
     }
 
@@ -262,7 +262,7 @@ impl<'g> Mount<'g> {
     pub(crate) fn change_paths<const N: usize>(
         &self,
         entries: [(u64, &str); N],
-    ) -> Result<(Held<'_>, [WorkspacePath; N]), Errno> {
+    ) -> Result<(HeldPathLock<'_>, [WorkspacePath; N]), Errno> {
         let paths = || {
             let mut paths = entries.map(|_| WorkspacePath::root());
             for (path, (parent, name)) in paths.iter_mut().zip(entries) {
@@ -278,7 +278,7 @@ impl<'g> Mount<'g> {
         &self,
         find: impl Fn() -> Result<T, Errno>,
         lock: impl Fn(&T) -> Lock,
-    ) -> Result<(Held<'_>, T), Errno> {
+    ) -> Result<(HeldPathLock<'_>, T), Errno> {
         loop {
             let found = find()?;
             let held = self.paths.hold(lock(&found))?;
@@ -486,7 +486,7 @@ impl<'g> Mount<'g> {
         }
         self.counts.refusals.add();
         if let Some(node) = self.lock().nodes.get_mut(node) {
-            node.why = Some(Arc::from(error.to_string()));
+            node.reason = Some(Arc::from(error.to_string()));
         }
         errno::of_kind(error.kind())
     }

@@ -81,7 +81,7 @@ pub(crate) struct Node {
     /// The last attributes returned.
     pub(crate) told: Option<Attr>,
     /// The reason of the last refusal.
-    pub(crate) why: Option<Arc<str>>,
+    pub(crate) reason: Option<Arc<str>>,
     /// The last version whose read was denied, and the rule.
     pub(crate) denied: Option<(Key, Arc<str>)>,
     /// An error that no program has got yet.
@@ -104,7 +104,7 @@ impl Node {
             size: None,
             times: None,
             told: None,
-            why: None,
+            reason: None,
             denied: None,
             unheard: None,
         }

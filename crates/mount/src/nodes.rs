@@ -31,7 +31,7 @@ pub(crate) enum NoPath {
 
 /// The table is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct TableFull;
 
 /// The state of changes when a lookup in the workspace began: only if no change of this mount
 /// overlapped may its result be compared with the table.
@@ -181,17 +181,17 @@ impl Nodes {
     /// If the name belongs to another object now, the result is a new node.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`TableFull`].
     pub(crate) fn found(
         &mut self,
         parent: u64,
         name: &str,
         (kind, inode): (ObjectKind, u64),
         look: LookupStart,
-    ) -> Result<u64, Full> {
+    ) -> Result<u64, TableFull> {
         if let Some(id) = self.child(parent, name) {
             let judges = self.holds(look);
-            let node = self.nodes.get_mut(&id).ok_or(Full)?;
+            let node = self.nodes.get_mut(&id).ok_or(TableFull)?;
             let staged_only = node.is_staged_only();
             if staged_only || !judges || (node.inode == Some(inode) && node.kind == kind) {
                 node.lookups += 1;
@@ -246,14 +246,14 @@ impl Nodes {
     /// Creates a node for a name that has none.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`TableFull`].
     pub(crate) fn create(
         &mut self,
         parent: u64,
         name: &str,
         kind: ObjectKind,
         inode: Option<u64>,
-    ) -> Result<u64, Full> {
+    ) -> Result<u64, TableFull> {
         let id = self.add(Node::new(parent, Arc::from(name), kind, inode))?;
         self.give_name(id, (parent, name));
         Ok(id)
@@ -262,16 +262,16 @@ impl Nodes {
     /// Creates a node for a file without a name.
     ///
     /// # Errors
-    /// [`Full`].
-    pub(crate) fn create_unnamed(&mut self) -> Result<u64, Full> {
+    /// [`TableFull`].
+    pub(crate) fn create_unnamed(&mut self) -> Result<u64, TableFull> {
         let node = Node::new(ROOT, Arc::from(""), ObjectKind::File, None);
         self.add(Node { name_state: NameState::Unlinked, ..node })
     }
 
-    fn add(&mut self, node: Node) -> Result<u64, Full> {
+    fn add(&mut self, node: Node) -> Result<u64, TableFull> {
         self.was_full |= self.nodes.len() >= self.limit;
         if self.nodes.len() >= self.limit || !self.nodes.contains_key(&node.parent) {
-            return Err(Full);
+            return Err(TableFull);
         }
         self.next += 1;
         self.nodes.insert(self.next - 1, node);

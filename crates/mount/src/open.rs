@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Maximum of repeated reads of a file that changes meanwhile.
-pub(crate) const ATTEMPTS: usize = 4;
+pub(crate) const MAX_READ_ATTEMPTS: usize = 4;
 
 /// The content of a file for a reader.
 pub(crate) struct Snapshot {
@@ -132,7 +132,7 @@ impl Mount<'_> {
         path: &WorkspacePath,
         pid: u32,
     ) -> Result<Snapshot, Errno> {
-        let mut attempts = 0..ATTEMPTS;
+        let mut attempts = 0..MAX_READ_ATTEMPTS;
         loop {
             let (begun, policy) = (now(), self.policy());
             let look = self.lock().nodes.look();

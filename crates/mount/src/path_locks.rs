@@ -54,7 +54,7 @@ impl Lock {
 /// A held lock, released when dropped.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct HeldPathLock<'a> {
     locks: &'a PathLocks,
     ticket: u64,
 }
@@ -64,12 +64,12 @@ impl PathLocks {
     ///
     /// # Errors
     /// `EINTR` if no program waits any more.
-    pub(crate) fn hold(&self, lock: Lock) -> Result<Held<'_>, Errno> {
+    pub(crate) fn hold(&self, lock: Lock) -> Result<HeldPathLock<'_>, Errno> {
         let mut queue = self.queue();
         let ticket = queue.next;
         queue.next += 1;
         queue.locks.insert(ticket, lock);
-        let held = Held { locks: self, ticket };
+        let held = HeldPathLock { locks: self, ticket };
         let waits = |queue: &mut LockQueue| {
             let lock = queue.locks.get(&ticket);
             let mut earlier = queue.locks.range(..ticket);
@@ -84,7 +84,7 @@ impl PathLocks {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldPathLock<'_> {
     fn drop(&mut self) {
         self.locks.queue().locks.remove(&self.ticket);
         self.locks.freed.notify_all();

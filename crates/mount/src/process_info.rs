@@ -45,7 +45,7 @@ pub(crate) struct ProcessReader {
     processes: Option<Arc<OwnedFd>>,
     leaders: Option<Arc<CommandLeaders>>,
     known: Mutex<HashMap<u32, Known>>,
-    reader: Option<SyncSender<Wanted>>,
+    reader: Option<SyncSender<ProcessQuery>>,
 }
 
 /// Replaces secrets in the words of a command line by placeholders; returns `None` if it cannot
@@ -64,7 +64,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct ProcessQuery {
     pid: u32,
     reply: SyncSender<Option<String>>,
 }
@@ -157,7 +157,7 @@ impl ProcessReader {
 
     fn ask(&self, pid: u32) -> Option<String> {
         let (reply, answer) = sync_channel(1);
-        self.reader.as_ref()?.try_send(Wanted { pid, reply }).ok()?;
+        self.reader.as_ref()?.try_send(ProcessQuery { pid, reply }).ok()?;
         answer.recv_timeout(ARGUMENTS_TIMEOUT).ok()?
     }
 }
@@ -192,8 +192,8 @@ fn with_pid(pid: u32) -> Map<String, Value> {
     Map::from_iter([("pid".to_owned(), pid.into())])
 }
 
-fn serve(processes: &OwnedFd, wanted: &Receiver<Wanted>) {
-    for Wanted { pid, reply } in wanted {
+fn serve(processes: &OwnedFd, wanted: &Receiver<ProcessQuery>) {
+    for ProcessQuery { pid, reply } in wanted {
         // The requester may have timed out.
         let _ = reply.try_send(read(processes, pid, "cmdline", MAX_READ));
     }

@@ -15,7 +15,7 @@ const MAX_PATHS: usize = 1 << 20;
 /// The maximum of bytes of paths in one record.
 const MAX_PATHS_OF_RECORD: usize = 64 << 10;
 /// The cost of a path besides its bytes.
-const OVERHEAD: usize = 32;
+const PATH_OVERHEAD: usize = 32;
 
 /// The number of repeated opens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,19 +37,19 @@ impl RepeatCount {
 
 /// Counts not yet recorded.
 #[derive(Debug, Default)]
-struct Counted {
+struct UnrecordedCounts {
     paths: BTreeMap<WorkspacePath, RepeatCount>,
     bytes: usize,
     /// Opens of paths for which there is no room.
     others: RepeatCount,
 }
 
-impl Counted {
+impl UnrecordedCounts {
     fn count(&mut self, path: &WorkspacePath, times: RepeatCount) {
         if let Some(known) = self.paths.get_mut(path) {
             return known.add(times);
         }
-        let size = path.as_str().len() + OVERHEAD;
+        let size = path.as_str().len() + PATH_OVERHEAD;
         if self.bytes + size > MAX_PATHS {
             return self.others.add(times);
         }
@@ -62,7 +62,7 @@ impl Counted {
         let mut records = Vec::new();
         let (mut paths, mut bytes, mut sum) = (Vec::new(), 0, RepeatCount::default());
         for (path, times) in self.paths {
-            let size = path.as_str().len() + OVERHEAD;
+            let size = path.as_str().len() + PATH_OVERHEAD;
             if bytes + size > MAX_PATHS_OF_RECORD {
                 records.push(facts(std::mem::take(&mut paths), sum));
                 (bytes, sum) = (0, RepeatCount::default());
@@ -98,7 +98,7 @@ pub(crate) struct Repeats {
 
 #[derive(Debug, Default)]
 struct RepeatState {
-    counted: Counted,
+    counted: UnrecordedCounts,
     ended: bool,
 }
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn many_paths_are_several_records_and_more_are_counted_together() {
-        let mut counted = Counted::default();
+        let mut counted = UnrecordedCounts::default();
         for number in 0..10_000 {
             let path = WorkspacePath::parse(&format!("{number:0200}")).unwrap();
             counted.count(&path, RepeatCount { opens: 1, denials: 0 });
@@ -156,6 +156,6 @@ mod tests {
         let sum = |name: &str| records.iter().map(|facts| facts[name].as_u64().unwrap()).sum();
         assert_eq!((sum("opens"), sum("denials")), (20_000_u64, 10_000_u64));
         assert!(records.iter().all(|facts| json!(facts).to_string().len() < 100_000));
-        assert!(Counted::default().records().is_empty());
+        assert!(UnrecordedCounts::default().records().is_empty());
     }
 }

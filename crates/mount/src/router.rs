@@ -16,7 +16,7 @@ use rustix::{fs::FileType, io::Result};
 
 use crate::{
     mount::Mount,
-    scratch::{Scratch, roots::Root, table::BIT},
+    scratch::{Scratch, roots::ScratchRoot, table::SCRATCH_BIT},
 };
 
 /// Passes each request to the file system of the workspace or of the scratch directories, and
@@ -29,7 +29,7 @@ pub(crate) struct Router<'a, 'g> {
 }
 
 /// The destination of a request.
-enum To<'a> {
+enum Destination<'a> {
     Mount(NodeId),
     Scratch(&'a Scratch, NodeId),
 }
@@ -39,12 +39,12 @@ impl<'a, 'g> Router<'a, 'g> {
         Self { mount, became: RwLock::default() }
     }
 
-    fn to(&self, node: NodeId) -> To<'_> {
-        let Some(scratch) = &self.mount.scratch else { return To::Mount(node) };
-        let node = match node.0 & BIT {
+    fn to(&self, node: NodeId) -> Destination<'_> {
+        let Some(scratch) = &self.mount.scratch else { return Destination::Mount(node) };
+        let node = match node.0 & SCRATCH_BIT {
             0 => {
                 let became = self.became.read().unwrap_or_else(PoisonError::into_inner);
-                let Some(root) = became.get(&node.0) else { return To::Mount(node) };
+                let Some(root) = became.get(&node.0) else { return Destination::Mount(node) };
                 NodeId(*root)
             }
             _ => node,
@@ -52,11 +52,11 @@ impl<'a, 'g> Router<'a, 'g> {
         // The kernel caches names of scratch for long, so changes of them must not be
         // cancelled.
         portcullis_fuse::begins();
-        To::Scratch(scratch, node)
+        Destination::Scratch(scratch, node)
     }
 
     fn by_handle(&self, handle: Handle) -> Option<&Scratch> {
-        self.mount.scratch.as_ref().filter(|_| handle.0 & BIT != 0)
+        self.mount.scratch.as_ref().filter(|_| handle.0 & SCRATCH_BIT != 0)
     }
 
     /// Returns the path of a workspace entry whose name is a scratch name.
@@ -71,7 +71,7 @@ impl<'a, 'g> Router<'a, 'g> {
         scratch.rules().matches(&path).then_some((scratch, path))
     }
 
-    pub(crate) fn root_entry(&self, scratch: &Scratch, root: Root) -> Result<Entry> {
+    pub(crate) fn root_entry(&self, scratch: &Scratch, root: ScratchRoot) -> Result<Entry> {
         scratch.root_entry(root, self.mount.options.timeout)
     }
 
@@ -99,14 +99,14 @@ impl FileSystem for Router<'_, '_> {
     fn missing_timeout(&self, parent: NodeId) -> Duration {
         match self.to(parent) {
             // The host adds names, and a policy reload may show some.
-            To::Mount(_) => Duration::ZERO,
-            To::Scratch(scratch, parent) => scratch.missing_timeout(parent),
+            Destination::Mount(_) => Duration::ZERO,
+            Destination::Scratch(scratch, parent) => scratch.missing_timeout(parent),
         }
     }
 
     fn forget(&self, node: NodeId, count: u64) {
         match &self.mount.scratch {
-            Some(scratch) if node.0 & BIT != 0 => scratch.forget(node, count),
+            Some(scratch) if node.0 & SCRATCH_BIT != 0 => scratch.forget(node, count),
             _ => {
                 self.mount.forget(node, count);
                 let is_known = self.mount.lock().nodes.get(node.0).is_some();
@@ -125,8 +125,8 @@ impl FileSystem for Router<'_, '_> {
         handle: Option<Handle>,
     ) -> Result<(Attributes, Duration)> {
         match self.to(node) {
-            To::Mount(node) => FileSystem::attributes(self.mount, caller, node, handle),
-            To::Scratch(scratch, at) => {
+            Destination::Mount(node) => FileSystem::attributes(self.mount, caller, node, handle),
+            Destination::Scratch(scratch, at) => {
                 let (of, timeout) = scratch.attributes(caller, at, handle)?;
                 Ok((Attributes { inode: node.0, ..of }, timeout))
             }
@@ -140,8 +140,8 @@ impl FileSystem for Router<'_, '_> {
         set: SetAttributes,
     ) -> Result<(Attributes, Duration)> {
         match self.to(node) {
-            To::Mount(node) => FileSystem::set_attributes(self.mount, caller, node, set),
-            To::Scratch(scratch, at) => {
+            Destination::Mount(node) => FileSystem::set_attributes(self.mount, caller, node, set),
+            Destination::Scratch(scratch, at) => {
                 let (of, timeout) = scratch.set_attributes(caller, at, set)?;
                 Ok((Attributes { inode: node.0, ..of }, timeout))
             }
@@ -150,8 +150,8 @@ impl FileSystem for Router<'_, '_> {
 
     fn read_link(&self, caller: Caller, node: NodeId) -> Result<OsString> {
         match self.to(node) {
-            To::Mount(node) => self.mount.read_link(caller, node),
-            To::Scratch(scratch, node) => scratch.read_link(caller, node),
+            Destination::Mount(node) => self.mount.read_link(caller, node),
+            Destination::Scratch(scratch, node) => scratch.read_link(caller, node),
         }
     }
 
@@ -163,19 +163,23 @@ impl FileSystem for Router<'_, '_> {
         target: &OsStr,
     ) -> Result<Entry> {
         match (self.to(parent), self.root_path(parent, name)) {
-            (To::Scratch(scratch, parent), _) => scratch.symlink(caller, parent, name, target),
+            (Destination::Scratch(scratch, parent), _) => {
+                scratch.symlink(caller, parent, name, target)
+            }
             (_, Some((scratch, path))) => Err(Self::refuse(scratch, &path)),
-            (To::Mount(parent), None) => self.mount.symlink(caller, parent, name, target),
+            (Destination::Mount(parent), None) => self.mount.symlink(caller, parent, name, target),
         }
     }
 
     fn make_file(&self, caller: Caller, parent: NodeId, name: &OsStr, mode: u32) -> Result<Entry> {
         match (self.to(parent), self.root_path(parent, name)) {
-            (To::Scratch(scratch, parent), _) => scratch.make_file(caller, parent, name, mode),
-            (To::Mount(parent), Some((scratch, _))) => {
+            (Destination::Scratch(scratch, parent), _) => {
+                scratch.make_file(caller, parent, name, mode)
+            }
+            (Destination::Mount(parent), Some((scratch, _))) => {
                 self.make_root(scratch, (parent, name), Some(mode))
             }
-            (To::Mount(parent), None) => self.mount.make_file(caller, parent, name, mode),
+            (Destination::Mount(parent), None) => self.mount.make_file(caller, parent, name, mode),
         }
     }
 
@@ -187,10 +191,10 @@ impl FileSystem for Router<'_, '_> {
         mode: u32,
     ) -> Result<Entry> {
         let parent = match self.to(parent) {
-            To::Scratch(scratch, parent) => {
+            Destination::Scratch(scratch, parent) => {
                 return scratch.make_directory(caller, parent, name, mode);
             }
-            To::Mount(parent) => parent,
+            Destination::Mount(parent) => parent,
         };
         match self.root_path(parent, name) {
             Some((scratch, _)) => self.make_root(scratch, (parent, name), None),
@@ -200,18 +204,20 @@ impl FileSystem for Router<'_, '_> {
 
     fn unlink(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
         match (self.to(parent), self.root_path(parent, name)) {
-            (To::Scratch(scratch, parent), _) => scratch.unlink(caller, parent, name),
-            (To::Mount(parent), Some((scratch, _))) => {
+            (Destination::Scratch(scratch, parent), _) => scratch.unlink(caller, parent, name),
+            (Destination::Mount(parent), Some((scratch, _))) => {
                 self.remove_root(scratch, (parent, name), FileType::RegularFile)
             }
-            (To::Mount(parent), None) => self.mount.unlink(caller, parent, name),
+            (Destination::Mount(parent), None) => self.mount.unlink(caller, parent, name),
         }
     }
 
     fn remove_directory(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<()> {
         let parent = match self.to(parent) {
-            To::Scratch(scratch, parent) => return scratch.remove_directory(caller, parent, name),
-            To::Mount(parent) => parent,
+            Destination::Scratch(scratch, parent) => {
+                return scratch.remove_directory(caller, parent, name);
+            }
+            Destination::Mount(parent) => parent,
         };
         match self.root_path(parent, name) {
             Some((scratch, _)) => self.remove_root(scratch, (parent, name), FileType::Directory),
@@ -227,10 +233,10 @@ impl FileSystem for Router<'_, '_> {
         mode: RenameMode,
     ) -> Result<()> {
         match (self.to(from.0), self.to(to.0)) {
-            (To::Scratch(scratch, old), To::Scratch(_, new)) => {
+            (Destination::Scratch(scratch, old), Destination::Scratch(_, new)) => {
                 scratch.rename(caller, (old, from.1), (new, to.1), mode)
             }
-            (To::Mount(old), To::Mount(new)) => {
+            (Destination::Mount(old), Destination::Mount(new)) => {
                 self.rename_in_workspace(caller, (old, from.1), (new, to.1), mode)
             }
             _ => Err(Errno::XDEV),
@@ -239,21 +245,23 @@ impl FileSystem for Router<'_, '_> {
 
     fn link(&self, caller: Caller, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
         match (self.to(node), self.to(parent)) {
-            (To::Scratch(scratch, node), To::Scratch(_, parent)) => {
+            (Destination::Scratch(scratch, node), Destination::Scratch(_, parent)) => {
                 scratch.link(caller, node, parent, name)
             }
-            (To::Mount(node), To::Mount(parent)) => match self.root_path(parent, name) {
-                Some((scratch, path)) => Err(Self::refuse(scratch, &path)),
-                None => self.mount.link(caller, node, parent, name),
-            },
+            (Destination::Mount(node), Destination::Mount(parent)) => {
+                match self.root_path(parent, name) {
+                    Some((scratch, path)) => Err(Self::refuse(scratch, &path)),
+                    None => self.mount.link(caller, node, parent, name),
+                }
+            }
             _ => Err(Errno::XDEV),
         }
     }
 
     fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
         match self.to(node) {
-            To::Mount(node) => self.mount.open(caller, node, flags),
-            To::Scratch(scratch, node) => scratch.open(caller, node, flags),
+            Destination::Mount(node) => self.mount.open(caller, node, flags),
+            Destination::Scratch(scratch, node) => scratch.open(caller, node, flags),
         }
     }
 
@@ -266,8 +274,10 @@ impl FileSystem for Router<'_, '_> {
         flags: OFlags,
     ) -> Result<(Entry, Opened)> {
         match (self.to(parent), self.root_path(parent, name)) {
-            (To::Scratch(scratch, parent), _) => scratch.create(caller, parent, name, mode, flags),
-            (To::Mount(parent), Some((scratch, _))) => {
+            (Destination::Scratch(scratch, parent), _) => {
+                scratch.create(caller, parent, name, mode, flags)
+            }
+            (Destination::Mount(parent), Some((scratch, _))) => {
                 let made = self.make_root(scratch, (parent, name), Some(mode));
                 let entry = match made {
                     Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
@@ -279,7 +289,9 @@ impl FileSystem for Router<'_, '_> {
                 let opened = opened.inspect_err(|_| scratch.forget(entry.node, 1))?;
                 Ok((entry, opened))
             }
-            (To::Mount(parent), None) => self.mount.create(caller, parent, name, mode, flags),
+            (Destination::Mount(parent), None) => {
+                self.mount.create(caller, parent, name, mode, flags)
+            }
         }
     }
 
@@ -291,8 +303,8 @@ impl FileSystem for Router<'_, '_> {
         flags: OFlags,
     ) -> Result<(Entry, Opened)> {
         match self.to(parent) {
-            To::Mount(parent) => self.mount.temporary(caller, parent, mode, flags),
-            To::Scratch(..) => Err(Errno::OPNOTSUPP),
+            Destination::Mount(parent) => self.mount.temporary(caller, parent, mode, flags),
+            Destination::Scratch(..) => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -370,8 +382,8 @@ impl FileSystem for Router<'_, '_> {
 
     fn open_directory(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
         match self.to(node) {
-            To::Mount(node) => FileSystem::open_directory(self.mount, caller, node, flags),
-            To::Scratch(scratch, node) => scratch.open_directory(caller, node, flags),
+            Destination::Mount(node) => FileSystem::open_directory(self.mount, caller, node, flags),
+            Destination::Scratch(scratch, node) => scratch.open_directory(caller, node, flags),
         }
     }
 
@@ -385,7 +397,7 @@ impl FileSystem for Router<'_, '_> {
     ) -> Result<()> {
         match self.by_handle(handle) {
             Some(scratch) => {
-                let To::Scratch(_, node) = self.to(node) else { return Err(Errno::BADF) };
+                let Destination::Scratch(_, node) = self.to(node) else { return Err(Errno::BADF) };
                 scratch.read_directory(caller, node, handle, offset, directory)
             }
             None => self.read_workspace(caller, node, handle, offset, directory),
@@ -408,22 +420,22 @@ impl FileSystem for Router<'_, '_> {
 
     fn statistics(&self, node: NodeId) -> Result<Statistics> {
         match self.to(node) {
-            To::Mount(node) => self.mount.statistics(node),
-            To::Scratch(scratch, node) => scratch.statistics(node),
+            Destination::Mount(node) => self.mount.statistics(node),
+            Destination::Scratch(scratch, node) => scratch.statistics(node),
         }
     }
 
     fn extended(&self, caller: Caller, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
         match self.to(node) {
-            To::Mount(node) => self.mount.extended(caller, node, name),
-            To::Scratch(scratch, node) => scratch.extended(caller, node, name),
+            Destination::Mount(node) => self.mount.extended(caller, node, name),
+            Destination::Scratch(scratch, node) => scratch.extended(caller, node, name),
         }
     }
 
     fn extended_names(&self, caller: Caller, node: NodeId) -> Result<Vec<OsString>> {
         match self.to(node) {
-            To::Mount(node) => self.mount.extended_names(caller, node),
-            To::Scratch(scratch, node) => scratch.extended_names(caller, node),
+            Destination::Mount(node) => self.mount.extended_names(caller, node),
+            Destination::Scratch(scratch, node) => scratch.extended_names(caller, node),
         }
     }
 
@@ -457,7 +469,7 @@ impl Router<'_, '_> {
         name: &OsStr,
         room: &mut u64,
     ) -> Result<Option<Entry>> {
-        if let To::Scratch(scratch, parent) = self.to(parent) {
+        if let Destination::Scratch(scratch, parent) = self.to(parent) {
             return scratch.lookup(caller, parent, name);
         }
         let Some(scratch) = self.mount.scratch.as_ref() else {

@@ -17,7 +17,7 @@ pub(crate) mod roots_of_mount;
 mod serve;
 
 pub use self::roots::MAX_SLOTS;
-pub(crate) use self::roots_of_mount::Adopted;
+pub(crate) use self::roots_of_mount::AdoptedEntry;
 use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
@@ -38,17 +38,17 @@ use crate::budget::Budget;
 
 use self::{
     beneath::kind,
-    roots::{Root, Roots},
+    roots::{Roots, ScratchRoot},
     table::Table,
     usage::{Usage, size},
 };
 
 /// Time for which the kernel may cache: only this mount changes scratch.
-const TIMEOUT: Duration = Duration::from_secs(3600);
+const CACHE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The maximum of known nodes.
-const NODES: usize = 1 << 21;
+const MAX_NODES: usize = 1 << 21;
 /// The maximum of handles, if this process may open as many files.
-const HANDLES: u64 = 65_536;
+const MAX_HANDLES: u64 = 65_536;
 
 /// The scratch directories of a mount.
 #[derive(Debug)]
@@ -96,15 +96,15 @@ impl Scratch {
         let usage = Usage::new(rules.max_size(), roots::usage(&base, &mut kept)?);
         // Half of the descriptors are for the workspace and the log.
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
-        let handles = usize::try_from(files.min(HANDLES)).unwrap_or(usize::MAX);
-        let (mut table, mut roots) = (Table::new(NODES, handles), Roots::default());
+        let handles = usize::try_from(files.min(MAX_HANDLES)).unwrap_or(usize::MAX);
+        let (mut table, mut roots) = (Table::new(MAX_NODES, handles), Roots::default());
         roots.next = kept.next;
         for (number, path) in kept.all {
             let at = roots::content(number);
             let facts = beneath::stat(&base, &at)?;
             let kind = kind(&facts);
             let node = table.add_root(at, (kind, facts.st_ino));
-            roots.by_path.insert(path, Root { kind, number, node });
+            roots.by_path.insert(path, ScratchRoot { kind, number, node });
         }
         let (table, roots) = (Mutex::new(table), RwLock::new(roots));
         Ok(Self {
@@ -194,8 +194,8 @@ impl Scratch {
             node: NodeId(id),
             generation: 0,
             attributes: self.attributes_of(id, stat),
-            attribute_timeout: TIMEOUT,
-            entry_timeout: TIMEOUT,
+            attribute_timeout: CACHE_TIMEOUT,
+            entry_timeout: CACHE_TIMEOUT,
         }
     }
 }

@@ -470,13 +470,13 @@ impl FileSystem for Mount<'_> {
             return Err(Errno::OPNOTSUPP);
         }
         let state = self.lock();
-        let why = state.nodes.get(node.0).and_then(|node| node.why.as_ref());
-        why.map(|why| why.as_bytes().to_vec()).ok_or(Errno::NODATA)
+        let reason = state.nodes.get(node.0).and_then(|node| node.reason.as_ref());
+        reason.map(|reason| reason.as_bytes().to_vec()).ok_or(Errno::NODATA)
     }
 
     fn extended_names(&self, _: Caller, node: NodeId) -> Result<Vec<OsString>> {
         let state = self.lock();
-        let has_why = state.nodes.get(node.0).is_some_and(|node| node.why.is_some());
+        let has_why = state.nodes.get(node.0).is_some_and(|node| node.reason.is_some());
         Ok(if has_why { vec![OsString::from(WHY)] } else { Vec::new() })
     }
 

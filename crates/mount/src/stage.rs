@@ -15,7 +15,7 @@ use crate::{
     mount::Mount,
     node::{Bytes, Content},
     nodes::Nodes,
-    open::{ATTEMPTS, OpenMode, Opening},
+    open::{MAX_READ_ATTEMPTS, OpenMode, Opening},
     staged::Staged,
 };
 
@@ -109,7 +109,7 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<(Attr, Opening), Errno> {
         self.lock().handles.room()?;
-        let mut attempts = 1..ATTEMPTS;
+        let mut attempts = 1..MAX_READ_ATTEMPTS;
         loop {
             let created = self.try_to_create((parent, name), mode, (how, exclusive), pid);
             // The second lookup found a file that the first did not.

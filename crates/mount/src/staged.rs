@@ -43,7 +43,7 @@ struct StagedContent {
     committed: Option<u64>,
     /// The error of all further use, once it was discarded.
     dropped: Option<Errno>,
-    first: Option<First>,
+    first: Option<FirstCommit>,
     modified: Time,
     changed: Time,
     attributes: Pending,
@@ -67,11 +67,11 @@ pub(crate) struct Pending {
 
 /// The first commit of a staged version: the number of its record, and the path at that
 /// time.
-pub(crate) type First = (u64, WorkspacePath);
+pub(crate) type FirstCommit = (u64, WorkspacePath);
 
 /// Attributes of a staged version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shows {
+pub(crate) struct StagedAttributes {
     pub(crate) size: u64,
     pub(crate) modified: Time,
     pub(crate) changed: Time,
@@ -88,7 +88,7 @@ pub(crate) struct Stored {
     pub(crate) revision: u64,
     pub(crate) base: Base,
     pub(crate) attributes: Pending,
-    pub(crate) first: Option<First>,
+    pub(crate) first: Option<FirstCommit>,
 }
 
 impl Staged {
@@ -148,9 +148,9 @@ impl Staged {
     }
 
     /// Returns the attributes.
-    pub(crate) fn shows(&self) -> Shows {
+    pub(crate) fn shows(&self) -> StagedAttributes {
         let content = self.lock();
-        Shows {
+        StagedAttributes {
             size: content.len(),
             modified: content.attributes.modified.unwrap_or(content.modified),
             changed: content.changed,
@@ -311,7 +311,12 @@ impl Staged {
     }
 
     /// Notes that the disk has `stored`, as version `base`.
-    pub(crate) fn committed(&self, stored: &Stored, base: Option<Version>, first: Option<First>) {
+    pub(crate) fn committed(
+        &self,
+        stored: &Stored,
+        base: Option<Version>,
+        first: Option<FirstCommit>,
+    ) {
         let mut content = self.lock();
         content.first = first;
         content.committed = Some(stored.revision);

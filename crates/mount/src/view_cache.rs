@@ -16,7 +16,7 @@ pub(crate) type View = Arc<[u8]>;
 
 /// The maximum interval of the clock of file times. A file changed less than this before a
 /// read may change again without a new time.
-const GRANULARITY: Duration = Duration::from_millis(20);
+const CLOCK_GRANULARITY: Duration = Duration::from_millis(20);
 
 /// The key of a cached view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ const OVERHEAD: usize = 256;
 /// change is old enough.
 pub(crate) fn is_settled(changed: Time, begun: Time) -> bool {
     let nanos = |time: Time| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
-    let granularity = i128::try_from(GRANULARITY.as_nanos()).unwrap_or(i128::MAX);
+    let granularity = i128::try_from(CLOCK_GRANULARITY.as_nanos()).unwrap_or(i128::MAX);
     nanos(begun) - nanos(changed) > granularity
 }
 

@@ -17,7 +17,7 @@ use super::{
     entry_operation::{EntryOperation, decide_entry},
     examples::{agent_variants, agents, letters},
     history::read_history,
-    progress::{Phase, Watch},
+    progress::{Phase, ProgressObserver},
     tree::{Tree, TreeEntry},
 };
 use crate::{
@@ -32,7 +32,7 @@ const REPORT_INTERVAL: usize = 1024;
 
 /// A policy and the outline of its files.
 #[derive(Debug, Clone, Copy)]
-pub struct Side<'a> {
+pub struct ComparedPolicy<'a> {
     /// The policy as it enforces: requests that only observe mode allows are no difference between
     /// two policies.
     pub policy: &'a Policy,
@@ -121,12 +121,12 @@ impl Diff {
 /// # Errors
 /// If the log cannot be read.
 pub fn diff(
-    old: Side<'_>,
-    new: Side<'_>,
+    old: ComparedPolicy<'_>,
+    new: ComparedPolicy<'_>,
     tree: &Tree,
     log: Option<(&Directory, Option<&str>)>,
     more_agents: &[AgentName],
-    watch: &dyn Watch,
+    watch: &dyn ProgressObserver,
 ) -> io::Result<Diff> {
     let outlines = || old.outline.iter().chain(new.outline);
     let mut agents = agents(outlines());
@@ -246,14 +246,14 @@ impl Collected {
         seen: PathOrigin,
     ) {
         for access in Access::ALL {
-            let deeds = || {
+            let operations = || {
                 EntryOperation::ALL
                     .into_iter()
                     .filter(|entry_operation| entry_operation.access() == access)
             };
             let mut changed: Vec<(EntryOperation, Decision, Decision)> = Vec::new();
             let mut asked = 0;
-            for entry_operation in deeds() {
+            for entry_operation in operations() {
                 let (Some(was), Some(now)) = (
                     decide_entry(old, agent, entry_operation, entry),
                     decide_entry(new, agent, entry_operation, entry),

@@ -9,7 +9,7 @@ use portcullis_audit::{
     AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
 };
 
-use super::progress::{Phase, Watch};
+use super::progress::{Phase, ProgressObserver};
 use crate::{
     model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
     policy::{Decision, LabelIds, Policy},
@@ -64,7 +64,7 @@ pub struct Count {
 pub fn read_history(
     directory: &Directory,
     since: Option<&str>,
-    watch: &dyn Watch,
+    watch: &dyn ProgressObserver,
     mut visit: impl FnMut(&Recorded<'_>),
 ) -> io::Result<Count> {
     let mut count = Count::default();

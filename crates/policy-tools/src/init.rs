@@ -21,12 +21,12 @@ const MAX_DIRECTORIES: usize = 30;
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// No embedded policy has the name.
-    #[error("cannot start from `{name}`: {why}")]
+    #[error("cannot start from `{name}`: {reason}")]
     Unknown {
         /// The name in the request.
         name: String,
         /// The message, which lists the existing names.
-        why: String,
+        reason: String,
     },
     /// The generated policy is invalid.
     #[error("the policy for this workspace does not load\n{0}")]
@@ -143,7 +143,7 @@ pub fn first_policy(tree: &Tree, name: &str, from: Option<&str>) -> Result<First
         Some(from) => {
             let text = embedded(from).ok_or_else(|| InitError::Unknown {
                 name: from.to_owned(),
-                why: unknown_name(from),
+                reason: unknown_name(from),
             })?;
             (copied(text, from, name), Vec::new())
         }

@@ -15,8 +15,8 @@ use super::{
     examples::examples_in,
     history::{Count, read_history},
     literal::escaped,
-    progress::Watch,
-    replay::Beside,
+    progress::ProgressObserver,
+    replay::OtherPathDenials,
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Number of different names in one directory from which a glob is proposed.
-const DIRECTORY: usize = 3;
+const MIN_NAMES_FOR_GLOB: usize = 3;
 
 /// Proposals, and the numbers of other requests.
 #[derive(Debug, Clone, Default)]
@@ -78,7 +78,7 @@ pub struct NewExtension {
 
 /// Requests for one path or pattern.
 #[derive(Debug, Clone, Default)]
-struct Wanted {
+struct RequestCounts {
     requests: u64,
     /// The number of different paths.
     paths: u64,
@@ -97,12 +97,12 @@ pub fn learn(
     outline: &[OutlineFile],
     directory: &Directory,
     since: Option<&str>,
-    watch: &dyn Watch,
+    watch: &dyn ProgressObserver,
 ) -> io::Result<Learned> {
     let mut learned = Learned::default();
-    let mut wanted: BTreeMap<(Access, WorkspacePath), Wanted> = BTreeMap::new();
-    let mut extensions: BTreeMap<(Access, String), Wanted> = BTreeMap::new();
-    let (guard, beside) = (Guard::new(policy), Beside::new(policy, outline));
+    let mut wanted: BTreeMap<(Access, WorkspacePath), RequestCounts> = BTreeMap::new();
+    let mut extensions: BTreeMap<(Access, String), RequestCounts> = BTreeMap::new();
+    let (guard, beside) = (Guard::new(policy), OtherPathDenials::new(policy, outline));
     let Some((own, above)) = outline.split_first() else { return Ok(learned) };
     let count = read_history(directory, since, watch, |request| {
         if request.effect() != "deny" {
@@ -143,7 +143,7 @@ pub fn learn(
                 continue;
             }
             new = true;
-            let note = |wanted: &mut Wanted| {
+            let note = |wanted: &mut RequestCounts| {
                 if wanted.requests == 0 {
                     wanted.example = request.seq;
                 }
@@ -175,7 +175,7 @@ pub fn learn(
     })?;
     learned.count = count;
     for access in Access::ALL {
-        let here: BTreeMap<WorkspacePath, Wanted> = wanted
+        let here: BTreeMap<WorkspacePath, RequestCounts> = wanted
             .iter()
             .filter(|((found, _), _)| *found == access)
             .map(|((_, path), wanted)| (path.clone(), wanted.clone()))
@@ -302,12 +302,12 @@ impl<'a> Guard<'a> {
 /// beneath one. The root is never opened as a whole.
 fn generalise(
     access: Access,
-    paths: BTreeMap<WorkspacePath, Wanted>,
+    paths: BTreeMap<WorkspacePath, RequestCounts>,
     guard: &Guard<'_>,
 ) -> Vec<Proposal> {
     let neighbours = Neighbours::of(paths.keys());
     let mut sound: BTreeMap<String, bool> = BTreeMap::new();
-    let mut groups: BTreeMap<String, Wanted> = BTreeMap::new();
+    let mut groups: BTreeMap<String, RequestCounts> = BTreeMap::new();
     for (path, wanted) in paths {
         let general = neighbours.pattern(&path).filter(|(text, location)| {
             let Ok(pattern) = PathPattern::allowing(text) else { return false };
@@ -318,7 +318,7 @@ fn generalise(
         });
         let exact = literal(&path);
         let pattern = general.map_or_else(|| exact.clone(), |(text, _)| text);
-        let wanted = Wanted { paths: 1, wider: pattern != exact, ..wanted };
+        let wanted = RequestCounts { paths: 1, wider: pattern != exact, ..wanted };
         match groups.get_mut(&pattern) {
             Some(sum) => sum.add(&wanted),
             None => {
@@ -340,7 +340,7 @@ fn generalise(
         .collect()
 }
 
-impl Wanted {
+impl RequestCounts {
     fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.paths += other.paths;
@@ -382,14 +382,14 @@ impl Neighbours {
         let outermost =
             path.ancestors().into_iter().filter(|ancestor| !ancestor.is_root()).find(|ancestor| {
                 self.beneath.get(ancestor).is_some_and(|(directories, count)| {
-                    directories.len() >= 2 && *count >= DIRECTORY
+                    directories.len() >= 2 && *count >= MIN_NAMES_FOR_GLOB
                 })
             });
         if let Some(ancestor) = outermost {
             return Some((format!("{}/**", literal(&ancestor)), ancestor));
         }
         let parent = path.parent()?;
-        let names = self.names.get(&parent).filter(|names| names.len() >= DIRECTORY)?;
+        let names = self.names.get(&parent).filter(|names| names.len() >= MIN_NAMES_FOR_GLOB)?;
         let ours = extension(path);
         let same = names.iter().all(|other| *other == ours);
         let text = match (parent.is_root(), ours.filter(|_| same)) {
@@ -415,13 +415,13 @@ fn literal(path: &WorkspacePath) -> String {
 }
 
 /// Removes patterns that a wider one covers, and adds their numbers to it.
-fn without_covered(groups: BTreeMap<String, Wanted>) -> BTreeMap<String, Wanted> {
+fn without_covered(groups: BTreeMap<String, RequestCounts>) -> BTreeMap<String, RequestCounts> {
     let wide: Vec<(String, PathPattern)> = groups
         .keys()
         .filter(|text| text.ends_with("/**"))
         .filter_map(|text| Some((text.clone(), PathPattern::allowing(text).ok()?)))
         .collect();
-    let mut kept: BTreeMap<String, Wanted> = BTreeMap::new();
+    let mut kept: BTreeMap<String, RequestCounts> = BTreeMap::new();
     for (text, wanted) in groups {
         let cover = PathPattern::allowing(&text).ok().and_then(|ours| {
             let mut wider = wide.iter().filter(|(other, _)| *other != text);
@@ -447,7 +447,7 @@ mod tests {
         let paths = texts
             .iter()
             .map(|text| {
-                let wanted = Wanted { requests: 1, ..Wanted::default() };
+                let wanted = RequestCounts { requests: 1, ..RequestCounts::default() };
                 (WorkspacePath::parse(text).unwrap(), wanted)
             })
             .collect();
@@ -479,7 +479,7 @@ mod tests {
     fn no_glob_opens_what_baseline_denies() {
         let paths = || {
             ["src/a.rs", "src/b.md", "src/c.rs"].map(|text| {
-                let wanted = Wanted { requests: 1, ..Wanted::default() };
+                let wanted = RequestCounts { requests: 1, ..RequestCounts::default() };
                 (WorkspacePath::parse(text).unwrap(), wanted)
             })
         };

@@ -28,7 +28,7 @@ use portcullis_core as gateway;
 use portcullis_policy::{self as policy, model};
 
 pub use compare::{SettingChange, compare_modes, compare_settings};
-pub use diff::{Change, Diff, PathOrigin, Side, diff};
+pub use diff::{Change, ComparedPolicy, Diff, PathOrigin, diff};
 pub use entry_operation::{EntryOperation, decide_entry};
 pub use history::{Count, Recorded, read_history};
 pub use init::{FirstPolicy, InitError, first_policy};
@@ -36,7 +36,7 @@ pub use learn::{Learned, NewExtension, Proposal, learn};
 pub use learn_hosts::{NewHost, learn_hosts};
 pub use lint::{Finding, LINTS, Lint, Subject, hidden, lint, named};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind, outline};
-pub use progress::{Phase, Unwatched, Watch};
+pub use progress::{NoObserver, Phase, ProgressObserver};
 pub use relate::covers;
 pub use replay::{Changed, Replay, replay};
 pub use schema::{SCHEMA_FILE, json_schema};

@@ -1,7 +1,7 @@
 //! Progress of long work. The worker reports it; the command line decides on its display.
 
 /// Receives reports of progress.
-pub trait Watch {
+pub trait ProgressObserver {
     /// Begins a piece of work of `total` units, which [`Phase`] defines.
     fn begin(&self, work: Phase, total: u64);
 
@@ -20,9 +20,9 @@ pub enum Phase {
 
 /// Ignores reports of progress.
 #[derive(Debug, Clone, Copy)]
-pub struct Unwatched;
+pub struct NoObserver;
 
-impl Watch for Unwatched {
+impl ProgressObserver for NoObserver {
     fn begin(&self, _work: Phase, _total: u64) {}
 
     fn done(&self, _units: u64) {}

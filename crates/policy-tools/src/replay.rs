@@ -13,7 +13,7 @@ use portcullis_audit::Directory;
 use super::{
     examples::examples_in,
     history::{Count, Recorded, read_connections, read_history},
-    progress::Watch,
+    progress::ProgressObserver,
 };
 use crate::{
     model::{OperationKind, WorkspacePath},
@@ -87,11 +87,11 @@ pub fn replay(
     outline: &[OutlineFile],
     directory: &Directory,
     since: Option<&str>,
-    watch: &dyn Watch,
+    watch: &dyn ProgressObserver,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
     let mut changes: BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)> = BTreeMap::new();
-    let beside = Beside::new(policy, outline);
+    let beside = OtherPathDenials::new(policy, outline);
     let mut count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
         let now = decision.effect().as_str();
@@ -160,13 +160,13 @@ pub fn replay(
 
 /// Recognizes denials about other paths than the requested one: an entry beneath a directory that
 /// was to be removed, or a parent directory that was to be made.
-pub(super) struct Beside<'a> {
+pub(super) struct OtherPathDenials<'a> {
     policy: &'a Policy,
     /// The patterns of denials.
     patterns: Vec<&'a PathPattern>,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> OtherPathDenials<'a> {
     pub(super) fn new(policy: &'a Policy, outline: &'a [OutlineFile]) -> Self {
         let statements = outline.iter().flat_map(|file| &file.statements);
         let denials = statements.filter(|statement| {

@@ -62,7 +62,7 @@ pub struct TestOutcome {
     /// The differences from the expectations; empty if it passed.
     pub problems: Vec<String>,
     /// The decision of its last step.
-    pub ruling: Option<ExpectedDecision>,
+    pub actual: Option<ExpectedDecision>,
 }
 
 /// A decision, with the parts that tests compare.
@@ -133,7 +133,7 @@ pub fn run_tests(
             let location =
                 SourceLocation { file: text.name.to_owned(), line: line(test.span.start) };
             let number = report.tests.len();
-            let (problems, rulings) = if let Some(connection) = &test.connection {
+            let (problems, decisions) = if let Some(connection) = &test.connection {
                 connected(policy, connection)
             } else if !test.needs_gateway {
                 names_only(policy, &test)
@@ -146,7 +146,7 @@ pub fn run_tests(
             };
             // A failed test does not cover the rule that decided it.
             let mut seen: Vec<_> =
-                rulings.iter().filter(|_| problems.is_empty()).filter_map(covered_key).collect();
+                decisions.iter().filter(|_| problems.is_empty()).filter_map(covered_key).collect();
             seen.sort();
             seen.dedup();
             for key in seen {
@@ -157,16 +157,16 @@ pub fn run_tests(
                 None => question(test.steps.first()),
             };
             let name = test.name.clone().unwrap_or_else(asked);
-            let ruling = rulings.into_iter().next_back();
-            report.tests.push(TestOutcome { location, name, problems, ruling });
+            let actual = decisions.into_iter().next_back();
+            report.tests.push(TestOutcome { location, name, problems, actual });
         }
     }
     report.coverage = coverage(outline, &decided);
     Ok(report)
 }
 
-fn covered_key(ruling: &ExpectedDecision) -> Option<(String, String)> {
-    Some((ruling.location.as_ref()?.file.clone(), ruling.rule.clone()))
+fn covered_key(actual: &ExpectedDecision) -> Option<(String, String)> {
+    Some((actual.location.as_ref()?.file.clone(), actual.rule.clone()))
 }
 
 fn coverage(outline: &[OutlineFile], decided: &BTreeMap<(String, String), usize>) -> Vec<Coverage> {
@@ -201,8 +201,8 @@ fn names_only(policy: &Policy, test: &Test) -> (Vec<String>, Vec<ExpectedDecisio
     let object = Object { kind, links: 1, through_symlink: false };
     let decision =
         policy.decide(&step.agent, step.operation, &step.path, step.to.as_ref(), Some(&object));
-    let ruling = ExpectedDecision::of(&decision);
-    (judge(step, &ruling, "").into_iter().collect(), vec![ruling])
+    let actual = ExpectedDecision::of(&decision);
+    (compare(step, &actual, "").into_iter().collect(), vec![actual])
 }
 
 fn connected(policy: &Policy, test: &ConnectionTest) -> (Vec<String>, Vec<ExpectedDecision>) {
@@ -215,8 +215,8 @@ fn connected(policy: &Policy, test: &ConnectionTest) -> (Vec<String>, Vec<Expect
         Some(address) => name.and(policy.evaluate_address(agent, connect, *address, false, read)),
         None => name,
     };
-    let (ruling, asked) = (ExpectedDecision::of(&decision), connection_question(test));
-    (misjudged(&asked, effect, rule.as_deref(), &ruling).into_iter().collect(), vec![ruling])
+    let (actual, asked) = (ExpectedDecision::of(&decision), connection_question(test));
+    (misjudged(&asked, effect, rule.as_deref(), &actual).into_iter().collect(), vec![actual])
 }
 
 fn mediated(
@@ -229,7 +229,7 @@ fn mediated(
         Ok(scratch) => scratch,
         Err(problem) => return (vec![problem], Vec::new()),
     };
-    let (mut problems, mut rulings) = (Vec::new(), Vec::new());
+    let (mut problems, mut decisions) = (Vec::new(), Vec::new());
     for (number, step) in test.steps.iter().enumerate() {
         let which =
             if test.steps.len() > 1 { format!("step {}: ", number + 1) } else { String::new() };
@@ -238,33 +238,34 @@ fn mediated(
                 Ok(done) => done,
                 Err(problem) => {
                     problems.push(format!("{which}{problem}"));
-                    return (problems, rulings);
+                    return (problems, decisions);
                 }
             };
-            let wrong = judge(step, &done.ruling, &which).or_else(|| {
-                let failed = done.failed.map(|why| format!("{which}allowed, but not done: {why}"));
+            let wrong = compare(step, &done.actual, &which).or_else(|| {
+                let failed =
+                    done.failed.map(|reason| format!("{which}allowed, but not done: {reason}"));
                 failed.or_else(|| {
                     let expected = step.disclosed.as_ref()?;
                     (done.disclosed.as_deref() != Some(expected.as_bytes()))
                         .then(|| format!("{which}another content is disclosed than expected"))
                 })
             });
-            rulings.push(done.ruling);
+            decisions.push(done.actual);
             if let Some(problem) = wrong {
                 let round =
                     if step.repeat > 1 { format!(" (round {round})") } else { String::new() };
                 problems.push(format!("{problem}{round}"));
                 // Later steps assume that this one succeeded.
-                return (problems, rulings);
+                return (problems, decisions);
             }
         }
     }
-    (problems, rulings)
+    (problems, decisions)
 }
 
 /// Returns the difference of a decision on a step from the expectation.
-fn judge(step: &Step, ruling: &ExpectedDecision, which: &str) -> Option<String> {
-    let wrong = misjudged(&question(Some(step)), &step.effect, step.rule.as_deref(), ruling)?;
+fn compare(step: &Step, actual: &ExpectedDecision, which: &str) -> Option<String> {
+    let wrong = misjudged(&question(Some(step)), &step.effect, step.rule.as_deref(), actual)?;
     Some(format!("{which}{wrong}"))
 }
 
@@ -273,26 +274,26 @@ fn misjudged(
     asked: &str,
     effect: &str,
     rule: Option<&str>,
-    ruling: &ExpectedDecision,
+    actual: &ExpectedDecision,
 ) -> Option<String> {
     let expected = match rule {
         Some(rule) => format!("{effect} by `{rule}`"),
         None => effect.to_owned(),
     };
-    if ruling.effect != effect || rule.is_some_and(|rule| *rule != ruling.rule) {
+    if actual.effect != effect || rule.is_some_and(|rule| *rule != actual.rule) {
         let location =
-            ruling.location.as_ref().map(|location| format!(" ({location})")).unwrap_or_default();
+            actual.location.as_ref().map(|location| format!(" ({location})")).unwrap_or_default();
         return Some(format!(
             "{asked} is {} by `{}`{location}, expected {expected}",
-            match ruling.effect.as_str() {
+            match actual.effect.as_str() {
                 "allow" => "allowed",
                 "deny" => "denied",
                 _ => "asked about",
             },
-            ruling.rule,
+            actual.rule,
         ));
     }
-    if ruling.rule == "default" && rule.is_none() {
+    if actual.rule == "default" && rule.is_none() {
         return Some(format!(
             "no rule decided {asked}; if that is meant, expect `rule = \"default\"`"
         ));

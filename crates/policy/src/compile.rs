@@ -14,7 +14,7 @@ use super::{
     Effect,
     action_set::{ActionSet, PerAccess},
     check::nearest,
-    compiled::{AllowedExtensions, CompiledRule, Grant, Layer, Policy, SecretPlace},
+    compiled::{AllowedExtensions, CompiledRule, Grant, Layer, Policy, SecretPosition},
     diagnostics::{Diagnostics, Problem},
     index::PatternSet,
     labels::Labels,
@@ -24,7 +24,7 @@ use super::{
     pattern::Pattern,
     secrets::{Secrets, StatedSecrets, parse_gitleaks},
     selftest,
-    settings::Stated,
+    settings::StatedSettings,
     source::PolicySource,
     statements::{self, StatedLabel, StatedNetworkRule, StatedPattern, Statements},
 };
@@ -169,7 +169,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         ask_rules: Vec::new(),
         // Tests run on the enforced policy; observe mode is set after them.
         mode: Mode::Enforce,
-        settings: Stated::default().complete(),
+        settings: StatedSettings::default().complete(),
         limits: Limits::default(),
         mount_limits: Limits::default(),
         content_secrets: None,
@@ -179,7 +179,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         ),
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
-    let mut stated = Stated::default();
+    let mut stated = StatedSettings::default();
     let mut network = StatedNetwork::default();
     let mut network_layers = Vec::new();
     for (layer, (number, statements, file)) in layers.iter().enumerate() {
@@ -215,7 +215,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         }
         for (index, glob) in statements.secret_names.iter().enumerate() {
             push_all(&mut secrets, policy.secret_locations.len(), glob);
-            policy.secret_locations.push(SecretPlace { layer, index, line: glob.line });
+            policy.secret_locations.push(SecretPosition { layer, index, line: glob.line });
         }
         let mut allows = Vec::new();
         let mut allow_rules = Vec::new();

@@ -30,7 +30,7 @@ pub struct Policy {
     pub(super) layers: Vec<Layer>,
     pub(super) denied_extensions: HashMap<String, (usize, u64)>,
     pub(super) secrets: PatternSet,
-    pub(super) secret_locations: Vec<SecretPlace>,
+    pub(super) secret_locations: Vec<SecretPosition>,
     pub(super) denials: PatternSet,
     pub(super) deny_rules: Vec<CompiledRule>,
     pub(super) asks: PatternSet,
@@ -82,7 +82,7 @@ pub struct AllowedExtensions {
 
 /// The place of a secret name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SecretPlace {
+pub(super) struct SecretPosition {
     pub(super) layer: usize,
     /// The index in the list of its file.
     pub(super) index: usize,

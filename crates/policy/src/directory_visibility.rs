@@ -38,13 +38,13 @@ struct OrdinaryNames<'p> {
     names: Vec<(ByteSet, &'p Name)>,
     /// The keys of the last name by its extension and its start, which the next name often has,
     /// too.
-    last: [Cell<Filed>; 2],
+    last: [Cell<IndexedKey>; 2],
     /// The result for files with such names, once it is known.
     answer: Cell<Option<Visibility>>,
 }
 
 /// A key, and the letters that a name must have to match a pattern indexed by it.
-type Filed = (u64, ByteSet);
+type IndexedKey = (u64, ByteSet);
 
 impl Policy {
     /// Prepares a query about a directory for the names in it.
@@ -98,7 +98,7 @@ impl Policy {
                     && add(&layer.exceptions, None)
                     && add(&layer.allows, Some(&layer.allow_rules[..]))
             });
-        let (last, answer) = (<[Cell<Filed>; 2]>::default(), Cell::new(None));
+        let (last, answer) = (<[Cell<IndexedKey>; 2]>::default(), Cell::new(None));
         simple.then_some(OrdinaryNames { directory, sets, names, last, answer })
     }
 }
@@ -181,7 +181,7 @@ impl<'p> OrdinaryNames<'p> {
     }
 
     /// Returns the letters that a name must have to match a pattern indexed by a key.
-    fn letters_under(&self, key: u64, last: &Cell<Filed>) -> ByteSet {
+    fn letters_under(&self, key: u64, last: &Cell<IndexedKey>) -> ByteSet {
         let (known, letters) = last.get();
         if known == key {
             return letters;

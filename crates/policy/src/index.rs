@@ -67,7 +67,7 @@ impl<'p> Components<'p> {
         [
             key(Kind::Whole, text),
             extension.map_or(0, |end| key(Kind::Extension, end)),
-            text.get(..START).map_or(0, |start| key(Kind::Start, start)),
+            text.get(..KEY_LENGTH).map_or(0, |start| key(Kind::Start, start)),
         ]
     }
 
@@ -117,7 +117,7 @@ fn split(path: &str) -> impl Iterator<Item = &str> {
 #[derive(Debug, Default)]
 pub struct PatternSet {
     patterns: Vec<(u32, Pattern)>,
-    filed: HashMap<u64, Vec<u32>, BuildHasherDefault<Ready>>,
+    filed: HashMap<u64, Vec<u32>, BuildHasherDefault<KeyHasher>>,
     /// A bit for the highest bits of each key of `filed`, which excludes nearly all other keys
     /// quickly.
     seen: Box<[u64]>,
@@ -127,7 +127,7 @@ pub struct PatternSet {
 impl PatternSet {
     /// Indexes `patterns`, each with the number of its entry. An entry may have several.
     pub(super) fn new(patterns: Vec<(u32, Pattern)>) -> Self {
-        let mut counts: HashMap<u64, u32, BuildHasherDefault<Ready>> = HashMap::default();
+        let mut counts: HashMap<u64, u32, BuildHasherDefault<KeyHasher>> = HashMap::default();
         for key in patterns.iter().flat_map(|(_, pattern)| keys(pattern)) {
             *counts.entry(key).or_default() += 1;
         }
@@ -232,7 +232,7 @@ impl PatternSet {
 }
 
 /// Number of bytes of a name's start that form a key.
-const START: usize = 2;
+const KEY_LENGTH: usize = 2;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -252,7 +252,7 @@ fn keys(pattern: &Pattern) -> impl Iterator<Item = u64> + '_ {
             .rsplit_once('.')
             .map(|(_, end)| key(Kind::Extension, end.as_bytes()));
         let start =
-            name.literal_start().as_bytes().get(..START).map(|start| key(Kind::Start, start));
+            name.literal_start().as_bytes().get(..KEY_LENGTH).map(|start| key(Kind::Start, start));
         [whole, extension, start].into_iter().flatten()
     })
 }
@@ -278,9 +278,9 @@ fn location(key: u64, words: usize) -> (usize, u64) {
 
 /// A hasher that uses a key, which is a hash already, as its own hash.
 #[derive(Debug, Default)]
-struct Ready(u64);
+struct KeyHasher(u64);
 
-impl Hasher for Ready {
+impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }

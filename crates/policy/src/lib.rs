@@ -70,7 +70,7 @@ pub use query::Query;
 pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
 pub use secrets::{
-    Disclosed, Judged, SecretFinding, SecretKey, SecretSpans, Secrets, Subject,
+    Disclosed, SecretFinding, SecretKey, SecretSpans, Secrets, Subject, WithFindings,
     begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword,
 };
 pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Retention};

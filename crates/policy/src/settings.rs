@@ -95,7 +95,7 @@ pub const DEFAULT_READ: [&str; 18] = [
 
 /// The settings as files state them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stated {
+pub(super) struct StatedSettings {
     pub(super) max_read: Option<Layered<u64>>,
     pub(super) max_write: Option<Layered<u64>>,
     pub(super) binary_read: Option<Layered<Binary>>,
@@ -119,7 +119,7 @@ pub(super) struct Stated {
     pub(super) agent_limits: AgentLimits,
 }
 
-impl Stated {
+impl StatedSettings {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(mut self, layer: usize) -> Self {
         fn set<T>(said: &mut Option<Layered<T>>, layer: usize) {
@@ -272,21 +272,26 @@ mod tests {
 
     #[test]
     fn directories_that_both_name_are_shared() {
-        let ours = Stated { read: texts(&["/usr/lib", "/opt", "/usrx"]), ..Stated::default() };
-        let theirs = Stated { read: texts(&["/usr", "/opt/tool"]), ..Stated::default() };
+        let ours = StatedSettings {
+            read: texts(&["/usr/lib", "/opt", "/usrx"]),
+            ..StatedSettings::default()
+        };
+        let theirs =
+            StatedSettings { read: texts(&["/usr", "/opt/tool"]), ..StatedSettings::default() };
         assert_eq!(ours.and(&theirs).read, texts(&["/usr/lib", "/opt/tool"]));
     }
 
     #[test]
     fn the_stricter_setting_wins_and_an_absent_one_sets_no_bound() {
         let said = |value| Some(Layered { value, location: None });
-        let ours = Stated {
+        let ours = StatedSettings {
             max_read: said(5),
             versions: Some(3),
             terminal: Some(true),
-            ..Stated::default()
+            ..StatedSettings::default()
         };
-        let theirs = Stated { max_read: said(4), versions: Some(7), ..Stated::default() };
+        let theirs =
+            StatedSettings { max_read: said(4), versions: Some(7), ..StatedSettings::default() };
         let merged = ours.and(&theirs).complete();
         assert_eq!(merged.max_read.value, 4);
         assert_eq!(merged.max_write.value, 10 << 20);

@@ -107,14 +107,14 @@ impl PolicySource {
     fn add(&mut self, loaded: Loaded, chain: &mut Vec<String>, loader: &mut dyn Loader) -> usize {
         let (text, unreadable) = match readable(loaded.bytes) {
             Ok(text) => (text, None),
-            Err(why) => (String::new(), Some(why)),
+            Err(reason) => (String::new(), Some(reason)),
         };
         let extends = extends(&text);
         // Embedded policies name none, and every start parses them.
         let rulesets = if is_embedded(&loaded.id, &text) { Vec::new() } else { rulesets(&text) };
         let load = |(location, named): (usize, NamedRuleset)| match within(location) {
             Ok(()) => named.load(&loaded.id, loader),
-            Err(why) => Ruleset { span: named.span, file: named.file, loaded: Err(why) },
+            Err(reason) => Ruleset { span: named.span, file: named.file, loaded: Err(reason) },
         };
         let rulesets = rulesets.into_iter().enumerate().map(load).collect();
         let number = self.files.len();
@@ -199,16 +199,16 @@ impl PolicySource {
     /// Returns the problems of loading the file `number` and the files that it extends.
     pub(super) fn problems(&self, number: usize) -> Vec<(Option<Range<usize>>, Problem)> {
         let Some(file) = self.files.get(number) else { return Vec::new() };
-        let unreadable = file.unreadable.iter().map(|why| (None, Problem::new(why.clone())));
+        let unreadable = file.unreadable.iter().map(|reason| (None, Problem::new(reason.clone())));
         let extends = file.extends.iter().filter_map(|extended| {
-            let why = extended.target.as_ref().err()?;
+            let reason = extended.target.as_ref().err()?;
             let what = format!("cannot extend \"{}\"", shortened(&extended.reference));
-            Some((Some(extended.span.clone()), Problem::new(what).label(why.clone())))
+            Some((Some(extended.span.clone()), Problem::new(what).label(reason.clone())))
         });
         let rulesets = file.rulesets.iter().filter_map(|ruleset| {
-            let why = ruleset.loaded.as_ref().err()?;
+            let reason = ruleset.loaded.as_ref().err()?;
             let what = format!("cannot use the rules in \"{}\"", shortened(&ruleset.file));
-            Some((Some(ruleset.span.clone()), Problem::new(what).label(why.clone())))
+            Some((Some(ruleset.span.clone()), Problem::new(what).label(reason.clone())))
         });
         unreadable.chain(extends).chain(rulesets).collect()
     }
@@ -348,8 +348,8 @@ fn readable(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.len() > MAX_FILE {
         return Err(format!("the file is larger than {} MiB", MAX_FILE >> 20));
     }
-    if let Some(why) = encoded_otherwise(&bytes) {
-        return Err(why.to_owned());
+    if let Some(reason) = encoded_otherwise(&bytes) {
+        return Err(reason.to_owned());
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();

@@ -4,7 +4,7 @@
 //! file with any report does not become part of a policy.
 
 mod labels;
-mod lined;
+mod located;
 mod network;
 mod reader;
 mod rules;
@@ -16,8 +16,8 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 pub(super) use labels::StatedLabel;
-pub(super) use lined::StatedPattern;
-use lined::{Lined, StatedList};
+pub(super) use located::StatedPattern;
+use located::{Located, StatedList};
 pub(super) use network::StatedNetworkRule;
 pub use rules::Agents;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use super::{
     diagnostics::{Diagnostics, Problem, Source},
     mode::Mode,
     network::StatedNetwork,
-    settings::Stated,
+    settings::StatedSettings,
 };
 use reader::Reader;
 
@@ -44,11 +44,11 @@ pub(super) struct Statements {
     pub(super) mode: Option<Mode>,
     pub(super) allowed: PerAccess<Option<StatedList<StatedPattern>>>,
     pub(super) extensions: PerAccess<Option<StatedList<String>>>,
-    pub(super) denied_extensions: Vec<Lined<String>>,
+    pub(super) denied_extensions: Vec<Located<String>>,
     pub(super) secret_names: Vec<StatedPattern>,
     pub(super) secret_except: Vec<StatedPattern>,
     pub(super) content_secrets: ContentSecrets,
-    pub(super) settings: Stated,
+    pub(super) settings: StatedSettings,
     pub(super) rules: Vec<Rule>,
     pub(super) network: StatedNetwork,
     pub(super) network_rules: Vec<StatedNetworkRule>,

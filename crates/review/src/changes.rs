@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::ControlFlow};
 use portcullis_audit::RecordView;
 
 use super::{
-    BlameError, Filter, Log, Order, Scanned,
+    BlameError, Filter, Log, ScanOrder, Scanned,
     scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 use crate::change::Change;
@@ -30,7 +30,7 @@ impl Log {
         let pick = |record: &RecordView<'_>, line: &[u8]| {
             Some((piece(record)?, record.seq, line.len() + OVERHEAD))
         };
-        let scanned = self.scan(&wanted, Order::Oldest, pick, |(piece, seq, bytes)| {
+        let scanned = self.scan(&wanted, ScanOrder::Oldest, pick, |(piece, seq, bytes)| {
             kept += bytes;
             if kept > MAX_STORED_BYTES {
                 cut = Some(seq);
@@ -62,7 +62,7 @@ impl Log {
             let pick = |record: &RecordView<'_>, _line: &[u8]| {
                 record.of.filter(|of| missing.contains(of)).and_then(|_| piece(record))
             };
-            self.scan(&rest, Order::Oldest, pick, |piece| {
+            self.scan(&rest, ScanOrder::Oldest, pick, |piece| {
                 if let ChangePart::Answer { of, seq, result } = piece {
                     answers.insert(of, (seq, result));
                     left -= 1;

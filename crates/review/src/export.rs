@@ -15,7 +15,7 @@ use std::{
 
 use portcullis_audit::RecordView;
 
-use super::{Field, Filter, Log, Order, Scanned, cell, header};
+use super::{Field, Filter, Log, ScanOrder, Scanned, cell, header};
 
 /// The result of an export.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub fn csv(log: &Log, filter: &Filter, out: &mut impl Write) -> io::Result<Expor
     let _ = writer.line(&header(Field::ALL));
     writer.rows = 0;
     let pick = |record: &RecordView<'_>, _line: &[u8]| Some(csv_line(Field::ALL, record));
-    let scanned = log.scan(filter, Order::Oldest, pick, |line| writer.line(&line))?;
+    let scanned = log.scan(filter, ScanOrder::Oldest, pick, |line| writer.line(&line))?;
     writer.finish(scanned)
 }
 

@@ -19,9 +19,9 @@ mod origin;
 pub mod report;
 mod scan;
 mod session;
+mod session_summary;
 mod stats;
 mod stored_files;
-mod story;
 pub mod undo;
 mod visible;
 
@@ -40,9 +40,11 @@ pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
 pub use log::{Log, PrunedStart};
 pub use origin::recorded_workspace;
-pub use scan::{Order, Scanned};
-pub use session::{Event, Other, Patch, Patches, Session, SessionError, last_session, sessions};
+pub use scan::{ScanOrder, Scanned};
+pub use session::{
+    Event, OtherRecord, Patch, Patches, Session, SessionError, last_session, sessions,
+};
+pub use session_summary::{Note, PartyActivity, Paths, SessionSummary, SummaryPart};
 pub use stats::{Group, Stats};
 pub use stored_files::{MAX_POLICY, is_foreign, open_regular, open_regular_in, read_regular};
-pub use story::{Note, PartyActivity, Paths, Story, StoryPart};
 pub use visible::visible_json;

@@ -24,12 +24,12 @@ use super::{
 
 /// Maximum number of records in a batch. Together with the number of waiting batches, not with the
 /// log's size, it bounds the memory.
-const BATCH: usize = 256;
+const MAX_BATCH_RECORDS: usize = 256;
 /// Maximum number of bytes in a batch: a record may have 1 MiB.
 const BATCH_BYTES: usize = 1 << 20;
-const BATCHES: usize = 4;
+const MAX_WAITING_BATCHES: usize = 4;
 /// Maximum number of segments that are searched as fast without an index.
-const INDEXED: usize = 1;
+const MAX_UNINDEXED_SEGMENTS: usize = 1;
 /// Number of bytes between two reports of progress.
 const REPORT_INTERVAL: u64 = 1 << 20;
 
@@ -40,7 +40,7 @@ pub(super) const OVERHEAD: usize = 256;
 
 /// The order of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum ScanOrder {
     /// From the oldest record to the newest.
     Oldest,
     /// From the newest segment to the oldest, but within each from the oldest record to the newest.
@@ -114,7 +114,7 @@ impl<T> Sink<'_, T> {
     fn put(&mut self, item: T, bytes: usize) -> ControlFlow<()> {
         self.batch.push(item);
         self.bytes += bytes;
-        if self.batch.len() < BATCH && self.bytes < BATCH_BYTES {
+        if self.batch.len() < MAX_BATCH_RECORDS && self.bytes < BATCH_BYTES {
             ControlFlow::Continue(())
         } else {
             self.flush()
@@ -138,7 +138,7 @@ impl Log {
     pub fn scan<T: Send>(
         &self,
         filter: &Filter,
-        order: Order,
+        order: ScanOrder,
         pick: impl Fn(&RecordView<'_>, &[u8]) -> Option<T> + Sync,
         mut each: impl FnMut(T) -> ControlFlow<()>,
     ) -> io::Result<Scanned> {
@@ -171,7 +171,7 @@ impl Log {
             let _ = sink.put(sum, 0);
             found
         };
-        self.run(Order::Oldest, &work, &mut |sum| {
+        self.run(ScanOrder::Oldest, &work, &mut |sum| {
             merge(sum);
             ControlFlow::Continue(())
         })
@@ -190,7 +190,7 @@ impl Log {
         let mut newest = None;
         let pick =
             |record: &RecordView<'_>, _line: &[u8]| Some((Segment::of(record.seq), pick(record)?));
-        self.scan(filter, Order::NewestSegment, pick, |(segment, found)| {
+        self.scan(filter, ScanOrder::NewestSegment, pick, |(segment, found)| {
             // The newest record of a segment is its last.
             if newest.as_ref().is_some_and(|(newer, _)| *newer != segment) {
                 return ControlFlow::Break(());
@@ -204,12 +204,12 @@ impl Log {
     /// Runs `work` on every segment and `each` on its results.
     fn run<T: Send>(
         &self,
-        order: Order,
+        order: ScanOrder,
         work: &(dyn Fn(Part, &mut Sink<'_, T>) -> io::Result<Scanned> + Sync),
         each: &mut dyn FnMut(T) -> ControlFlow<()>,
     ) -> io::Result<Scanned> {
         let mut parts = self.parts.clone();
-        if order == Order::NewestSegment {
+        if order == ScanOrder::NewestSegment {
             parts.reverse();
         }
         let parts: Vec<(Part, Queue<T>)> =
@@ -242,7 +242,7 @@ impl Log {
     ) -> io::Result<Scanned> {
         let (senders, receivers): (Vec<_>, Vec<Receiver<()>>) = (0..count)
             .map(|_| {
-                let (sender, receiver) = sync_channel(BATCHES);
+                let (sender, receiver) = sync_channel(MAX_WAITING_BATCHES);
                 (Mutex::new(Some(sender)), receiver)
             })
             .unzip();
@@ -348,7 +348,8 @@ impl Log {
 
     /// Returns the directory of indexes, if an index pays.
     fn index_for(&self, part: Part, filter: &Filter) -> Option<&Path> {
-        let pays = part.sealed && self.parts.len() > INDEXED && filter.asks_for_values();
+        let pays =
+            part.sealed && self.parts.len() > MAX_UNINDEXED_SEGMENTS && filter.asks_for_values();
         self.index.as_deref().filter(|_| pays)
     }
 

@@ -10,7 +10,7 @@ use std::{
 use portcullis_audit::{Hash, Kind, RecordView};
 
 use super::{
-    Filter, Log, MAX_READ, Order, Scanned,
+    Filter, Log, MAX_READ, ScanOrder, Scanned,
     report::digest::findings,
     scan::{MAX_STORED_BYTES, OVERHEAD},
 };
@@ -42,12 +42,12 @@ pub enum Event {
     /// A change, with its outcome.
     Change(Box<Change>),
     /// Any other record.
-    Other(Box<Other>),
+    Other(Box<OtherRecord>),
 }
 
 /// A record that is not about a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Other {
+pub struct OtherRecord {
     /// Its index.
     pub seq: u64,
     /// The index of the record with its outcome.
@@ -83,7 +83,7 @@ pub struct Other {
     pub facts: BTreeMap<String, serde_json::Value>,
 }
 
-impl Other {
+impl OtherRecord {
     fn of(record: &RecordView<'_>) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
@@ -184,16 +184,16 @@ impl Session {
                 }
                 (Kind::Intent, _) => match Change::of(record) {
                     Some(change) => SessionPart::Event(id, Event::Change(Box::new(change))),
-                    None => SessionPart::Event(id, Event::Other(Box::new(Other::of(record)))),
+                    None => SessionPart::Event(id, Event::Other(Box::new(OtherRecord::of(record)))),
                 },
-                _ => SessionPart::Event(id, Event::Other(Box::new(Other::of(record)))),
+                _ => SessionPart::Event(id, Event::Other(Box::new(OtherRecord::of(record)))),
             };
             Some((piece, record.seq, line.len() + OVERHEAD))
         };
         let (mut events, mut answers) = (Vec::new(), BTreeMap::new());
         let mut ids = std::collections::BTreeSet::new();
         let (mut kept, mut cut) = (0, None);
-        let mut scanned = log.scan(&filter, Order::Oldest, pick, |(piece, seq, bytes)| {
+        let mut scanned = log.scan(&filter, ScanOrder::Oldest, pick, |(piece, seq, bytes)| {
             kept += bytes;
             if kept > MAX_STORED_BYTES {
                 cut = Some(seq);

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Number of characters of a record's time.
-const TIME: usize = 27;
+const TIME_LENGTH: usize = 27;
 
 /// The number of records with the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,10 @@ impl Stats {
             if let Some(sum) = sums.of(values.collect(), 1) {
                 // Text beyond the length of a time is cut off.
                 let t = record.t.as_str();
-                let t = t.char_indices().nth(TIME).map_or(t, |(end, _)| t.get(..end).unwrap_or(t));
+                let t = t
+                    .char_indices()
+                    .nth(TIME_LENGTH)
+                    .map_or(t, |(end, _)| t.get(..end).unwrap_or(t));
                 sum.add(1, record.bytes.unwrap_or(0), t, t);
             }
         };

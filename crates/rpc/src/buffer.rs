@@ -4,16 +4,16 @@
 use std::hint::black_box;
 
 /// Size in bytes up to which a buffer grows without a check.
-const SMALL: usize = 16 << 10;
+const MAX_UNCHECKED_SIZE: usize = 16 << 10;
 /// Bytes that must stay free for everything else when a large buffer grows: most allocations cannot
 /// fail gracefully. It exceeds the 32 MiB up to which glibc adapts its thresholds to freed sizes
 /// (mallopt(3)).
-const RESERVE: usize = 64 << 20;
+const MIN_FREE_MEMORY: usize = 64 << 20;
 
 /// True if the system has memory for this number of bytes and for everything else.
 pub fn is_free(bytes: usize) -> bool {
     let mut probe = Vec::<u8>::new();
-    let is_free = probe.try_reserve_exact(bytes.saturating_add(RESERVE)).is_ok();
+    let is_free = probe.try_reserve_exact(bytes.saturating_add(MIN_FREE_MEMORY)).is_ok();
     // The compiler would remove an unused probe.
     black_box(&probe);
     is_free
@@ -27,7 +27,7 @@ pub fn grow(buffer: &mut Vec<u8>, more: usize, max: usize) -> bool {
     }
     let left = max.saturating_sub(buffer.len());
     let more = more.max(buffer.len().min(left));
-    let is_large = buffer.len().saturating_add(more) > SMALL;
+    let is_large = buffer.len().saturating_add(more) > MAX_UNCHECKED_SIZE;
     (!is_large || is_free(more)) && buffer.try_reserve_exact(more).is_ok()
 }
 

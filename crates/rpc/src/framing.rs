@@ -10,7 +10,7 @@ use crate::buffer;
 /// Maximum number of bytes that are stored of a line over the limit.
 const MAX_HEAD: usize = 64 * 1024;
 /// Maximum number of bytes of a line besides content.
-const ENVELOPE: usize = 1024 * 1024;
+const MAX_ENVELOPE: usize = 1024 * 1024;
 /// Maximum number of bytes of one read.
 pub const CHUNK: usize = 64 * 1024;
 
@@ -58,7 +58,7 @@ fn skip(piece: &mut &[u8]) -> bool {
 /// multiply the length of a text by at most six.
 pub fn line_for(content: u64) -> usize {
     let content = usize::try_from(content).unwrap_or(usize::MAX);
-    content.saturating_mul(6).saturating_add(ENVELOPE)
+    content.saturating_mul(6).saturating_add(MAX_ENVELOPE)
 }
 
 /// Reads frames from `input` until it ends or fails. No line longer than `limit` bytes is ever in

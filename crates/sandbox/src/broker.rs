@@ -22,7 +22,7 @@ use super::{
     launcher,
     layout::{self, GrantError, Layout, Plan},
     limits::Controllers,
-    messages::{Enter, Init, Launch, Mapped, SelfTestTargets, StageMessage, Target},
+    messages::{Enter, Init, Launch, MapsWritten, SelfTestTargets, StageMessage, Target},
     mount::{Mount, NoMount},
     mounts::{self, Mounts},
     named_pipes,
@@ -57,25 +57,25 @@ impl SandboxSpec {
     pub fn build(&self) -> Result<BuiltSandbox, LaunchError> {
         let prepared = self.prepare()?;
         let mode = requirements::choose(self.floor, self.mount)?;
-        let why = match self.attempt(&prepared, mode) {
-            Err(LaunchFailure::Namespaces(why)) => why,
+        let reason = match self.attempt(&prepared, mode) {
+            Err(LaunchFailure::Namespaces(reason)) => reason,
             other => return other.map_err(LaunchFailure::into),
         };
         // As root of the host, a sandbox without a mount may need no user namespace.
-        let mut without = Err(LaunchFailure::Namespaces(why.clone()));
+        let mut without = Err(LaunchFailure::Namespaces(reason.clone()));
         if self.mount {
             let mode = requirements::choose(self.floor, false)?;
             without = self.attempt(&prepared, mode);
         }
         let built = match without {
-            Err(LaunchFailure::Namespaces(why)) if self.floor <= Enforcement::Partial => {
+            Err(LaunchFailure::Namespaces(reason)) if self.floor <= Enforcement::Partial => {
                 let weaker = requirements::partial()
-                    .map_err(|more| LaunchError::Refused(format!("{why}; and {more}")))?;
+                    .map_err(|more| LaunchError::Refused(format!("{reason}; and {more}")))?;
                 self.attempt(&prepared, weaker)
             }
             other => other,
         };
-        let mount = self.mount.then_some(Err(NoMount::Namespaces(why)));
+        let mount = self.mount.then_some(Err(NoMount::Namespaces(reason)));
         built.map(|built| BuiltSandbox { mount, ..built }).map_err(LaunchFailure::into)
     }
 
@@ -312,10 +312,10 @@ impl SandboxSpec {
                 let processes = devices.split_off(mounts).pop();
                 Some(Ok(Mount { devices, processes, user, group }))
             }
-            Some(Err(why)) => Some(Err(why)),
+            Some(Err(reason)) => Some(Err(reason)),
             None if self.mount => {
-                let why = "the sandbox has no root directory of its own".to_owned();
-                Some(Err(NoMount::Namespaces(why)))
+                let reason = "the sandbox has no root directory of its own".to_owned();
+                Some(Err(NoMount::Namespaces(reason)))
             }
             None => None,
         };
@@ -464,7 +464,7 @@ fn map(
         StageMessage::Unmapped => {
             launcher::map_ids_of(stage, user, inner)
                 .map_err(|e| ChannelError::Io("map users for", e))?;
-            channel.send(&Mapped, &[])?;
+            channel.send(&MapsWritten, &[])?;
             Ok(None)
         }
         other => Ok(Some(other)),
@@ -499,7 +499,7 @@ impl From<LaunchError> for LaunchFailure {
 impl From<LaunchFailure> for LaunchError {
     fn from(attempt: LaunchFailure) -> Self {
         match attempt {
-            LaunchFailure::Namespaces(why) => Self::Refused(why),
+            LaunchFailure::Namespaces(reason) => Self::Refused(reason),
             LaunchFailure::Final(error) => error,
         }
     }

@@ -91,8 +91,8 @@ impl Drop for Cgroup {
     }
 }
 
-fn not_found(why: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, why)
+fn not_found(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, reason)
 }
 
 /// Returns the directory of the cgroups beside that of a process with these files in `/proc`. For

@@ -16,7 +16,7 @@ use rustix::{
 use super::{
     capabilities,
     channel::Channel,
-    landlock::{self, LandlockError, Ports, Restriction, Right, Rule},
+    landlock::{self, AccessRight, LandlockError, Ports, Restriction, Rule},
     process, resolver,
     seccomp::{self, Purpose, SeccompError},
 };
@@ -102,7 +102,7 @@ pub fn restrict_gateway_beside(
     directories: &[BorrowedFd<'_>],
     processes: BorrowedFd<'_>,
 ) -> Result<ConfinementReport, ConfinementError> {
-    let processes = Rule { place: processes, right: Right::ReadOnlyData };
+    let processes = Rule { place: processes, right: AccessRight::ReadOnlyData };
     restrict(directories, vec![processes], Purpose::Gateway)
 }
 
@@ -139,7 +139,8 @@ pub(super) fn restrict_relay() -> Result<ConfinementReport, ConfinementError> {
 /// If a restriction cannot be put in force, or the test fails.
 pub fn restrict_connector() -> Result<ConfinementReport, ConfinementError> {
     let files = resolver::files();
-    let files = files.iter().map(|file| Rule { place: file.as_fd(), right: Right::ReadOnlyData });
+    let files =
+        files.iter().map(|file| Rule { place: file.as_fd(), right: AccessRight::ReadOnlyData });
     restrict(&[], files.collect(), Purpose::Connector)
 }
 
@@ -176,7 +177,8 @@ fn restrict(
     process::not_dumpable().map_err(|e| ConfinementError::Step("hide the gateway's memory", e))?;
     let mut landlock_abi = 0;
     if landlock::available() {
-        let directories = directories.iter().map(|fd| Rule { place: *fd, right: Right::Data });
+        let directories =
+            directories.iter().map(|fd| Rule { place: *fd, right: AccessRight::Data });
         let rules: Vec<_> = directories.chain(others).collect();
         landlock_abi = landlock::restrict(&Restriction {
             rules: &rules,

@@ -26,7 +26,7 @@ use super::{
     channel::{self, Channel, ChannelError},
     command_starter::CommandStarter,
     file_limit,
-    landlock::{self, Applied, Ports, Restriction, Right, Rule},
+    landlock::{self, AccessRight, Applied, Ports, Restriction, Rule},
     layout::{self, DEVICES, TERMINAL, TERMINALS},
     limits::{self, EnforcedLimits},
     messages::{BrokerOrder, Enter, RootReady, StageMessage},
@@ -332,7 +332,7 @@ fn denied(spec: &Enter) -> Vec<DeniedGrant> {
 fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
     // Rights in the mount are those that its server and the modes there give.
     let mounts = spec.workspaces().filter(|_| mount);
-    let mounts = mounts.map(|(_, path)| (path.to_owned(), Right::Write));
+    let mounts = mounts.map(|(_, path)| (path.to_owned(), AccessRight::Write));
     let given = places(spec)
         .into_iter()
         .chain(mounts)
@@ -355,40 +355,40 @@ fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
 }
 
 /// Returns the paths that the agent was granted, canonical, each with its right.
-fn places(spec: &Enter) -> Vec<(PathBuf, Right)> {
-    let mut places: Vec<(PathBuf, Right)> = Vec::new();
+fn places(spec: &Enter) -> Vec<(PathBuf, AccessRight)> {
+    let mut places: Vec<(PathBuf, AccessRight)> = Vec::new();
     if spec.mode.is_full() {
-        places.push(("/".into(), Right::Read));
-        places.push(("/dev/shm".into(), Right::Write));
+        places.push(("/".into(), AccessRight::Read));
+        places.push(("/dev/shm".into(), AccessRight::Write));
         // Elsewhere it lies in the home directory, where another process of the agent can replace
         // it by a link to anything.
-        places.push((spec.temporary.clone(), Right::Write));
+        places.push((spec.temporary.clone(), AccessRight::Write));
     } else {
         let keys = layout::with_keys();
         for (directory, keys) in &keys {
             let shown = layout::without_keys(directory, keys);
-            places.extend(shown.into_iter().map(|path| (path, Right::ReadOnlyData)));
+            places.extend(shown.into_iter().map(|path| (path, AccessRight::ReadOnlyData)));
         }
         let with_keys = |path: &PathBuf| keys.iter().any(|(directory, _)| directory == path);
         let readable = spec.readable.iter().filter(|path| !with_keys(path));
-        places.extend(readable.map(|path| (path.clone(), Right::Read)));
+        places.extend(readable.map(|path| (path.clone(), AccessRight::Read)));
     }
     if let Some(entrance) = spec.sandbox_socket.as_ref().filter(|entrance| entrance.is_relayed) {
-        places.push((entrance.program.clone(), Right::Read));
+        places.push((entrance.program.clone(), AccessRight::Read));
         let pipes = named_pipes::paths(&entrance.address);
-        places.extend(pipes.map(|path| (path, Right::Device)));
+        places.extend(pipes.map(|path| (path, AccessRight::Device)));
     }
-    places.extend(spec.writable.iter().map(|p| (p.clone(), Right::Write)));
-    places.push((spec.home.clone(), Right::Write));
+    places.extend(spec.writable.iter().map(|p| (p.clone(), AccessRight::Write)));
+    places.push((spec.home.clone(), AccessRight::Write));
     places
 }
 
 /// Returns the paths that every agent reaches besides; links there are the system's own.
-fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
-    let mut places: Vec<_> = DEVICES.map(|path| (path, Right::Device)).into();
+fn usual(spec: &Enter) -> Vec<(&'static str, AccessRight)> {
+    let mut places: Vec<_> = DEVICES.map(|path| (path, AccessRight::Device)).into();
     if spec.mode.is_full() {
-        places.extend([TERMINAL, TERMINALS].map(|path| (path, Right::Terminal)));
-        places.push((sandbox_socket::SOCKET, Right::ReadOnlyData));
+        places.extend([TERMINAL, TERMINALS].map(|path| (path, AccessRight::Terminal)));
+        places.push((sandbox_socket::SOCKET, AccessRight::ReadOnlyData));
     } else {
         let keys = layout::with_keys();
         let with_keys = |path: &str| {
@@ -396,7 +396,7 @@ fn usual(spec: &Enter) -> Vec<(&'static str, Right)> {
             found.is_ok_and(|found| keys.iter().any(|(directory, _)| *directory == found))
         };
         let files = ETC_FILES.into_iter().filter(|path| !with_keys(path)).chain([PROC]);
-        places.extend(files.map(|path| (path, Right::ReadOnlyData)));
+        places.extend(files.map(|path| (path, AccessRight::ReadOnlyData)));
     }
     places
 }

@@ -15,7 +15,7 @@ const AGENT_MAX_FILES: u64 = 65_536;
 const MIN_AGENT_FILES: u64 = 4096;
 /// Distance between the limit of an agent and that of the gateway process: two messages full of
 /// descriptors.
-const RESERVE: u64 = 512;
+const GATEWAY_RESERVE: u64 = 512;
 /// Limit below which nothing is shared.
 const SHARING_MIN_FILES: u64 = 1024;
 
@@ -50,7 +50,9 @@ fn of_agent(maximum: u64) -> u64 {
     if maximum < SHARING_MIN_FILES {
         return maximum;
     }
-    (maximum / 2).min(AGENT_MAX_FILES).max(maximum.saturating_sub(RESERVE).min(MIN_AGENT_FILES))
+    (maximum / 2)
+        .min(AGENT_MAX_FILES)
+        .max(maximum.saturating_sub(GATEWAY_RESERVE).min(MIN_AGENT_FILES))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const OUTPUT_CHUNK: usize = 64 * 1024;
 pub(super) const INPUT_CHUNK: usize = 4096;
 /// Interval at which a read from the terminal is tried again while this process is in the
 /// background.
-const BACKGROUND: Duration = Duration::from_millis(100);
+const BACKGROUND_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A standard stream of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ fn copy(from: &OwnedFd, to: &OwnedFd, size: usize, ends_line: &mut bool) -> Resu
             Err(Errno::INTR | Errno::AGAIN) => continue,
             // A terminal refuses reads in the background: its input is for the foreground.
             Err(Errno::IO) if tcgetpgrp(from).is_ok_and(|group| group != getpgrp()) => {
-                thread::sleep(BACKGROUND);
+                thread::sleep(BACKGROUND_RETRY_INTERVAL);
                 continue;
             }
             Err(error) => return Err(error),

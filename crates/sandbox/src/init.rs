@@ -16,8 +16,8 @@ use super::{
     channel::{self, Channel},
     messages::{Init, RootReady, StageMessage},
     mount,
-    process::{self, Toward},
-    root::{self, Entered},
+    process::{self, SignalTarget},
+    root::{self, EnteredRoot},
     spec::Mode,
     stage::{Stage, StageError, failed},
 };
@@ -72,7 +72,7 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
     let ((), _) = ours.receive()?;
     // Later the host's `/proc` is out of reach.
     let sockets = init.sockets.make().map_err(failed("make the sandbox's sockets"))?;
-    let mut entered = Entered { proc: false, mount: None };
+    let mut entered = EnteredRoot { proc: false, mount: None };
     if init.mode.is_full() {
         let mask = umask(rustix::fs::Mode::empty());
         entered = root::enter(&init.layout)?;
@@ -89,10 +89,14 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
 
 /// Gives the broker the descriptors of the mounts and of the sockets. None is left here: as long as
 /// a copy is open anywhere, programs would wait for a server that has ended.
-fn hand_over(channel: &Channel, entered: Entered, sockets: Vec<OwnedFd>) -> Result<(), StageError> {
+fn hand_over(
+    channel: &Channel,
+    entered: EnteredRoot,
+    sockets: Vec<OwnedFd>,
+) -> Result<(), StageError> {
     let (made, mut descriptors) = match entered.mount {
         Some(Ok(devices)) => (Some(Ok(())), devices),
-        Some(Err(why)) => (Some(Err(why)), Vec::new()),
+        Some(Err(reason)) => (Some(Err(reason)), Vec::new()),
         None => (None, Vec::new()),
     };
     if entered.proc && !descriptors.is_empty() {
@@ -113,8 +117,9 @@ fn give_up(mode: Mode) -> io::Result<()> {
 
 fn serve(started: Started, lifeline: &OwnedFd) -> Result<u8, StageError> {
     let Started { mode, agent, signals, named } = started;
-    let code = process::supervise(agent, Toward::Group, &signals, Some(lifeline), Some(named))
-        .map_err(failed("wait for the agent"))?;
+    let code =
+        process::supervise(agent, SignalTarget::Group, &signals, Some(lifeline), Some(named))
+            .map_err(failed("wait for the agent"))?;
     if !mode.is_full() {
         process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
     }

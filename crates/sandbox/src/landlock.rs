@@ -14,7 +14,7 @@ use rustix::fs::FileType;
 
 /// Rights that a rule allows beneath its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Right {
+pub(super) enum AccessRight {
     /// Read files, list directories, execute.
     Read,
     /// Read files and list directories, but execute nothing.
@@ -34,7 +34,7 @@ pub(super) enum Right {
 #[derive(Debug)]
 pub(super) struct Rule<'a> {
     pub(super) place: BorrowedFd<'a>,
-    pub(super) right: Right,
+    pub(super) right: AccessRight,
 }
 
 /// Restrictions of the calling thread.
@@ -197,16 +197,18 @@ fn flags() -> RestrictSelf {
     RestrictSelf::default().set_compatibility(CompatLevel::HardRequirement)
 }
 
-fn rights(right: Right) -> BitFlags<AccessFs> {
+fn rights(right: AccessRight) -> BitFlags<AccessFs> {
     let all = AccessFs::from_all(ABI::V3);
     match right {
-        Right::Read => AccessFs::from_read(ABI::V3),
-        Right::ReadOnlyData => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
-        Right::Write => all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock}),
-        Right::Data => {
+        AccessRight::Read => AccessFs::from_read(ABI::V3),
+        AccessRight::ReadOnlyData => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
+        AccessRight::Write => all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock}),
+        AccessRight::Data => {
             all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeSock | MakeFifo})
         }
-        Right::Device => make_bitflags!(AccessFs::{ReadFile | WriteFile}),
-        Right::Terminal => make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev}),
+        AccessRight::Device => make_bitflags!(AccessFs::{ReadFile | WriteFile}),
+        AccessRight::Terminal => {
+            make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev})
+        }
     }
 }

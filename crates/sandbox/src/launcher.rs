@@ -22,8 +22,8 @@ use super::{
     capabilities,
     channel::Channel,
     loopback,
-    messages::{Launch, Mapped, StageMessage},
-    process::{self, Toward},
+    messages::{Launch, MapsWritten, StageMessage},
+    process::{self, SignalTarget},
     spec::{INNER_USER, Mode},
     stage::{Stage, StageError, failed},
 };
@@ -39,7 +39,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
         Ok(Launched { mode, init, lifeline, signals }) => {
             // Only the stages that report may have the channel open.
             drop(channel);
-            let code = process::supervise(init, Toward::Process, &signals, None, None);
+            let code = process::supervise(init, SignalTarget::Process, &signals, None, None);
             drop(lifeline);
             if !mode.is_full() {
                 // The init may have been killed.
@@ -116,7 +116,7 @@ fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {
         Mode::Mapped { .. } => {
             unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|e| namespaces(e.into()))?;
             channel.send(&StageMessage::Unmapped, &[])?;
-            let (Mapped, _) = channel.receive()?;
+            let (MapsWritten, _) = channel.receive()?;
         }
         _ => unshare(flags).map_err(|e| namespaces(e.into()))?,
     }

@@ -77,10 +77,10 @@ pub(super) enum Node {
         writable: bool,
         directory: bool,
         /// The mounts within it and itself, each with the options that must be kept.
-        mounts: Vec<(PathBuf, Keep)>,
+        mounts: Vec<(PathBuf, LockedMountOptions)>,
     },
     /// A file of the host under another name; read-only.
-    From { source: PathBuf, keep: Keep },
+    From { source: PathBuf, keep: LockedMountOptions },
     /// The host's device of the same name.
     Device,
     /// An empty file system in memory.
@@ -93,7 +93,7 @@ pub(super) enum Node {
 
 /// Mount options that a less privileged remount may not remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Keep {
+pub(super) struct LockedMountOptions {
     pub(super) noexec: bool,
     pub(super) read_only: bool,
 }
@@ -313,8 +313,8 @@ fn bind(
     Ok(())
 }
 
-fn keep(options: &[String]) -> Keep {
-    Keep {
+fn keep(options: &[String]) -> LockedMountOptions {
+    LockedMountOptions {
         noexec: options.iter().any(|o| o == "noexec"),
         read_only: options.iter().any(|o| o == "ro"),
     }

@@ -85,7 +85,7 @@ pub use limits::{EnforcedLimit, EnforcedLimits, Mechanism, ResourceLimits};
 pub use mount::{Mount, NoMount};
 pub use named_pipes::{ANNOUNCEMENTS, END, NONCE, SLOTS, input as pipe_in, output as pipe_out};
 pub use probe::{
-    Flaw, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
+    LandlockErratum, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
 pub use process::{
     RELOAD_SIGNAL, close_inherited, ignores_children, not_dumpable, outlive_size_limit,
@@ -99,7 +99,7 @@ pub use running_agent::RunningAgent;
 pub use sandbox_socket::Opened;
 pub use sockets::{SocketTables, Sockets, UnconnectedSocket};
 pub use spec::{
-    DeniedGrant, Enforcement, Entrance, Grant, Listener, Network, Probe, Report, SandboxSpec,
+    DeniedGrant, Enforcement, GatewayAddress, Grant, Listener, Network, Probe, Report, SandboxSpec,
     StandardStreams, Workspace,
 };
 pub use stage::{STAGE_COMMAND, Stage};

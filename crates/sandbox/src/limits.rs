@@ -118,7 +118,9 @@ pub(super) fn enforce(
     let by = match (cgroup.pids, counted) {
         (true, _) => Some(Mechanism::Cgroup),
         (false, Ok(())) => Some(Mechanism::Rlimit),
-        (false, Err(why)) if limits.needs_processes => return Err(LimitError::Processes(why)),
+        (false, Err(reason)) if limits.needs_processes => {
+            return Err(LimitError::Processes(reason));
+        }
         (false, Err(_)) => None,
     };
     enforced.processes = by.map(|by| EnforcedLimit { most: limits.processes, by });
@@ -141,7 +143,7 @@ fn count_processes(most: u64) -> io::Result<Result<(), &'static str>> {
     current(1)?;
     let is_refused = !starts_a_thread();
     current(most)?;
-    let why = match (is_refused, starts_a_thread()) {
+    let reason = match (is_refused, starts_a_thread()) {
         (true, true) => {
             setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
             return Ok(Ok(()));
@@ -150,7 +152,7 @@ fn count_processes(most: u64) -> io::Result<Result<(), &'static str>> {
         (false, _) => "the kernel does not count the processes of root",
     };
     setrlimit(Resource::Nproc, before)?;
-    Ok(Err(why))
+    Ok(Err(reason))
 }
 
 fn starts_a_thread() -> bool {

@@ -12,7 +12,7 @@ use super::{
     limits::{Controllers, ResourceLimits},
     mount::NoMount,
     sockets::SocketOrder,
-    spec::{Entrance, Mode, Report},
+    spec::{GatewayAddress, Mode, Report},
 };
 
 /// Order to the first stage.
@@ -69,7 +69,7 @@ pub(super) struct Enter {
     pub(super) commands: bool,
     pub(super) self_test_targets: SelfTestTargets,
     /// The paths of the connection to the gateway.
-    pub(super) sandbox_socket: Option<Entrance>,
+    pub(super) sandbox_socket: Option<GatewayAddress>,
 }
 
 impl Enter {
@@ -178,4 +178,4 @@ pub(super) struct RootReady {
 
 /// Message from the broker to the first stage: the maps are written.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Mapped;
+pub(super) struct MapsWritten;

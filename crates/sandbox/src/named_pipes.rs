@@ -37,9 +37,9 @@ pub(super) const PLACE: &str = "/tmp";
 /// Prefix of the directory's name.
 const PREFIX: &str = ".portcullis-pipes-";
 /// Maximum of attempts to make them while other processes remove the new directory.
-const ATTEMPTS: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 /// Maximum of names that are examined for directories that a killed process left.
-const LOOKED_AT: usize = 10_000;
+const MAX_EXAMINED_NAMES: usize = 10_000;
 
 /// Returns the name of the pipe into the gateway.
 pub fn input(slot: usize) -> String {
@@ -73,7 +73,7 @@ impl NamedPipes {
         let above = mounts::existing(Path::new(PLACE))?;
         remove_abandoned(&above)?;
         let mut made = Self::make_in(&above, owner);
-        for _ in 1..ATTEMPTS {
+        for _ in 1..MAX_ATTEMPTS {
             match &made {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WouldBlock) =>
@@ -168,7 +168,7 @@ impl Drop for Directory {
 fn remove_abandoned(above: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let entries = Dir::new(rustix::fs::openat(CWD, above, flags, Mode::empty())?)?;
-    for entry in entries.take(LOOKED_AT) {
+    for entry in entries.take(MAX_EXAMINED_NAMES) {
         if let Ok(name) = entry?.file_name().to_str()
             && name.starts_with(PREFIX)
         {

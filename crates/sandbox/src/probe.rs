@@ -21,7 +21,7 @@ use super::{
 
 /// A fault of a kernel's Landlock that newer kernels do not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
+pub struct LandlockErratum {
     /// Its erratum number in the kernel's documentation.
     pub number: u32,
     /// Its effect here.
@@ -44,13 +44,13 @@ pub fn landlock_abi() -> Result<u32, String> {
 
 /// Returns the known faults that this kernel's Landlock still has, as far as it
 /// reports; `None` if it reports nothing.
-pub fn landlock_flaws(abi: u32) -> Option<Vec<Flaw>> {
+pub fn landlock_flaws(abi: u32) -> Option<Vec<LandlockErratum>> {
     let cured = Erratum::current();
     if cured.is_empty() {
         return None;
     }
     let known = BitFlags::<Erratum>::from(ABI::from(i32::try_from(abi).unwrap_or(i32::MAX)));
-    let flaw = |number, meaning| Flaw { number, meaning };
+    let flaw = |number, meaning| LandlockErratum { number, meaning };
     let flaws = [
         (
             Erratum::TcpSocketIdentification,

@@ -230,7 +230,7 @@ pub fn unblock_signals() -> io::Result<()> {
 
 /// Recipients of the signals that a stage forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Toward {
+pub(super) enum SignalTarget {
     /// The child.
     Process,
     /// The child, which leads a process group, and its group.
@@ -243,7 +243,7 @@ pub(super) enum Toward {
 /// is closed.
 pub(super) fn supervise(
     child: Pid,
-    toward: Toward,
+    toward: SignalTarget,
     signals: &SignalFd,
     lifeline: Option<&OwnedFd>,
     mut named: Option<Channel>,
@@ -285,10 +285,12 @@ pub(super) fn supervise(
             }
             // A child that has ended is reaped above.
             let _ = match toward {
-                Toward::Process => kill_process(target, signal),
+                SignalTarget::Process => kill_process(target, signal),
                 // The kernel ignores `SIGTSTP` to a group whose parent is in another session.
-                Toward::Group if signal == Signal::TSTP => kill_process_group(target, Signal::STOP),
-                Toward::Group => kill_process_group(target, signal),
+                SignalTarget::Group if signal == Signal::TSTP => {
+                    kill_process_group(target, Signal::STOP)
+                }
+                SignalTarget::Group => kill_process_group(target, signal),
             };
         }
     }

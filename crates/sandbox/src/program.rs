@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     capabilities,
-    landlock::{self, Ports, Restriction, Right, Rule},
+    landlock::{self, AccessRight, Ports, Restriction, Rule},
     process,
     seccomp::{self, Purpose},
 };
@@ -31,21 +31,21 @@ use super::{
 pub const PROGRAM_COMMAND: &str = "confined-program";
 
 /// Paths that programs need to start; links there are the system's own.
-const SYSTEM: [(&str, Right); 10] = [
-    ("/usr", Right::Read),
-    ("/bin", Right::Read),
-    ("/sbin", Right::Read),
-    ("/lib", Right::Read),
-    ("/lib32", Right::Read),
-    ("/lib64", Right::Read),
-    ("/nix/store", Right::Read),
-    ("/etc/ld.so.cache", Right::ReadOnlyData),
-    ("/dev/null", Right::Device),
-    ("/dev/urandom", Right::ReadOnlyData),
+const SYSTEM: [(&str, AccessRight); 10] = [
+    ("/usr", AccessRight::Read),
+    ("/bin", AccessRight::Read),
+    ("/sbin", AccessRight::Read),
+    ("/lib", AccessRight::Read),
+    ("/lib32", AccessRight::Read),
+    ("/lib64", AccessRight::Read),
+    ("/nix/store", AccessRight::Read),
+    ("/etc/ld.so.cache", AccessRight::ReadOnlyData),
+    ("/dev/null", AccessRight::Device),
+    ("/dev/urandom", AccessRight::ReadOnlyData),
 ];
 
 /// Maximum of its open files.
-const FILES: u64 = 512;
+const MAX_FILES: u64 = 512;
 
 /// A program with all that it is given.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ impl Program {
         setrlimit(Resource::As, limit(self.memory))?;
         setrlimit(Resource::Cpu, limit(self.seconds.into()))?;
         setrlimit(Resource::Core, limit(0))?;
-        setrlimit(Resource::Nofile, limit(FILES))?;
+        setrlimit(Resource::Nofile, limit(MAX_FILES))?;
         // The alarm persists across exec.
         alarm::set(self.timeout.max(1));
         Ok(())
@@ -137,7 +137,8 @@ impl Program {
         });
         let mut places: Vec<_> = system.collect();
         let flags = path | OFlags::DIRECTORY;
-        for (directories, right) in [(&self.read, Right::ReadOnlyData), (&self.write, Right::Data)]
+        for (directories, right) in
+            [(&self.read, AccessRight::ReadOnlyData), (&self.write, AccessRight::Data)]
         {
             for directory in directories {
                 let resolve = ResolveFlags::NO_SYMLINKS;

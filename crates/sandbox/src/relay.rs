@@ -33,9 +33,9 @@ use super::{
 /// Timeout of the start of the process.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a connection that are buffered in each direction.
-const HELD: usize = 64 * 1024;
+const BUFFER_SIZE: usize = 64 * 1024;
 /// Bytes of announcements that are read at once.
-const MESSAGES: usize = 4096;
+const ANNOUNCEMENT_BUFFER_SIZE: usize = 4096;
 /// Maximum length of a partial announcement in bytes: more than the longest one.
 const MAX_ANNOUNCEMENT: usize = 64;
 
@@ -71,7 +71,7 @@ impl Relay {
             }
             control.receive_within::<Result<(), String>>(STEP_TIMEOUT)
         })();
-        confined.map_err(start_channel)?.0.map_err(|why| start(io::Error::other(why)))?;
+        confined.map_err(start_channel)?.0.map_err(|reason| start(io::Error::other(reason)))?;
         Ok((Self { _process: process, _directory: pipes.directory }, gateway.into()))
     }
 }
@@ -149,7 +149,7 @@ struct Announcements {
 impl Announcements {
     /// Reads the announcements, each as slot and nonce.
     fn read(&mut self) -> io::Result<Vec<(usize, String)>> {
-        let mut chunk = [0; MESSAGES];
+        let mut chunk = [0; ANNOUNCEMENT_BUFFER_SIZE];
         let got = match read(&self.pipe, &mut chunk) {
             Ok(got) => got,
             Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -185,10 +185,10 @@ impl Slot {
         self.drain();
         let (socket, theirs) = stream_pair()?;
         gateway.send(&(), &[theirs.as_fd()]).map_err(io::Error::other)?;
-        let mut to_client = Held::new();
+        let mut to_client = PendingBytes::new();
         // The nonce is a line of its own, whatever was left of the previous connection.
         to_client.hold(format!("\n{nonce}\n").as_bytes());
-        let to_gateway = Held::new();
+        let to_gateway = PendingBytes::new();
         self.connection =
             Some(Connection { socket, to_gateway, to_client, heard_all: false, said_all: false });
         Ok(())
@@ -196,9 +196,9 @@ impl Slot {
 
     /// Discards unread bytes of an earlier client; a new one waits for its nonce before it writes.
     fn drain(&self) {
-        let mut chunk = [0; MESSAGES];
+        let mut chunk = [0; ANNOUNCEMENT_BUFFER_SIZE];
         // The capacity of a pipe (pipe(7)); only other writers could add more.
-        for _ in 0..(1 << 20) / MESSAGES {
+        for _ in 0..(1 << 20) / ANNOUNCEMENT_BUFFER_SIZE {
             if !matches!(read(&self.input, &mut chunk), Ok(1..)) {
                 return;
             }
@@ -243,8 +243,8 @@ fn is_left(output: &OwnedFd) -> bool {
 
 struct Connection {
     socket: OwnedFd,
-    to_gateway: Held,
-    to_client: Held,
+    to_gateway: PendingBytes,
+    to_client: PendingBytes,
     /// The client sends no more.
     heard_all: bool,
     /// The gateway sends no more.
@@ -266,7 +266,7 @@ impl Connection {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if self.to_gateway.drain(|held| send(&self.socket, held, flags)).is_err() {
             // The gateway reads no more; it may still send.
-            self.to_gateway = Held::new();
+            self.to_gateway = PendingBytes::new();
             self.heard_all = true;
         }
         if self.to_client.is_empty() && !self.said_all {
@@ -288,14 +288,14 @@ impl Connection {
 }
 
 /// Bytes that were read and not written yet.
-struct Held {
+struct PendingBytes {
     bytes: Vec<u8>,
     range: Range<usize>,
 }
 
-impl Held {
+impl PendingBytes {
     fn new() -> Self {
-        Self { bytes: vec![0; HELD], range: 0..0 }
+        Self { bytes: vec![0; BUFFER_SIZE], range: 0..0 }
     }
 
     fn is_empty(&self) -> bool {
@@ -468,7 +468,7 @@ mod tests {
         let (pipe, mut writer) = std::io::pipe().unwrap();
         let mut announcements = Announcements { pipe: pipe.into(), said: Vec::new() };
         let (a, b) = (nonce(b'a'), nonce(b'b'));
-        writer.write_all(&[b'x'; 3 * MESSAGES]).unwrap();
+        writer.write_all(&[b'x'; 3 * ANNOUNCEMENT_BUFFER_SIZE]).unwrap();
         for _ in 0..3 {
             assert!(
                 announcements.read().unwrap().is_empty()

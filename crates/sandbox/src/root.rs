@@ -25,7 +25,7 @@ use rustix::{
 };
 
 use super::{
-    layout::{Keep, Layout, Node},
+    layout::{Layout, LockedMountOptions, Node},
     mount::{self, NoMount},
     mounts,
 };
@@ -67,7 +67,7 @@ fn machine<E: Into<io::Error>>(step: &'static str, path: &Path) -> impl FnOnce(E
 }
 
 /// Result of entering a root directory.
-pub(super) struct Entered {
+pub(super) struct EnteredRoot {
     /// True if `/proc` was mounted. A container whose own `/proc` is partly hidden forbids that,
     /// and then the sandbox has an empty one.
     pub(super) proc: bool,
@@ -77,7 +77,7 @@ pub(super) struct Entered {
 
 /// Builds the root directory and moves this process, and every process that shares its mount
 /// namespace, into it.
-pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
+pub(super) fn enter(layout: &Layout) -> Result<EnteredRoot, RootError> {
     let top = Path::new("/");
     mount_change(top, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(machine("make private the mounts beneath", top))?;
@@ -119,7 +119,7 @@ pub(super) fn enter(layout: &Layout) -> Result<Entered, RootError> {
     pivot_root(".", ".").map_err(machine("make the root directory of", base))?;
     unmount(".", UnmountFlags::DETACH).map_err(machine("leave the root directory for", base))?;
     chdir(top).map_err(at("enter", top))?;
-    Ok(Entered { proc, mount })
+    Ok(EnteredRoot { proc, mount })
 }
 
 /// Files of the host that must be taken before anything is covered.
@@ -284,7 +284,7 @@ fn inside(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-fn flags(writable: bool, keep: Keep) -> MountFlags {
+fn flags(writable: bool, keep: LockedMountOptions) -> MountFlags {
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     if !writable || keep.read_only {
         flags |= MountFlags::RDONLY;

@@ -29,7 +29,7 @@ use super::{
     random::random_hex,
     relay::Relay,
     resolve::Resolved,
-    spec::{Entrance, Mode as CellMode},
+    spec::{GatewayAddress, Mode as CellMode},
 };
 
 /// Path of this program in a sandbox with a root directory of its own.
@@ -50,7 +50,7 @@ pub struct Opened {
     /// them from the relay.
     pub descriptor: OwnedFd,
     /// The paths in the sandbox.
-    pub entrance: Entrance,
+    pub entrance: GatewayAddress,
     /// The relay, to be kept as long as the agent runs.
     pub(super) relay: Option<Relay>,
 }
@@ -59,11 +59,11 @@ pub struct Opened {
 #[derive(Debug)]
 pub(super) struct PendingSocket {
     program: PathBuf,
-    way: Way,
+    way: ConnectionMethod,
 }
 
 #[derive(Debug)]
-enum Way {
+enum ConnectionMethod {
     Socket(Socket),
     Pipes(NamedPipes),
 }
@@ -78,27 +78,29 @@ impl PendingSocket {
         }
         let program = this_program(mode.user(), sees)?;
         let way = match mode.is_full() {
-            true => Socket::bind().map(Way::Socket),
-            false => NamedPipes::make(mode.user()).map(Way::Pipes),
+            true => Socket::bind().map(ConnectionMethod::Socket),
+            false => NamedPipes::make(mode.user()).map(ConnectionMethod::Pipes),
         };
         Ok(Self { program, way: way.map_err(describe)? })
     }
 
     /// Returns the paths that the sandbox will have.
-    pub(super) fn entrance(&self) -> Entrance {
+    pub(super) fn entrance(&self) -> GatewayAddress {
         let (program, address, is_relayed) = match &self.way {
-            Way::Socket(_) => (Path::new(PROGRAM), Path::new(SOCKET), false),
-            Way::Pipes(pipes) => (self.program.as_path(), pipes.path(), true),
+            ConnectionMethod::Socket(_) => (Path::new(PROGRAM), Path::new(SOCKET), false),
+            ConnectionMethod::Pipes(pipes) => (self.program.as_path(), pipes.path(), true),
         };
-        Entrance { program: program.to_owned(), address: address.to_owned(), is_relayed }
+        GatewayAddress { program: program.to_owned(), address: address.to_owned(), is_relayed }
     }
 
     /// Returns the files to be mounted into the sandbox, each with its path
     /// there.
     pub(super) fn files(&self) -> Vec<(&'static str, &Path)> {
         match &self.way {
-            Way::Socket(socket) => vec![(PROGRAM, &self.program), (SOCKET, &socket.path)],
-            Way::Pipes(_) => Vec::new(),
+            ConnectionMethod::Socket(socket) => {
+                vec![(PROGRAM, &self.program), (SOCKET, &socket.path)]
+            }
+            ConnectionMethod::Pipes(_) => Vec::new(),
         }
     }
 
@@ -106,10 +108,10 @@ impl PendingSocket {
     pub(super) fn open(self) -> Result<Opened, String> {
         let entrance = self.entrance();
         Ok(match self.way {
-            Way::Socket(socket) => {
+            ConnectionMethod::Socket(socket) => {
                 Opened { descriptor: socket.seal().map_err(describe)?, entrance, relay: None }
             }
-            Way::Pipes(pipes) => {
+            ConnectionMethod::Pipes(pipes) => {
                 let (relay, descriptor) = Relay::start(pipes)?;
                 Opened { descriptor, entrance, relay: Some(relay) }
             }
@@ -156,7 +158,7 @@ impl Drop for Socket {
 }
 
 /// Tests, in the finished sandbox, that the connection can be used.
-pub(super) fn prove(entrance: &Entrance) -> Result<(), String> {
+pub(super) fn prove(entrance: &GatewayAddress) -> Result<(), String> {
     match entrance.is_relayed {
         true => prove_pipes(&entrance.address)?,
         false => prove_socket(&entrance.address)?,

@@ -72,7 +72,7 @@ pub(super) struct Baseline(BTreeMap<String, String>);
 
 /// Required result of an attempt in the finished sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Must {
+enum RequiredResult {
     /// It fails, whatever the result was before.
     Fail,
     /// It fails, and succeeded before.
@@ -85,7 +85,7 @@ enum Must {
 
 struct Attempt<'a> {
     name: String,
-    must: Must,
+    must: RequiredResult,
     /// True if it may be tried before confinement.
     early: bool,
     action: Box<dyn Fn() -> io::Result<()> + 'a>,
@@ -127,10 +127,10 @@ pub(super) fn after(spec: &Enter, baseline: &Baseline, confinement: &Confinement
             let refused_by_filter =
                 after.as_ref().is_err_and(|e| e.raw_os_error() == Some(Errno::PERM.raw_os_error()));
             let passed = match attempt.must {
-                Must::Fail => after.is_err(),
-                Must::Turn => after.is_err() && before == "ok",
-                Must::Filtered => refused_by_filter,
-                Must::Succeed => after.is_ok(),
+                RequiredResult::Fail => after.is_err(),
+                RequiredResult::Turn => after.is_err() && before == "ok",
+                RequiredResult::Filtered => refused_by_filter,
+                RequiredResult::Succeed => after.is_ok(),
             };
             Probe { name: attempt.name, before, after: word(&after), passed }
         })
@@ -160,7 +160,7 @@ struct Attempts<'a>(Vec<Attempt<'a>>);
 impl<'a> Attempts<'a> {
     fn add(
         &mut self,
-        must: Must,
+        must: RequiredResult,
         early: bool,
         name: impl Into<String>,
         action: impl Fn() -> io::Result<()> + 'a,
@@ -174,7 +174,7 @@ impl<'a> Attempts<'a> {
 fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
     // An unprivileged user that root became first may never have had access.
     let able = spec.mode.is_root() || spec.mode.user().is_none();
-    let must = if able { Must::Turn } else { Must::Fail };
+    let must = if able { RequiredResult::Turn } else { RequiredResult::Fail };
     for target in &spec.targets {
         let what = &target.role;
         list.add(must, true, format!("open the {what}"), move || same(target, &target.path, true));
@@ -186,9 +186,12 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
         if confinement.proc {
             for root in ["/proc/self/root", "/proc/1/root", "/proc/1/cwd"] {
                 let path = PathBuf::from(format!("{root}{}", target.path.display()));
-                list.add(Must::Fail, false, format!("open the {what} through {root}"), move || {
-                    same(target, &path, true)
-                });
+                list.add(
+                    RequiredResult::Fail,
+                    false,
+                    format!("open the {what} through {root}"),
+                    move || same(target, &path, true),
+                );
             }
         }
     }
@@ -196,7 +199,7 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
         if confinement.mount {
             // The policy may let nothing be listed.
             list.add(
-                Must::Succeed,
+                RequiredResult::Succeed,
                 false,
                 format!("look at the {what} through its mount"),
                 move || {
@@ -206,20 +209,23 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
                 },
             );
             let name = format!("have the mount of the {what} served by the gateway");
-            list.add(Must::Succeed, false, name, move || {
+            list.add(RequiredResult::Succeed, false, name, move || {
                 require(rustix::fs::statfs(path)?.f_type == FUSE)
             });
         } else {
             let trace = path.join(TRACE);
             let name = format!("create a file in the {what}");
-            list.add(Must::Fail, false, name, move || create(&trace));
-            list.add(Must::Fail, false, format!("change the mode of the {what}"), move || {
-                Ok(rustix::fs::chmod(path, FileMode::from_raw_mode(0o755))?)
-            });
+            list.add(RequiredResult::Fail, false, name, move || create(&trace));
+            list.add(
+                RequiredResult::Fail,
+                false,
+                format!("change the mode of the {what}"),
+                move || Ok(rustix::fs::chmod(path, FileMode::from_raw_mode(0o755))?),
+            );
         }
     }
     if !spec.mode.is_full() {
-        list.add(Must::Filtered, true, "watch files", || {
+        list.add(RequiredResult::Filtered, true, "watch files", || {
             inotify::init(inotify::CreateFlags::CLOEXEC).map(drop)?;
             Ok(())
         });
@@ -228,38 +234,40 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
 
 /// Adds attempts that only a privileged process can make.
 fn powers(spec: &Enter, list: &mut Attempts<'_>) {
-    list.add(Must::Filtered, true, "trace a process", || {
+    list.add(RequiredResult::Filtered, true, "trace a process", || {
         Ok(nix::sys::ptrace::attach(nix::unistd::Pid::from_raw(NO_PROCESS))?)
     });
-    list.add(Must::Filtered, true, "unmount", || {
+    list.add(RequiredResult::Filtered, true, "unmount", || {
         Ok(unmount("/portcullis-no-such-place", UnmountFlags::NOFOLLOW)?)
     });
-    list.add(Must::Filtered, true, "call unshare", || Ok(unshare(CloneFlags::empty())?));
-    list.add(Must::Filtered, true, "take a descriptor of a process", || {
+    list.add(RequiredResult::Filtered, true, "call unshare", || Ok(unshare(CloneFlags::empty())?));
+    list.add(RequiredResult::Filtered, true, "take a descriptor of a process", || {
         let own = pidfd_open(getpid(), PidfdFlags::empty())?;
         pidfd_getfd(own, 0, PidfdGetfdFlags::empty()).map(drop)?;
         Ok(())
     });
-    list.add(Must::Filtered, true, "make a program that runs as its owner", || {
+    list.add(RequiredResult::Filtered, true, "make a program that runs as its owner", || {
         let mode = FileMode::from_raw_mode(0o4700);
         Ok(rustix::fs::chmod("/portcullis-no-such-place", mode)?)
     });
     if spec.mode.is_full() || !spec.stays_root() {
-        list.add(Must::Fail, false, "become root", || {
+        list.add(RequiredResult::Fail, false, "become root", || {
             Ok(set_thread_uid(rustix::process::Uid::ROOT)?)
         });
     }
-    list.add(Must::Fail, false, "use a capability", || {
+    list.add(RequiredResult::Fail, false, "use a capability", || {
         if capabilities::any()? { Ok(()) } else { Err(Errno::PERM.into()) }
     });
-    list.add(Must::Fail, false, "take a capability back", || Ok(capabilities::take_back()?));
+    list.add(RequiredResult::Fail, false, "take a capability back", || {
+        Ok(capabilities::take_back()?)
+    });
     if spec.mode.is_full() {
-        list.add(Must::Fail, true, "have a capability left to regain", || {
+        list.add(RequiredResult::Fail, true, "have a capability left to regain", || {
             if capabilities::any_in_bounding_set()? { Ok(()) } else { Err(Errno::PERM.into()) }
         });
     }
-    list.add(Must::Succeed, false, "have no new privileges", || require(no_new_privs()?));
-    list.add(Must::Succeed, false, "have a system call filter", || {
+    list.add(RequiredResult::Succeed, false, "have no new privileges", || require(no_new_privs()?));
+    list.add(RequiredResult::Succeed, false, "have a system call filter", || {
         require(secure_computing_mode()? == SecureComputingMode::Filter)
     });
 }
@@ -273,15 +281,23 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
         }
     };
     if spec.udp && confinement.udp_ports {
-        list.add(Must::Turn, true, "send UDP to a port that is not a name server's", || {
-            let flags = SocketFlags::CLOEXEC;
-            let udp = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-            Ok(connect(udp, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, spec.self_test_targets.port))?)
-        });
+        list.add(
+            RequiredResult::Turn,
+            true,
+            "send UDP to a port that is not a name server's",
+            || {
+                let flags = SocketFlags::CLOEXEC;
+                let udp = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+                Ok(connect(
+                    udp,
+                    &SocketAddrV4::new(Ipv4Addr::LOCALHOST, spec.self_test_targets.port),
+                )?)
+            },
+        );
     }
     if !confinement.udp {
         list.add(
-            Must::Filtered,
+            RequiredResult::Filtered,
             true,
             "open a UDP socket",
             open(AddressFamily::INET, SocketType::DGRAM, 0),
@@ -292,26 +308,31 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
         ("a raw socket", AddressFamily::INET, SocketType::RAW, 1),
         ("a VM socket", AddressFamily::VSOCK, SocketType::STREAM, 0),
     ] {
-        list.add(Must::Filtered, true, format!("open {name}"), open(family, kind, protocol));
+        list.add(
+            RequiredResult::Filtered,
+            true,
+            format!("open {name}"),
+            open(family, kind, protocol),
+        );
     }
     let self_test_targets = &spec.self_test_targets;
-    list.add(Must::Turn, true, "connect to a UNIX socket of the host", || {
+    list.add(RequiredResult::Turn, true, "connect to a UNIX socket of the host", || {
         let address = SocketAddrUnix::new(&self_test_targets.socket)?;
         connect(unix()?, &address)?;
         Ok(())
     });
-    list.add(Must::Fail, true, "connect to an abstract UNIX socket of the host", || {
+    list.add(RequiredResult::Fail, true, "connect to an abstract UNIX socket of the host", || {
         let address =
             SocketAddrUnix::new_abstract_name(self_test_targets.abstract_name.as_bytes())?;
         connect(unix()?, &address)?;
         Ok(())
     });
-    let must = if spec.ports.is_some() { Must::Turn } else { Must::Fail };
+    let must = if spec.ports.is_some() { RequiredResult::Turn } else { RequiredResult::Fail };
     list.add(must, true, "connect to a TCP port that is not allowed", || {
         Ok(connect(tcp()?, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self_test_targets.port))?)
     });
     if spec.ports.is_some() {
-        list.add(Must::Turn, true, "bind to a TCP port that is not allowed", || {
+        list.add(RequiredResult::Turn, true, "bind to a TCP port that is not allowed", || {
             // The permission for port 0 covers no explicit port.
             let (_, address) = bound()?;
             Ok(bind(&tcp()?, &address)?)
@@ -320,17 +341,22 @@ fn network<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'
     if !confinement.unix {
         // The kernel makes a raw one a datagram one.
         for (name, kind) in [("datagram", SocketType::DGRAM), ("raw", SocketType::RAW)] {
-            list.add(Must::Filtered, true, format!("open a UNIX {name} pair"), move || {
-                socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map(drop)?;
-                Ok(())
-            });
+            list.add(
+                RequiredResult::Filtered,
+                true,
+                format!("open a UNIX {name} pair"),
+                move || {
+                    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map(drop)?;
+                    Ok(())
+                },
+            );
         }
     }
 }
 
 fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
     if spec.mode.is_full() {
-        list.add(Must::Fail, true, "see terminals of the host", || {
+        list.add(RequiredResult::Fail, true, "see terminals of the host", || {
             for entry in
                 rustix::fs::Dir::new(open(TERMINALS, OFlags::DIRECTORY, FileMode::empty())?)?
             {
@@ -341,24 +367,25 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
             Err(Errno::NOENT.into())
         });
         // The host's PIDs have no meaning here; only the init started before.
-        list.add(Must::Fail, false, "see the processes of the host", || {
+        list.add(RequiredResult::Fail, false, "see the processes of the host", || {
             if getpid().as_raw_nonzero().get() == 2 { Err(Errno::SRCH.into()) } else { Ok(()) }
         });
         return;
     }
-    list.add(Must::Filtered, true, "change the limits of another process", || {
+    list.add(RequiredResult::Filtered, true, "change the limits of another process", || {
         let none = Rlimit { current: None, maximum: None };
         prlimit(Pid::from_raw(NO_PROCESS), Resource::Core, none).map(drop)?;
         Ok(())
     });
-    list.add(Must::Fail, true, "read the environment of the broker", || {
+    list.add(RequiredResult::Fail, true, "read the environment of the broker", || {
         let environment = format!("/proc/{}/environ", spec.self_test_targets.broker);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         open(environment, flags, FileMode::empty()).map(drop)?;
         Ok(())
     });
     if confinement.signals {
-        let must = if spec.mode.user().is_none() { Must::Turn } else { Must::Fail };
+        let must =
+            if spec.mode.user().is_none() { RequiredResult::Turn } else { RequiredResult::Fail };
         list.add(must, true, "signal the broker", || {
             let broker = Pid::from_raw(spec.self_test_targets.broker).ok_or(Errno::INVAL)?;
             Ok(rustix::process::test_kill_process(broker)?)
@@ -371,20 +398,23 @@ fn processes<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts
 fn needs<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>) {
     for (name, directory) in [("home", &spec.home), ("temporary", &spec.temporary)] {
         let trace = directory.join(format!("{TRACE}-{}", getpid()));
-        list.add(Must::Succeed, false, format!("write to the {name} directory"), move || {
-            create(&trace)
-        });
+        list.add(
+            RequiredResult::Succeed,
+            false,
+            format!("write to the {name} directory"),
+            move || create(&trace),
+        );
     }
-    list.add(Must::Succeed, false, "open /dev/null", || {
+    list.add(RequiredResult::Succeed, false, "open /dev/null", || {
         open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty()).map(drop)?;
         Ok(())
     });
-    list.add(Must::Succeed, false, "get random bytes", || {
+    list.add(RequiredResult::Succeed, false, "get random bytes", || {
         getrandom(&mut [0_u8; 8][..], GetRandomFlags::empty()).map(drop)?;
         Ok(())
     });
     if spec.mode.is_full() {
-        list.add(Must::Succeed, false, "open a pseudo-terminal", || {
+        list.add(RequiredResult::Succeed, false, "open a pseudo-terminal", || {
             let flags = nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_NOCTTY;
             let terminal = posix_openpt(flags | nix::fcntl::OFlag::O_CLOEXEC)?;
             unlockpt(&terminal)?;
@@ -394,19 +424,24 @@ fn needs<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a>
         });
     }
     if spec.private_network() {
-        list.add(Must::Succeed, false, "listen on the loopback interface and connect", || {
-            let (server, address) = bound()?;
-            listen(&server, 1)?;
-            Ok(connect(tcp()?, &address)?)
-        });
+        list.add(
+            RequiredResult::Succeed,
+            false,
+            "listen on the loopback interface and connect",
+            || {
+                let (server, address) = bound()?;
+                listen(&server, 1)?;
+                Ok(connect(tcp()?, &address)?)
+            },
+        );
     }
-    list.add(Must::Succeed, false, "open a UNIX stream pair", || {
+    list.add(RequiredResult::Succeed, false, "open a UNIX stream pair", || {
         let flags = SocketFlags::CLOEXEC;
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map(drop)?;
         Ok(())
     });
     if confinement.proc {
-        list.add(Must::Succeed, false, "read /proc", || {
+        list.add(RequiredResult::Succeed, false, "read /proc", || {
             open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, FileMode::empty())
                 .map(drop)?;
             Ok(())

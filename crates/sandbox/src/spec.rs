@@ -282,7 +282,7 @@ impl Report {
 
 /// Paths in the sandbox by which an MCP client reaches the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entrance {
+pub struct GatewayAddress {
     /// This program.
     pub program: PathBuf,
     /// The socket, or the directory of named pipes.

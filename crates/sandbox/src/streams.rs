@@ -102,9 +102,9 @@ fn pipe(owner: Option<u32>, end: End) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Refuses a stream that cannot be copied as a sequence of bytes.
 fn check(stream: &OwnedFd) -> io::Result<()> {
-    let refuse = |kind, why: &str| {
+    let refuse = |kind, reason: &str| {
         let advice = "redirect it from or to a file, a pipe or `/dev/null`";
-        Err(io::Error::new(kind, format!("a standard stream is {why}; {advice}")))
+        Err(io::Error::new(kind, format!("a standard stream is {reason}; {advice}")))
     };
     match FileType::from_raw_mode(fstat(stream)?.st_mode) {
         FileType::Directory => refuse(io::ErrorKind::IsADirectory, "a directory"),

@@ -166,9 +166,12 @@ impl Terminal {
         let ended = pidfd_open(pid, PidfdFlags::empty())
             .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
         let descriptors = [operator.input.as_fd(), operator.output.as_fd(), outer.as_fd()];
-        control.send(&process::Order { is_utf8: is_utf8 || operator.is_utf8() }, &descriptors)?;
+        control.send(
+            &process::TerminalOrder { is_utf8: is_utf8 || operator.is_utf8() },
+            &descriptors,
+        )?;
         let (confined, _) = control.receive_within::<Result<(), String>>(START_TIMEOUT)?;
-        confined.map_err(|why| LaunchError::Stage("watch the terminal".to_owned(), why))?;
+        confined.map_err(|reason| LaunchError::Stage("watch the terminal".to_owned(), reason))?;
         let control = Some(control);
         Ok(Self { process, control, ended, operator, is_restored: true, is_seen_ended: false })
     }

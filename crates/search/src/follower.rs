@@ -24,6 +24,6 @@ pub trait Follower: Sync {
 
 /// Ignores progress and never cancels.
 #[derive(Debug, Clone, Copy)]
-pub struct Unfollowed;
+pub struct NoFollower;
 
-impl Follower for Unfollowed {}
+impl Follower for NoFollower {}

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Default maximum of entries.
-const DEFAULT: u64 = 10_000;
+const DEFAULT_MAX_ENTRIES: u64 = 10_000;
 
 /// Maximum number of entries that a search by name returns, whatever the query requests.
 pub const MAX_ENTRIES: u64 = 100_000;
@@ -40,7 +40,7 @@ pub fn glob<V: Names>(
 ) -> Result<(Vec<V::Found>, Summary), Error> {
     let pattern = pattern(&query.pattern)?;
     let page = query.page.as_deref();
-    let most = if page.is_some() { MAX_ENTRIES } else { DEFAULT };
+    let most = if page.is_some() { MAX_ENTRIES } else { DEFAULT_MAX_ENTRIES };
     let tally = Tally::new(Limits::new(query.max_results, most, MAX_ENTRIES), follower);
     let after = page.and_then(|page| Some(&page.after.as_ref()?.path));
     let finder = Finder { view, tally: &tally, after, found: Mutex::default() };
@@ -84,7 +84,7 @@ impl<V: Names> Visitor<V> for Finder<'_, V> {
                     self.found.lock().unwrap_or_else(PoisonError::into_inner).push(found);
                 }
             }
-            Err(why) => self.tally.skip(why),
+            Err(reason) => self.tally.skip(reason),
         }
     }
 }

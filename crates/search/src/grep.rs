@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Default maximum of matching lines.
-const DEFAULT: u64 = 1_000;
+const DEFAULT_MAX_LINES: u64 = 1_000;
 
 /// Maximum number of matching lines that a search in content returns, whatever the query requests.
 pub const MAX_LINES: u64 = 10_000;
@@ -43,7 +43,7 @@ pub fn grep<V: Contents>(
 ) -> Result<(Vec<V::Matched>, Summary), Error> {
     let matcher = compile(query)?;
     let include = query.include.as_deref().map(included).transpose()?;
-    let most = if query.page.is_some() { MAX_LINES } else { DEFAULT };
+    let most = if query.page.is_some() { MAX_LINES } else { DEFAULT_MAX_LINES };
     let tally = Tally::new(Limits::new(query.max_results, most, MAX_LINES), follower);
     let seeker = Seeker { view, tally: &tally, query, matcher, found: Mutex::default() };
     match start {
@@ -108,7 +108,7 @@ impl<V: Contents> Visitor<V> for Seeker<'_, V> {
             Ok(Some(found)) => {
                 self.found.lock().unwrap_or_else(PoisonError::into_inner).push(found);
             }
-            Err(why) => self.tally.skip(why),
+            Err(reason) => self.tally.skip(reason),
         }
     }
 }

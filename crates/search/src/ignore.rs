@@ -21,22 +21,22 @@ const GIT: &str = ".git";
 const MAX_IGNORE_FILE: u64 = 64 << 10;
 /// Bytes of all files after which a search reads no more.
 const MAX_IGNORE_BYTES: u64 = 256 << 10;
-/// Bytes of all patterns that a search obeys, each counted with [`EACH`] more: some 2,000 patterns.
+/// Bytes of all patterns that a search obeys, each counted with [`PATTERN_OVERHEAD`] more: some 2,000 patterns.
 /// Compiled they need several hundred times that.
 const MAX_PATTERNS: u64 = 64 << 10;
-const EACH: usize = 16;
+const PATTERN_OVERHEAD: usize = 16;
 
 /// The files and patterns of one search.
 #[derive(Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct IgnoreUsage {
     read: AtomicU64,
     patterns: AtomicU64,
 }
 
-impl Spent {
+impl IgnoreUsage {
     /// Counts these patterns; returns false, and counts nothing, if they are too many.
     fn take(&self, patterns: &[String]) -> bool {
-        let cost: usize = patterns.iter().map(|pattern| pattern.len() + EACH).sum();
+        let cost: usize = patterns.iter().map(|pattern| pattern.len() + PATTERN_OVERHEAD).sum();
         let cost = u64::try_from(cost).unwrap_or(u64::MAX);
         let add = |spent: u64| spent.checked_add(cost).filter(|sum| *sum <= MAX_PATTERNS);
         self.patterns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
@@ -59,7 +59,7 @@ impl Ignores {
         above: Option<&Arc<Self>>,
         view: &V,
         directory: &V::Directory,
-        spent: &Spent,
+        spent: &IgnoreUsage,
     ) -> (Option<Arc<Self>>, Option<Skipped>) {
         let inherited = above.map(Arc::clone);
         let most =
@@ -67,7 +67,7 @@ impl Ignores {
         let text = match view.ignore_file(directory, most) {
             Ok(Some(text)) => text,
             Ok(None) => return (inherited, None),
-            Err(why) => return (inherited, Some(why)),
+            Err(reason) => return (inherited, Some(reason)),
         };
         spent.read.fetch_add(u64::try_from(text.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let patterns: Vec<_> = patterns(&String::from_utf8_lossy(&text)).collect();

@@ -33,7 +33,7 @@ mod view;
 mod walk;
 pub mod watch;
 
-pub use follower::{Follower, Unfollowed};
+pub use follower::{Follower, NoFollower};
 pub use glob::{MAX_ENTRIES, glob};
 pub use grep::{MAX_LINES, grep};
 pub use tally::{Skipped, Stopped, Summary};

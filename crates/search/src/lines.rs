@@ -20,19 +20,19 @@ use crate::{
 /// Maximum number of bytes of a line that are disclosed.
 pub(super) const MAX_LINE: usize = 2_000;
 /// Number of bytes shown before the match in a line that is cut.
-const LEAD: usize = 200;
+const BYTES_BEFORE_MATCH: usize = 200;
 /// The byte order mark that some editors put before a text; not part of its first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Maximum length of an expression in bytes. It is parsed before the compiled expression is
 /// measured, and a class of three bytes such as `\pL` then takes 16 KB.
-const PATTERN: usize = 4 << 10;
+const MAX_PATTERN_LENGTH: usize = 4 << 10;
 /// Maximum size of a compiled expression in bytes. The time for one content is at most proportional
 /// to the product of both sizes.
-const EXPRESSION: usize = 1 << 20;
+const MAX_EXPRESSION_BYTES: usize = 1 << 20;
 /// Maximum size in bytes of one thread's cache for the expression.
-const CACHE: usize = 4 << 20;
+const MAX_CACHE_BYTES: usize = 4 << 20;
 /// Maximum nesting of groups.
-const NEST: u32 = 100;
+const MAX_NESTING: u32 = 100;
 /// Number of bytes between two checks of the time.
 const PIECE_SIZE: usize = 32 << 10;
 
@@ -49,12 +49,12 @@ pub(super) struct Tools {
 /// Compiles the query's expression.
 pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
     let wrong = |error: String| Error::Pattern(problem_line(&error));
-    if query.pattern.len() > PATTERN {
-        return Err(wrong(format!("it is longer than {} KiB", PATTERN >> 10)));
+    if query.pattern.len() > MAX_PATTERN_LENGTH {
+        return Err(wrong(format!("it is longer than {} KiB", MAX_PATTERN_LENGTH >> 10)));
     }
     // The matcher puts the expression in a group, which `a)|(b` would turn into two.
     let parsed = ParserBuilder::new()
-        .nest_limit(NEST)
+        .nest_limit(MAX_NESTING)
         .build()
         .parse_with_comments(&query.pattern)
         .map_err(|error| wrong(error.to_string()))?;
@@ -70,9 +70,9 @@ pub(super) fn compile(query: &GrepQuery) -> Result<RegexMatcher, Error> {
         .crlf(true)
         .line_terminator(Some(b'\n'))
         .dot_matches_new_line(true)
-        .size_limit(EXPRESSION)
-        .dfa_size_limit(CACHE)
-        .nest_limit(NEST)
+        .size_limit(MAX_EXPRESSION_BYTES)
+        .dfa_size_limit(MAX_CACHE_BYTES)
+        .nest_limit(MAX_NESTING)
         .build(&pattern)
         .map_err(|error| wrong(error.to_string()))
 }
@@ -196,7 +196,7 @@ impl Lines<'_> {
             true => self.matcher.find(bytes).ok().flatten().map_or(0, |found| found.start()),
             false => 0,
         };
-        let start = at.saturating_sub(LEAD).min(bytes.len() - MAX_LINE);
+        let start = at.saturating_sub(BYTES_BEFORE_MATCH).min(bytes.len() - MAX_LINE);
         boundary(bytes, start)..boundary(bytes, start + MAX_LINE)
     }
 }
@@ -228,7 +228,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Unfollowed, tally::Limits};
+    use crate::{NoFollower, tally::Limits};
 
     const WIDE: Limits =
         Limits { time: Duration::from_secs(600), depth: 9, results: 100, bytes: 1 << 20 };
@@ -238,7 +238,7 @@ mod tests {
         limits: Limits,
         content: &[u8],
     ) -> (Vec<Line>, u64, Tally<'static>) {
-        let tally = Tally::new(limits, &Unfollowed);
+        let tally = Tally::new(limits, &NoFollower);
         let (pieces, matches) =
             Tools::new(&compile(query).unwrap(), query).search(&tally, content, 0);
         let lines = pieces.into_iter().map(|Piece { number, bytes, matches, cut }| {

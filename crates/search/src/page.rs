@@ -3,7 +3,7 @@
 use crate::model::{Page, Position, WorkspacePath};
 
 /// Estimated bytes of a result in a reply besides its path and its text.
-const FRAME: usize = 40;
+const RESULT_OVERHEAD: usize = 40;
 
 /// The remaining space on a page.
 pub(super) struct PageSpace {
@@ -18,7 +18,7 @@ impl PageSpace {
 
     /// Takes space for a result of `bytes` bytes; false if there is none.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let left = self.results.checked_sub(1).zip(self.bytes.checked_sub(bytes + FRAME));
+        let left = self.results.checked_sub(1).zip(self.bytes.checked_sub(bytes + RESULT_OVERHEAD));
         let Some((results, bytes)) = left else { return false };
         *self = Self { results, bytes };
         true

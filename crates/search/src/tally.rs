@@ -9,9 +9,9 @@ use std::{
 use crate::{Follower, model::Position};
 
 /// Milliseconds between two reports of progress.
-const BETWEEN: u64 = 200;
+const PROGRESS_INTERVAL_MS: u64 = 200;
 /// The value before the first report.
-const NEVER: u64 = u64::MAX;
+const NO_REPORT_YET: u64 = u64::MAX;
 
 /// Reasons why an entry that the agent may see was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,13 +140,13 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    const TIME: Duration = Duration::from_secs(30);
-    const DEPTH: usize = 512;
-    const BYTES: u64 = 8 << 20;
+    const MAX_TIME: Duration = Duration::from_secs(30);
+    const MAX_DEPTH: usize = 512;
+    const MAX_BYTES: u64 = 8 << 20;
 
     pub(super) fn new(asked: Option<u64>, default: u64, most: u64) -> Self {
         let results = asked.unwrap_or(default).min(most);
-        Self { time: Self::TIME, depth: Self::DEPTH, results, bytes: Self::BYTES }
+        Self { time: Self::MAX_TIME, depth: Self::MAX_DEPTH, results, bytes: Self::MAX_BYTES }
     }
 }
 
@@ -176,7 +176,7 @@ impl<'f> Tally<'f> {
             follower,
             begun: now,
             looked: AtomicU64::new(0),
-            told: AtomicU64::new(NEVER),
+            told: AtomicU64::new(NO_REPORT_YET),
             end: now.checked_add(limits.time).unwrap_or(now),
             skipped: std::array::from_fn(|_| AtomicU64::new(0)),
             searched: AtomicU64::new(0),
@@ -187,8 +187,8 @@ impl<'f> Tally<'f> {
     }
 
     /// Counts an entry that was skipped.
-    pub(super) fn skip(&self, why: Skipped) {
-        if let Some(count) = self.skipped.get(why as usize) {
+    pub(super) fn skip(&self, reason: Skipped) {
+        if let Some(count) = self.skipped.get(reason as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -258,7 +258,8 @@ impl<'f> Tally<'f> {
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         let told = self.told.load(Ordering::Relaxed);
         let looked = self.looked.load(Ordering::Relaxed);
-        let due = looked > 0 && (told == NEVER || passed >= told.saturating_add(BETWEEN));
+        let due = looked > 0
+            && (told == NO_REPORT_YET || passed >= told.saturating_add(PROGRESS_INTERVAL_MS));
         if due
             && self
                 .told
@@ -274,10 +275,14 @@ impl<'f> Tally<'f> {
         self.stopped.load(Ordering::Relaxed) != 0
     }
 
-    fn stop(&self, why: Stopped) {
+    fn stop(&self, reason: Stopped) {
         // The first reason counts.
-        let _ =
-            self.stopped.compare_exchange(0, why as u8 + 1, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.stopped.compare_exchange(
+            0,
+            reason as u8 + 1,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns the summary for the agent.
@@ -288,7 +293,7 @@ impl<'f> Tally<'f> {
             skipped: Skipped::ALL
                 .into_iter()
                 .zip(&self.skipped)
-                .map(|(why, count)| (why, count.load(Ordering::Relaxed)))
+                .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
             stopped: stopped.and_then(|place| Stopped::ALL.get(place).copied()),

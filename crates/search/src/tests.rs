@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Contents, Directory, Error, Follower, Line, Matched, NameFilter, Names, Piece, Skipped, Start,
-    Unfollowed, View, Visit, VisitedEntry, glob, grep,
+    Contents, Directory, Error, Follower, Line, Matched, NameFilter, Names, NoFollower, Piece,
+    Skipped, Start, View, Visit, VisitedEntry, glob, grep,
     model::{GlobQuery, GrepQuery, Page, WorkspacePath},
     policy::ObjectKind,
 };
@@ -176,7 +176,7 @@ fn root() -> Start<Memory> {
 
 fn names(query: &GlobQuery, start: Option<&str>) -> (Vec<String>, Vec<(Skipped, u64)>) {
     let start = start.map(|start| Place(path(start)));
-    let (found, summary) = glob(&memory(), start, query, &Unfollowed).unwrap();
+    let (found, summary) = glob(&memory(), start, query, &NoFollower).unwrap();
     let names = found.iter().map(|Entry(path)| path.to_string()).collect();
     (names, summary.skipped.into_iter().collect())
 }
@@ -209,7 +209,7 @@ fn pages_give_every_line_once() {
             page: Some(Box::new(page)),
             ..GrepQuery::default()
         };
-        let (files, summary) = grep(&memory(), root(), &query, &Unfollowed).unwrap();
+        let (files, summary) = grep(&memory(), root(), &query, &NoFollower).unwrap();
         for FileLines(path, lines) in files {
             found.extend(
                 lines.into_iter().map(|line| format!("{path}:{} {}", line.number, line.text)),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    ignore::{Ignores, Spent},
+    ignore::{IgnoreUsage, Ignores},
     model::WorkspacePath,
     policy::{GlobPattern, ObjectKind},
     tally::{Skipped, Tally},
@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// Maximum number of threads of one search.
-const THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// Number of files that are passed to another thread at once.
-const BATCH: usize = 64;
+const FILE_BATCH_SIZE: usize = 64;
 /// Number of names between two checks of the time.
-const NAMES: usize = 256;
+const NAMES_PER_CLOCK_CHECK: usize = 256;
 
 /// The action of a search on the entries that it wants.
 pub(super) trait Visitor<V: View>: Sync {
@@ -40,7 +40,7 @@ pub(super) struct Walk<'a, V: View, T> {
     visitor: &'a T,
     /// True if ignored entries are found, too.
     ignored: bool,
-    spent: Spent,
+    spent: IgnoreUsage,
     queue: Mutex<WalkQueue<V>>,
     changed: Condvar,
 }
@@ -80,7 +80,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     /// Prepares a walk.
     pub(super) fn new(view: &'a V, tally: &'a Tally<'a>, visitor: &'a T, ignored: bool) -> Self {
         let queue = WalkQueue { first: None, waiting: Vec::new(), busy: 0, idle: 0, handed: 0 };
-        let (spent, queue, changed) = (Spent::default(), Mutex::new(queue), Condvar::new());
+        let (spent, queue, changed) = (IgnoreUsage::default(), Mutex::new(queue), Condvar::new());
         Self { view, tally, visitor, ignored, spent, queue, changed }
     }
 
@@ -92,7 +92,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         let wanted = NameFilter { pattern, directories, start: start_length };
         let ignores = if self.ignored { None } else { self.ignores_above(&start) };
         lock(&self.queue).first = Some(PendingDirectory { directory: start, depth: 0, ignores });
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         thread::scope(|scope| {
             for _ in 1..threads {
                 // Without other threads this one does all of the work.
@@ -112,7 +112,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
         self.view.above(start).iter().fold(None, |above, directory| {
             let (ignores, skipped) =
                 Ignores::within(above.as_ref(), self.view, directory, &self.spent);
-            skipped.into_iter().for_each(|why| self.tally.skip(why));
+            skipped.into_iter().for_each(|reason| self.tally.skip(reason));
             ignores
         })
     }
@@ -127,7 +127,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
     }
 
     /// Waits for a task; `None` if no more will come.
-    fn next(&self) -> Option<(Task<V>, Busy<'_, V>)> {
+    fn next(&self) -> Option<(Task<V>, BusyGuard<'_, V>)> {
         let mut queue = lock(&self.queue);
         loop {
             if self.tally.is_stopped() {
@@ -136,7 +136,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
             }
             if let Some(task) = queue.take(self.view) {
                 queue.busy += 1;
-                return Some((task, Busy { queue: &self.queue, changed: &self.changed }));
+                return Some((task, BusyGuard { queue: &self.queue, changed: &self.changed }));
             }
             if queue.busy == 0 {
                 self.changed.notify_all();
@@ -159,15 +159,22 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
                 Ignores::within(ignores.as_ref(), self.view, &directory, &self.spent);
             ignores = within;
             // Nothing is reported about a directory that the agent may not know of.
-            skipped.filter(|_| directory.is_shown()).into_iter().for_each(|why| {
-                self.tally.skip(why);
+            skipped.filter(|_| directory.is_shown()).into_iter().for_each(|reason| {
+                self.tally.skip(reason);
             });
         }
-        let mut look =
-            Look { walk: self, tools, depth, ignores, names: 0, shown: 0, files: Vec::new() };
+        let mut look = DirectoryVisit {
+            walk: self,
+            tools,
+            depth,
+            ignores,
+            names: 0,
+            shown: 0,
+            files: Vec::new(),
+        };
         let listed = self.view.list(&directory, wanted, &mut look);
-        let Look { tools, ignores, shown, files, .. } = look;
-        self.tally.looked(shown % NAMES);
+        let DirectoryVisit { tools, ignores, shown, files, .. } = look;
+        self.tally.looked(shown % NAMES_PER_CLOCK_CHECK);
         match listed {
             Ok((waiting, not_utf8)) => {
                 (0..not_utf8).for_each(|_| self.tally.skip(Skipped::NotUtf8));
@@ -177,7 +184,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
                     self.changed.notify_all();
                 }
             }
-            Err(why) => self.tally.skip(why),
+            Err(reason) => self.tally.skip(reason),
         }
         self.visit_all(tools, files);
     }
@@ -207,7 +214,7 @@ impl<'a, V: View, T: Visitor<V>> Walk<'a, V, T> {
 }
 
 /// One directory during its listing.
-struct Look<'w, 'a, V: View, T: Visitor<V>> {
+struct DirectoryVisit<'w, 'a, V: View, T: Visitor<V>> {
     walk: &'w Walk<'a, V, T>,
     tools: &'w mut T::Tools,
     depth: usize,
@@ -218,7 +225,7 @@ struct Look<'w, 'a, V: View, T: Visitor<V>> {
     files: Vec<V::Entry>,
 }
 
-impl<V: View, T: Visitor<V>> Look<'_, '_, V, T> {
+impl<V: View, T: Visitor<V>> DirectoryVisit<'_, '_, V, T> {
     fn is_ignored(&self, path: &WorkspacePath, directory: bool) -> bool {
         self.ignores.as_ref().is_some_and(|ignores| ignores.ignore(path, directory))
     }
@@ -229,10 +236,10 @@ impl<V: View, T: Visitor<V>> Look<'_, '_, V, T> {
     }
 }
 
-impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
+impl<V: View, T: Visitor<V>> Visit<V::Entry> for DirectoryVisit<'_, '_, V, T> {
     fn may_continue(&mut self) -> bool {
         self.names += 1;
-        match self.names % NAMES {
+        match self.names % NAMES_PER_CLOCK_CHECK {
             0 => self.walk.tally.may_continue(),
             _ => !self.walk.tally.is_stopped(),
         }
@@ -263,10 +270,10 @@ impl<V: View, T: Visitor<V>> Visit<V::Entry> for Look<'_, '_, V, T> {
             (true, _) => visitor.visit_name(self.tools, entry, kind),
         }
         self.shown += 1;
-        if self.shown.is_multiple_of(NAMES) {
-            tally.looked(NAMES);
+        if self.shown.is_multiple_of(NAMES_PER_CLOCK_CHECK) {
+            tally.looked(NAMES_PER_CLOCK_CHECK);
         }
-        if self.files.len() >= BATCH {
+        if self.files.len() >= FILE_BATCH_SIZE {
             let batch = std::mem::take(&mut self.files);
             if let Some(batch) = self.walk.hand_over(batch) {
                 self.walk.visit_all(self.tools, batch);
@@ -297,12 +304,12 @@ impl<V: View> WalkQueue<V> {
 }
 
 /// A guard during whose lifetime a thread counts as working.
-struct Busy<'w, V: View> {
+struct BusyGuard<'w, V: View> {
     queue: &'w Mutex<WalkQueue<V>>,
     changed: &'w Condvar,
 }
 
-impl<V: View> Drop for Busy<'_, V> {
+impl<V: View> Drop for BusyGuard<'_, V> {
     fn drop(&mut self) {
         let mut queue = lock(self.queue);
         queue.busy = queue.busy.saturating_sub(1);

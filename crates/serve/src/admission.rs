@@ -15,7 +15,7 @@ use super::TokenHash;
 use crate::lock;
 
 /// One token has at most one of this number of equal parts of the connections.
-const PARTS: usize = 2;
+const TOKEN_SHARES: usize = 2;
 /// The maximum of connections for health checks.
 const MAX_HEALTH_CHECKS: usize = 8;
 
@@ -31,7 +31,7 @@ pub(super) struct Admission {
 
 /// The admission of one connection, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct AdmissionGuard {
     admission: Arc<Admission>,
     state: Mutex<State>,
 }
@@ -54,7 +54,7 @@ impl Admission {
     }
 
     /// Waits until a connection may be accepted; if it may not for any request, then for health checks.
-    pub(super) async fn admit(self: &Arc<Self>) -> Arc<Admitted> {
+    pub(super) async fn admit(self: &Arc<Self>) -> Arc<AdmissionGuard> {
         let (permit, is_for_health) = tokio::select! {
             biased;
             permit = Arc::clone(&self.free).acquire_owned() => (permit, false),
@@ -65,7 +65,7 @@ impl Admission {
             return std::future::pending().await;
         };
         let state = Mutex::new(State { _permit: permit, is_for_health, token: None });
-        Arc::new(Admitted { admission: Arc::clone(self), state })
+        Arc::new(AdmissionGuard { admission: Arc::clone(self), state })
     }
 
     /// Returns the number of admitted connections, without those for health checks.
@@ -82,7 +82,7 @@ impl Admission {
     /// Counts one more connection of a token, if it may have one.
     fn count(&self, token: TokenHash) -> bool {
         let mut by_token = lock(&self.by_token);
-        let most = (self.most / PARTS).max(1);
+        let most = (self.most / TOKEN_SHARES).max(1);
         let count = by_token.entry(token).or_default();
         let fits = *count < most;
         *count += usize::from(fits);
@@ -100,7 +100,7 @@ impl Admission {
     }
 }
 
-impl Admitted {
+impl AdmissionGuard {
     /// True if the connection is for any request. One for health checks becomes one for any request
     /// if another has ended.
     pub(super) fn is_for_all(&self) -> bool {
@@ -128,7 +128,7 @@ impl Admitted {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmissionGuard {
     fn drop(&mut self) {
         if let Some(token) = lock(&self.state).token {
             self.admission.discount(token);

@@ -47,7 +47,7 @@ impl Guard {
         peer: &Peer,
         request: &Request<B>,
     ) -> Result<(), Box<Response<Body>>> {
-        let refuse = |status, why| Err(Box::new(reply::text(status, why)));
+        let refuse = |status, reason| Err(Box::new(reply::text(status, reason)));
         let mut hosts = request.headers().get_all(HOST).into_iter();
         let (host, more) = (hosts.next(), hosts.next());
         let Some(host) = host.and_then(|host| host.to_str().ok()).filter(|_| more.is_none()) else {

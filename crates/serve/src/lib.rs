@@ -59,9 +59,9 @@ use ws::Sockets;
 /// Timeout for a reply of the broker.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Capacity of the queues to the broker.
-const QUESTIONS: usize = 1024;
+const BROKER_QUEUE_CAPACITY: usize = 1024;
 /// Time in which workers must reply to pending requests when the service stops.
-const ANSWERS: Duration = Duration::from_secs(5);
+const WORKER_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The limits of a front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,8 +129,8 @@ pub struct Questions {
 impl Front {
     /// Returns a front that accepts the hosts and origins of `guard`.
     pub fn new(guard: Guard, limits: Limits) -> (Arc<Self>, Questions) {
-        let (asks, asked) = mpsc::channel(QUESTIONS);
-        let (told, heard) = mpsc::channel(QUESTIONS);
+        let (asks, asked) = mpsc::channel(BROKER_QUEUE_CAPACITY);
+        let (told, heard) = mpsc::channel(BROKER_QUEUE_CAPACITY);
         let front = Self {
             asks,
             told,

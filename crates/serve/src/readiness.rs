@@ -60,7 +60,9 @@ impl Readiness {
 pub(super) fn render(verdict: Verdict) -> Response<Body> {
     let (status, what) = match verdict {
         Ok(()) => (StatusCode::OK, json!({ "ready": true })),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "reason": why })),
+        Err(reason) => {
+            (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "reason": reason }))
+        }
     };
     let mut reply = reply::text(status, &what.to_string());
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

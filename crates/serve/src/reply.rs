@@ -44,25 +44,25 @@ pub(super) const TOKEN_MISSING: &str =
     "no token was sent: `Authorization: Bearer TOKEN`, as `portcullis token new` makes one";
 
 /// Returns the reply to a request without a valid token.
-pub(super) fn unauthorised(why: &str) -> Response<Body> {
-    let mut reply = text(StatusCode::UNAUTHORIZED, why);
+pub(super) fn unauthorised(reason: &str) -> Response<Body> {
+    let mut reply = text(StatusCode::UNAUTHORIZED, reason);
     reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     reply
 }
 
 /// Returns the reply that says why there is no session.
 pub(super) fn refused(error: &OpenError) -> Response<Body> {
-    let why = error.to_string();
+    let reason = error.to_string();
     let (status, wait) = match error {
-        OpenError::Unauthorised => return unauthorised(&why),
-        OpenError::UnknownWorkspace => return text(StatusCode::NOT_FOUND, &why),
+        OpenError::Unauthorised => return unauthorised(&reason),
+        OpenError::UnknownWorkspace => return text(StatusCode::NOT_FOUND, &reason),
         OpenError::Throttled(wait) => {
             (StatusCode::TOO_MANY_REQUESTS, wait.as_secs().saturating_add(1))
         }
         OpenError::Busy => (StatusCode::TOO_MANY_REQUESTS, 1),
         OpenError::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, 1),
     };
-    let mut reply = text(status, &why);
+    let mut reply = text(status, &reason);
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
     reply
 }
@@ -78,7 +78,7 @@ pub(super) async fn body(
     time: Duration,
     mut holds: impl FnMut(usize) -> bool,
 ) -> Result<Bytes, Box<Response<Body>>> {
-    let refuse = |status, why| Box::new(text(status, why));
+    let refuse = |status, reason| Box::new(text(status, reason));
     let mut bytes = Vec::new();
     let read = async {
         while let Some(frame) = body.frame().await {
@@ -109,15 +109,15 @@ fn full() -> Response<Body> {
 }
 
 /// Returns the reply to a request for which there is room later.
-pub(super) fn later(status: StatusCode, why: &str) -> Response<Body> {
-    let mut reply = text(status, why);
+pub(super) fn later(status: StatusCode, reason: &str) -> Response<Body> {
+    let mut reply = text(status, reason);
     reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(1));
     reply
 }
 
 /// Returns the reply to a request whose connection may not be, and closes that.
-pub(super) fn not_admitted(status: StatusCode, why: &str) -> Response<Body> {
-    let mut reply = later(status, why);
+pub(super) fn not_admitted(status: StatusCode, reason: &str) -> Response<Body> {
+    let mut reply = later(status, reason);
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     reply
 }

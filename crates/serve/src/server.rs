@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     BrokerRequestKind, Caller, Front, Peer,
-    admission::Admitted,
+    admission::AdmissionGuard,
     guard::Guard,
     mcp::{self, Mcp},
     reply::{self, Body},
@@ -35,7 +35,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, such as for lack of descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of reports to the broker about refusals.
-const REPORT: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A listening socket.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Front {
     async fn report(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(REPORT) => {}
+                () = tokio::time::sleep(REPORT_INTERVAL) => {}
                 () = self.stopping() => {}
             }
             if self.is_stopping() {
@@ -110,11 +110,11 @@ impl Server {
             loop {
                 let admitted = self.front.admission.admit().await;
                 match socket.accept().await {
-                    Ok(Accepted::Tcp(stream, peer)) => {
+                    Ok(AcceptedStream::Tcp(stream, peer)) => {
                         let held = SlotStream::new(stream, Arc::clone(&admitted));
                         tokio::spawn(Arc::clone(&self).tcp(held, peer, admitted));
                     }
-                    Ok(Accepted::Unix(stream, peer)) => {
+                    Ok(AcceptedStream::Unix(stream, peer)) => {
                         let held = SlotStream::new(stream, Arc::clone(&admitted));
                         tokio::spawn(Arc::clone(&self).connection(held, peer, admitted));
                     }
@@ -136,7 +136,7 @@ impl Server {
         self: Arc<Self>,
         stream: SlotStream<TcpStream>,
         peer: Peer,
-        admitted: Arc<Admitted>,
+        admitted: Arc<AdmissionGuard>,
     ) {
         let Some(acceptor) = self.front.tls() else {
             return self.connection(stream, peer, admitted).await;
@@ -148,7 +148,7 @@ impl Server {
         }
     }
 
-    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer, admitted: Arc<Admitted>)
+    async fn connection<S>(self: Arc<Self>, stream: S, peer: Peer, admitted: Arc<AdmissionGuard>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -178,7 +178,7 @@ impl Server {
     async fn reply(
         self: Arc<Self>,
         peer: Peer,
-        admitted: &Admitted,
+        admitted: &AdmissionGuard,
         request: Request<Incoming>,
     ) -> Response<Body> {
         if head_bytes(&request) > self.front.limits.head_bytes {
@@ -204,7 +204,7 @@ impl Server {
     async fn route(
         self: Arc<Self>,
         peer: Peer,
-        admitted: &Admitted,
+        admitted: &AdmissionGuard,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let path = request.uri().path().to_owned();
@@ -213,8 +213,8 @@ impl Server {
         let looks = matches!(*request.method(), Method::GET | Method::HEAD);
         let is_about_health = matches!(parts, (Some("healthz" | "readyz"), None, ..));
         if !is_about_health && !admitted.is_for_all() {
-            let why = "there are as many connections as there may be; try again later";
-            return reply::not_admitted(StatusCode::SERVICE_UNAVAILABLE, why);
+            let reason = "there are as many connections as there may be; try again later";
+            return reply::not_admitted(StatusCode::SERVICE_UNAVAILABLE, reason);
         }
         let caller = |socket| caller(peer, admitted, &request, socket);
         match parts {
@@ -262,7 +262,7 @@ impl Server {
 /// 429.
 fn caller<B>(
     peer: Peer,
-    admitted: &Admitted,
+    admitted: &AdmissionGuard,
     request: &Request<B>,
     socket: bool,
 ) -> Result<Caller, Box<Response<Body>>> {
@@ -270,13 +270,14 @@ fn caller<B>(
         return Err(Box::new(reply::unauthorised(reply::TOKEN_MISSING)));
     };
     if !admitted.count_for(token) {
-        let why = "there are as many connections with this token as there may be; try again later";
-        return Err(Box::new(reply::not_admitted(StatusCode::TOO_MANY_REQUESTS, why)));
+        let reason =
+            "there are as many connections with this token as there may be; try again later";
+        return Err(Box::new(reply::not_admitted(StatusCode::TOO_MANY_REQUESTS, reason)));
     }
     Ok(Caller { token, peer })
 }
 
-enum Accepted {
+enum AcceptedStream {
     Tcp(TcpStream, Peer),
     Unix(tokio::net::UnixStream, Peer),
 }
@@ -297,7 +298,7 @@ impl Socket {
         })
     }
 
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<AcceptedStream> {
         match self {
             Self::Tcp(socket) => {
                 let (stream, address) = socket.accept().await?;
@@ -307,12 +308,12 @@ impl Socket {
                 sockopt::set_tcp_keepidle(&stream, SILENCE_TIMEOUT)?;
                 sockopt::set_tcp_keepintvl(&stream, SILENCE_TIMEOUT / 4)?;
                 sockopt::set_tcp_keepcnt(&stream, 4)?;
-                Ok(Accepted::Tcp(stream, Peer::Address(address.ip().to_canonical())))
+                Ok(AcceptedStream::Tcp(stream, Peer::Address(address.ip().to_canonical())))
             }
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept().await?;
                 let uid = stream.peer_cred()?.uid();
-                Ok(Accepted::Unix(stream, Peer::User(uid)))
+                Ok(AcceptedStream::Unix(stream, Peer::User(uid)))
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::admission::Admitted;
+use super::admission::AdmissionGuard;
 
 /// Time within which a peer must take [`MIN_PROGRESS`] bytes, while more wait for it.
 /// Longer than a WebSocket's limit for a piece, whose close has a reason.
@@ -32,11 +32,11 @@ pub(super) struct SlotStream<S> {
     /// Set since the peer did not take everything at once: its deadline, and the
     /// bytes taken since.
     behind: Option<(Pin<Box<Sleep>>, usize)>,
-    _admitted: Arc<Admitted>,
+    _admitted: Arc<AdmissionGuard>,
 }
 
 impl<S> SlotStream<S> {
-    pub(super) fn new(stream: S, admitted: Arc<Admitted>) -> Self {
+    pub(super) fn new(stream: S, admitted: Arc<AdmissionGuard>) -> Self {
         Self { stream, stall: STALL_TIMEOUT, behind: None, _admitted: admitted }
     }
 

@@ -17,9 +17,9 @@ use super::{BrokerNotice, Caller, Peer, TokenHash};
 use crate::lock;
 
 /// Time for which failures count, and for which an address then waits.
-const WINDOW: Duration = Duration::from_secs(60);
+const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// Time for which a token passes as valid. The broker still checks it.
-const GOOD: Duration = Duration::from_secs(60 * 60);
+const VALID_TOKEN_TTL: Duration = Duration::from_secs(60 * 60);
 /// Maximum of addresses, and of valid tokens, in the tables.
 const MAX_ADDRESSES: usize = 4096;
 
@@ -32,15 +32,15 @@ pub(super) struct Throttle {
 
 #[derive(Debug, Default)]
 struct FailureCounts {
-    failures: HashMap<CountedAs, Failures>,
+    failures: HashMap<OriginGroup, Failures>,
     good: HashMap<TokenHash, Instant>,
 }
 
 /// Origins that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum CountedAs {
-    Crowd(Peer),
-    Wider(Peer),
+enum OriginGroup {
+    Origin(Peer),
+    Network(Peer),
     All,
 }
 
@@ -64,13 +64,13 @@ impl Throttle {
     pub(super) fn admit(&self, caller: &Caller) -> Result<(), Duration> {
         let now = Instant::now();
         let mut state = self.lock();
-        let good = state.good.get(&caller.token).is_some_and(|at| now - *at < GOOD);
+        let good = state.good.get(&caller.token).is_some_and(|at| now - *at < VALID_TOKEN_TTL);
         if good {
             return Ok(());
         }
         let counted_as = state.counted_as(caller, now);
         let Some(failures) = state.failures.get_mut(&counted_as) else { return Ok(()) };
-        let left = WINDOW.saturating_sub(now - failures.since);
+        let left = FAILURE_WINDOW.saturating_sub(now - failures.since);
         if failures.count < self.most || left.is_zero() {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Throttle {
     pub(super) fn known(&self, caller: &Caller) {
         let now = Instant::now();
         let mut state = self.lock();
-        make_room(&mut state.good, MAX_ADDRESSES, |at| now - *at < GOOD);
+        make_room(&mut state.good, MAX_ADDRESSES, |at| now - *at < VALID_TOKEN_TTL);
         if state.good.len() < MAX_ADDRESSES {
             state.good.insert(caller.token, now);
         }
@@ -96,7 +96,7 @@ impl Throttle {
         let counted_as = state.counted_as(caller, now);
         let fresh = Failures { since: now, count: 0, unseen: 0 };
         let failures = state.failures.entry(counted_as).or_insert(fresh);
-        if now - failures.since >= WINDOW {
+        if now - failures.since >= FAILURE_WINDOW {
             (failures.since, failures.count) = (now, 0);
         }
         failures.count = failures.count.saturating_add(1);
@@ -105,11 +105,11 @@ impl Throttle {
     /// Takes the counts of requests refused without asking since the last report.
     pub(super) fn report(&self) -> Vec<BrokerNotice> {
         let mut state = self.lock();
-        let take = |(counted_as, failures): (&CountedAs, &mut Failures)| {
+        let take = |(counted_as, failures): (&OriginGroup, &mut Failures)| {
             let attempts = std::mem::take(&mut failures.unseen);
             let peer = match counted_as {
-                CountedAs::Crowd(peer) | CountedAs::Wider(peer) => peer.clone(),
-                CountedAs::All => Peer::Address([0, 0, 0, 0].into()),
+                OriginGroup::Origin(peer) | OriginGroup::Network(peer) => peer.clone(),
+                OriginGroup::All => Peer::Address([0, 0, 0, 0].into()),
             };
             (attempts > 0).then_some(BrokerNotice::Throttled { peer, attempts })
         };
@@ -124,10 +124,11 @@ impl Throttle {
 
 impl FailureCounts {
     /// Returns the key under which a caller is counted.
-    fn counted_as(&mut self, caller: &Caller, now: Instant) -> CountedAs {
-        let counts = |failures: &Failures| now - failures.since < WINDOW || failures.unseen > 0;
-        let crowd = CountedAs::Crowd(caller.peer.network());
-        let wider = CountedAs::Wider(caller.peer.wider_crowd());
+    fn counted_as(&mut self, caller: &Caller, now: Instant) -> OriginGroup {
+        let counts =
+            |failures: &Failures| now - failures.since < FAILURE_WINDOW || failures.unseen > 0;
+        let crowd = OriginGroup::Origin(caller.peer.network());
+        let wider = OriginGroup::Network(caller.peer.wider_crowd());
         for (counted_as, most) in [(crowd, MAX_ADDRESSES), (wider, 2 * MAX_ADDRESSES)] {
             if self.failures.contains_key(&counted_as) {
                 return counted_as;
@@ -137,7 +138,7 @@ impl FailureCounts {
                 return counted_as;
             }
         }
-        CountedAs::All
+        OriginGroup::All
     }
 }
 

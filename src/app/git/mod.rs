@@ -88,13 +88,13 @@ const PREFIX: &str = "git-";
 
 /// Temporary git directories for processes, removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct GitWorkshop {
+pub(crate) struct TemporaryGitDirectories {
     path: PathBuf,
     /// Keeps other processes from removing it.
     _lock: File,
 }
 
-impl GitWorkshop {
+impl TemporaryGitDirectories {
     /// Creates a workshop in the state directory, or another directory of the operator's. Removes
     /// workshops that killed processes left there.
     pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
@@ -165,7 +165,7 @@ fn remove_abandoned(state: &Path) {
     }
 }
 
-impl Drop for GitWorkshop {
+impl Drop for TemporaryGitDirectories {
     fn drop(&mut self) {
         if let Err(error) = operator_files::remove_dir_all(&self.path) {
             tracing::warn!(%error, "a git directory could not be removed");

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Bounds, Git, GitWorkshop, ORDERED, Repository};
+use super::{Bounds, Git, ORDERED, Repository, TemporaryGitDirectories};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -39,7 +39,7 @@ pub(crate) fn starts(session: &str) -> String {
 pub(crate) fn find(
     place: &Path,
     git: &Git,
-    workshop: &GitWorkshop,
+    workshop: &TemporaryGitDirectories,
 ) -> Result<Vec<Repository>, Failure> {
     const DOING: &str = "cannot look for the agent's git repository";
     let base = operator_files::canonicalize(scratch::base()?).or_fail(DOING)?;
@@ -94,7 +94,7 @@ fn opened(
     path: &Path,
     name: &str,
     git: &Git,
-    workshop: &GitWorkshop,
+    workshop: &TemporaryGitDirectories,
 ) -> Result<Repository, Failure> {
     let parts = ["refs", "packed-refs", "reftable"];
     let there =
@@ -128,7 +128,7 @@ pub(crate) fn count(
     state: &Path,
     limit: Duration,
 ) -> Result<Option<u64>, Failure> {
-    let (git, workshop) = (Git::find(workspace)?, GitWorkshop::make(state)?);
+    let (git, workshop) = (Git::find(workspace)?, TemporaryGitDirectories::make(state)?);
     let begun = Instant::now();
     let ask = |repository: &Repository, arguments: &[&str]| {
         let timeout = limit.saturating_sub(begun.elapsed());

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Git, GitWorkshop, Piped, Repository, head::Head};
+use super::{Git, Piped, Repository, TemporaryGitDirectories, head::Head};
 use crate::{
     app::failure::{Context as _, Failure},
     git::Format,
@@ -39,7 +39,7 @@ pub(crate) fn objects(
     root: &Path,
     format: Format,
     git: &Git,
-    workshop: &GitWorkshop,
+    workshop: &TemporaryGitDirectories,
 ) -> Result<Repository, Failure> {
     let objects = directory(root)?.join("objects");
     let directory = workshop.git_directory("ours", format, &[])?;
@@ -51,7 +51,7 @@ pub(crate) fn objects(
 pub(crate) struct History {
     pub(crate) commit: String,
     pub(crate) pack: Piped,
-    _workshop: GitWorkshop,
+    _workshop: TemporaryGitDirectories,
 }
 
 impl History {
@@ -66,7 +66,7 @@ impl History {
                 "the objects of the workspace's repository have SHA-256 names",
             ));
         }
-        let (git, workshop) = (Git::find(root)?, GitWorkshop::make(state)?);
+        let (git, workshop) = (Git::find(root)?, TemporaryGitDirectories::make(state)?);
         // Existing deltas are reused, and no others are computed.
         let arguments = [
             "-c",
@@ -94,7 +94,7 @@ impl History {
 /// When git cannot read them.
 pub(crate) fn tracked(root: &Path, place: &Path) -> Result<Option<Vec<WorkspacePath>>, Failure> {
     let Some(head) = Head::of(root) else { return Ok(None) };
-    let (git, workshop) = (Git::find(root)?, GitWorkshop::make(place)?);
+    let (git, workshop) = (Git::find(root)?, TemporaryGitDirectories::make(place)?);
     let repository = objects(root, head.commit.format(), &git, &workshop)?;
     let commit = head.commit.to_string();
     let list = ["ls-tree", "-r", "-z", "--name-only", &commit];

@@ -47,10 +47,10 @@ impl Delivery {
     /// before.
     pub(super) fn deliver(&mut self, reference: &str, count: usize) {
         let sent = self.send(reference, count);
-        if let Err(why) = &sent
+        if let Err(reason) = &sent
             && !self.is_failing
         {
-            errln!("portcullis: warning: a notification was not sent: {}", Escaped(why));
+            errln!("portcullis: warning: a notification was not sent: {}", Escaped(reason));
         }
         self.is_failing = sent.is_err();
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The least time between two notifications.
-const INTERVAL: Duration = Duration::from_secs(60);
+const MIN_INTERVAL: Duration = Duration::from_secs(60);
 /// Length of an id: 4 bytes in hex.
 const ID_LENGTH: usize = 8;
 /// Maximum of waiting requests of a gateway.
@@ -32,7 +32,7 @@ impl Schedule {
     /// counted.
     pub(super) fn due_in(&self, now: Instant) -> Option<Duration> {
         let is_new = self.waiting.iter().any(|id| !self.notified.contains(id));
-        let wait = |last: Instant| (last + INTERVAL).saturating_duration_since(now);
+        let wait = |last: Instant| (last + MIN_INTERVAL).saturating_duration_since(now);
         is_new.then(|| self.last.map_or(Duration::ZERO, wait))
     }
 
@@ -65,9 +65,9 @@ mod tests {
         assert_eq!(schedule.take(begin), Some(("aaaaaaaa".into(), 1)));
         assert_eq!((schedule.take(begin), schedule.due_in(begin)), (None, None));
         schedule.set_waiting(ids(&["aaaaaaaa", "bbbbbbbb", "cccccccc"]));
-        assert_eq!(schedule.take(begin + INTERVAL / 2), None);
-        assert_eq!(schedule.due_in(begin + INTERVAL / 2), Some(INTERVAL / 2));
-        assert_eq!(schedule.take(begin + INTERVAL), Some(("cccccccc".into(), 3)));
+        assert_eq!(schedule.take(begin + MIN_INTERVAL / 2), None);
+        assert_eq!(schedule.due_in(begin + MIN_INTERVAL / 2), Some(MIN_INTERVAL / 2));
+        assert_eq!(schedule.take(begin + MIN_INTERVAL), Some(("cccccccc".into(), 3)));
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         schedule.take(begin).unwrap();
         schedule.set_waiting(ids(&["aaaaaaaa", "bbbbbbbb"]));
         schedule.set_waiting(ids(&["aaaaaaaa"]));
-        assert_eq!(schedule.take(begin + INTERVAL), None);
+        assert_eq!(schedule.take(begin + MIN_INTERVAL), None);
     }
 
     #[test]

@@ -42,8 +42,10 @@ pub(super) struct Connector;
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = client(options)
-            .map_err(|why| object_store::Error::Generic { store: "HTTP", source: why.into() })?;
+        let client = client(options).map_err(|reason| object_store::Error::Generic {
+            store: "HTTP",
+            source: reason.into(),
+        })?;
         Ok(HttpClient::new(BlockingService(client)))
     }
 }

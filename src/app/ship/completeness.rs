@@ -57,7 +57,7 @@ pub(super) fn look(
 pub(crate) struct IncompleteTarget {
     /// The location of the copy, or the target if none was begun.
     pub(crate) place: String,
-    pub(crate) why: String,
+    pub(crate) reason: String,
 }
 
 /// Returns a target whose copy lacks segments of the log before `end`. A directory is read;
@@ -65,9 +65,9 @@ pub(crate) struct IncompleteTarget {
 /// trusted for its replies.
 pub(crate) fn lacking(state: &Path, targets: &[Target], end: Segment) -> Option<IncompleteTarget> {
     targets.iter().find_map(|target| {
-        let (place, why) =
-            lacks(state, target, end).unwrap_or_else(|why| (target.clone(), Some(why)));
-        Some(IncompleteTarget { place: place.shown(), why: why? })
+        let (place, reason) =
+            lacks(state, target, end).unwrap_or_else(|reason| (target.clone(), Some(reason)));
+        Some(IncompleteTarget { place: place.shown(), reason: reason? })
     })
 }
 
@@ -83,9 +83,9 @@ fn lacks(state: &Path, target: &Target, end: Segment) -> Result<(Target, Option<
         return Ok((place, has(progress.records)));
     }
     let log = SegmentReader::new(state);
-    let why = log.first_segment().and_then(|first| hold(&log, &place, &progress, first..end.0));
-    let why = why.unwrap_or_else(Some);
-    Ok((place, why))
+    let reason = log.first_segment().and_then(|first| hold(&log, &place, &progress, first..end.0));
+    let reason = reason.unwrap_or_else(Some);
+    Ok((place, reason))
 }
 
 /// Returns the reason why the copy at a location lacks segments of the log, if it does.

@@ -50,7 +50,7 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let of = |target: &Target| {
         let (known, unknown) = match known(state, target) {
             Ok(known) => (known.unwrap_or_default(), None),
-            Err(why) => (ShipProgress::default(), Some(why)),
+            Err(reason) => (ShipProgress::default(), Some(reason)),
         };
         let place = (!known.copy.is_empty()).then(|| within(target, &known.copy));
         let (records, gap) = match &place {
@@ -89,7 +89,7 @@ fn arrived(place: &Target, sent: &ShipProgress) -> (u64, Option<String>) {
             (found.records.min(sent.records), gap)
         }
         Ok(None) => (0, Some(GONE.to_owned())),
-        Err(why) => (0, Some(why)),
+        Err(reason) => (0, Some(reason)),
     }
 }
 

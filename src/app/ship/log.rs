@@ -19,7 +19,7 @@ const MAX_SMALL_FILE: u64 = 64 << 20;
 
 /// The end of a sequence of records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct LogEnd {
     pub(super) segment: u64,
     pub(super) offset: u64,
     /// The leaf hash of the last record.
@@ -27,16 +27,16 @@ pub(super) struct End {
 }
 
 /// The extent of the newest checkpoint.
-pub(super) struct Covered {
+pub(super) struct CheckpointExtent {
     pub(super) note: Vec<u8>,
     /// Number of records.
     pub(super) size: u64,
-    pub(super) end: End,
+    pub(super) end: LogEnd,
 }
 
 /// The parsed fields of a line of `frontier`.
 #[derive(Deserialize)]
-struct Edge {
+struct FrontierFields {
     size: u64,
     segment: u64,
     offset: u64,
@@ -61,18 +61,19 @@ impl SegmentReader {
     }
 
     /// Returns the extent of the newest checkpoint; `None` while it is being written.
-    pub(super) fn covered(&self) -> Result<Option<Covered>, String> {
+    pub(super) fn covered(&self) -> Result<Option<CheckpointExtent>, String> {
         let Some(note) = self.small(NEWEST)? else { return Ok(None) };
         let checkpoint = Note::parse(&note).and_then(|note| Checkpoint::of(&note));
         let size = checkpoint.map_err(|error| error.to_string())?.size;
         let lines = self.small(FRONTIER)?.unwrap_or_default();
         let lines = String::from_utf8_lossy(&lines);
-        let mut edges = lines.lines().filter_map(|line| serde_json::from_str::<Edge>(line).ok());
+        let mut edges =
+            lines.lines().filter_map(|line| serde_json::from_str::<FrontierFields>(line).ok());
         let edge = edges.find(|edge| edge.size == size);
         let Some((last, edge)) = size.checked_sub(1).zip(edge) else { return Ok(None) };
         // `frontier` is not signed, so it is checked.
         match self.end(edge.segment, edge.offset)? {
-            Some((end, seq)) if seq == Some(last) => Ok(Some(Covered { note, size, end })),
+            Some((end, seq)) if seq == Some(last) => Ok(Some(CheckpointExtent { note, size, end })),
             _ => Err(format!("`{FRONTIER}` does not say where record {last} ends")),
         }
     }
@@ -83,7 +84,7 @@ impl SegmentReader {
         &self,
         segment: u64,
         offset: u64,
-    ) -> Result<Option<(End, Option<u64>)>, String> {
+    ) -> Result<Option<(LogEnd, Option<u64>)>, String> {
         #[derive(Deserialize)]
         struct Numbered {
             seq: u64,
@@ -120,7 +121,7 @@ impl SegmentReader {
         let lines = whole.unwrap_or(&bytes);
         let line = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let record = whole.and_then(|_| serde_json::from_slice::<Numbered>(line).ok());
-        let end = End { segment, offset, leaf: Hash::leaf(line) };
+        let end = LogEnd { segment, offset, leaf: Hash::leaf(line) };
         Ok(Some((end, record.map(|record| record.seq))))
     }
 

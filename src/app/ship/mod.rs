@@ -39,22 +39,22 @@ pub(crate) use lag::{Lag, lag};
 const FINAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The background threads, which run while this lives.
-pub(crate) struct Shipping(Arc<Ending>);
+pub(crate) struct Shipping(Arc<Shutdown>);
 
 /// Announces the end to the sending threads, and waits for them.
 #[derive(Default)]
-struct Ending {
-    state: Mutex<Ends>,
+struct Shutdown {
+    state: Mutex<ShutdownState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Ends {
+struct ShutdownState {
     near: bool,
     sending: usize,
 }
 
-impl Ending {
+impl Shutdown {
     /// Waits until the end is near or `patience` has passed; returns true if the end is near.
     fn wait(&self, patience: Duration) -> bool {
         let ends = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl Ending {
         self.wait(Duration::ZERO)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Ends)) {
+    fn change(&self, change: impl FnOnce(&mut ShutdownState)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Display, io, path::Path};
 use portcullis_audit::{Checkpoint, Hash, Note};
 use serde::{Deserialize, Serialize};
 
-use super::log::End;
+use super::log::LogEnd;
 use crate::{config::audit::Target, review::read_regular};
 
 /// The progress of a target's copy.
@@ -24,7 +24,7 @@ pub(crate) struct ShipProgress {
     /// Number of records that the last sent checkpoint covers.
     pub(crate) records: u64,
     /// The end of these records.
-    pub(super) end: Option<End>,
+    pub(super) end: Option<LogEnd>,
     /// The time at which that copy began, in seconds since 1970.
     pub(crate) at: u64,
     /// The error of the last attempt.
@@ -57,7 +57,7 @@ pub(super) fn records_of(note: &[u8]) -> Option<u64> {
 pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress>, String> {
     let name = format!("{}.json", file_name(target));
     let unreadable =
-        |why: &dyn Display| format!("`{name}` in the state directory cannot be read: {why}");
+        |reason: &dyn Display| format!("`{name}` in the state directory cannot be read: {reason}");
     match read_regular(&state.join(&name), MAX_PROGRESS) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| unreadable(&error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -67,9 +67,9 @@ pub(super) fn known(state: &Path, target: &Target) -> Result<Option<ShipProgress
 
 /// Shortens the error of an attempt: a target may reply with a page of any length, and the
 /// text is stored and shown.
-pub(super) fn shortened(why: &str) -> String {
-    match why.char_indices().nth(MAX_ERROR) {
-        Some((end, _)) => format!("{}…", why.get(..end).unwrap_or_default()),
-        None => why.to_owned(),
+pub(super) fn shortened(reason: &str) -> String {
+    match reason.char_indices().nth(MAX_ERROR) {
+        Some((end, _)) => format!("{}…", reason.get(..end).unwrap_or_default()),
+        None => reason.to_owned(),
     }
 }

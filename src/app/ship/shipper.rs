@@ -8,10 +8,10 @@ use std::{
 use portcullis_audit::{HISTORY, KEYS, NEWEST, PACKED, Segment};
 
 use super::{
-    Ending,
+    Shutdown,
     completeness::look,
     destinations::{GONE, begin, existing, within},
-    log::{self, Covered, SegmentReader},
+    log::{self, CheckpointExtent, SegmentReader},
     progress::{FOLDER, ShipProgress, file_name, known, shortened},
     target::Store,
 };
@@ -42,7 +42,7 @@ pub(super) struct Shipper {
 
 /// Sends in the background until the end is near. All contact with a target happens on this
 /// thread, because it may be slow.
-pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Ending) {
+pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Shutdown) {
     let (mut wait, mut seen) = (RETRY_INTERVALS.0, None);
     let (mut shipper, mut said) = (None, None);
     loop {
@@ -50,8 +50,8 @@ pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Ending) {
         if shipper.is_none() {
             shipper = match Shipper::new(state, target) {
                 Ok(shipper) => Some(shipper),
-                Err(why) => {
-                    warn_once(target, &why, &mut said);
+                Err(reason) => {
+                    warn_once(target, &reason, &mut said);
                     None
                 }
             };
@@ -77,14 +77,14 @@ pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Ending) {
 
 /// Warns why a copy cannot be begun, once for each reason. Other failures are stored in the
 /// target's progress.
-fn warn_once(target: &Target, why: &str, said: &mut Option<String>) {
-    if said.as_deref() != Some(why) {
+fn warn_once(target: &Target, reason: &str, said: &mut Option<String>) {
+    if said.as_deref() != Some(reason) {
         errln!(
             "portcullis: warning: the audit log is not copied to {}: {}",
             Escaped(&target.shown()),
-            Escaped(why)
+            Escaped(reason)
         );
-        *said = Some(why.to_owned());
+        *said = Some(reason.to_owned());
     }
 }
 
@@ -97,7 +97,7 @@ impl Shipper {
         // Records sent without a known progress are sent again, with a warning.
         let (progress, unknown) = match known(state, target) {
             Ok(progress) => (progress.unwrap_or_default(), None),
-            Err(why) => (ShipProgress::default(), Some(why)),
+            Err(reason) => (ShipProgress::default(), Some(reason)),
         };
         Ok(Self {
             log: SegmentReader::new(state),
@@ -148,30 +148,30 @@ impl Shipper {
 
     /// Sends the records that the newest checkpoint covers.
     pub(super) fn send(&mut self) -> Result<(), String> {
-        let sent = self.send_all().map_err(|why| shortened(&why));
+        let sent = self.send_all().map_err(|reason| shortened(&reason));
         self.progress.error = sent.as_ref().err().cloned();
         let kept = self.keep();
         sent.and(kept)
     }
 
     fn send_all(&mut self) -> Result<(), String> {
-        let Some(Covered { note, size, end }) = self.log.covered()? else { return Ok(()) };
+        let Some(CheckpointExtent { note, size, end }) = self.log.covered()? else { return Ok(()) };
         if self.progress.copy.is_empty() {
             self.begin()?;
-            if let Some(why) = self.unknown.take() {
+            if let Some(reason) = self.unknown.take() {
                 let copy = self.place().shown();
                 errln!(
                     "portcullis: warning: {}: another copy is begun, {}; former ones stay",
-                    Escaped(&why),
+                    Escaped(&reason),
                     Escaped(&copy)
                 );
             }
-        } else if let Some(why) = self.obstacle(size)? {
+        } else if let Some(reason) = self.obstacle(size)? {
             let former = self.place().shown();
             self.begin()?;
             let copy = self.place().shown();
             errln!(
-                "portcullis: warning: {}: {why}: another copy is begun, {}; the former one stays",
+                "portcullis: warning: {}: {reason}: another copy is begun, {}; the former one stays",
                 Escaped(&former),
                 Escaped(&copy)
             );

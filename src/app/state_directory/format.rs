@@ -26,7 +26,7 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
     let found =
         read(state, NAME, MAX_LENGTH).or_fail(format_args!("cannot read `{shown}/{NAME}`"))?;
     let Some(text) = found else { return Ok(()) };
-    let (why, help) = match text.trim_end().parse::<u32>() {
+    let (reason, help) = match text.trim_end().parse::<u32>() {
         Ok(VERSION) => return Ok(()),
         Ok(other) => (
             format!("has format {other}, and this portcullis knows format {VERSION} only"),
@@ -37,7 +37,7 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
             "put the file back as it was: one line with the number of the format",
         ),
     };
-    Err(Failure::new(format_args!("the state directory `{shown}` {why}")).help(help))
+    Err(Failure::new(format_args!("the state directory `{shown}` {reason}")).help(help))
 }
 
 /// Writes the version, unless the directory has one.

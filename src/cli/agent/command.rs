@@ -28,7 +28,7 @@ use super::{
         MountNeed, Recorded, SandboxBroker, await_confined, build, explain, host_facts, introduce,
         start_egress, start_gateway, warn,
     },
-    supervisor::{Ended, STEP_TIMEOUT, SignalHandling, Supervisor},
+    supervisor::{RunEnd, STEP_TIMEOUT, SignalHandling, Supervisor},
     workspaces::finish,
 };
 use crate::{
@@ -274,7 +274,7 @@ impl SandboxCommand {
         // for.
         unblock_signals().or_fail("cannot unblock signals")?;
         finish(shipping);
-        let Ended { code, timed_out, gateway_failed, .. } = ended?;
+        let RunEnd { code, timed_out, gateway_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
         let listens =
             matches!(&spec.network, Network::Connect { listen, .. } if !listen.is_empty());

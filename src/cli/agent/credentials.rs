@@ -106,10 +106,10 @@ impl Credentials {
         }
         check_variables(&used)?;
         let keyed = |credential: &&Credential| {
-            read_key(&credential.from).map_err(|why| {
+            read_key(&credential.from).map_err(|reason| {
                 let Credential { id, from, .. } = credential;
                 Failure::new(format_args!(
-                    "cannot read the key of the credential `{id}` ({from}): {why}"
+                    "cannot read the key of the credential `{id}` ({from}): {reason}"
                 ))
                 .help("put the key there, or say where it is with `from` in `[[credentials]]`")
             })

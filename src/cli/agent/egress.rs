@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     credentials::{self, Credentials, InUse},
-    protocol::{CredentialRoute, EgressRole, Order},
+    protocol::{CredentialRoute, EgressRole, GatewayOrder},
 };
 use crate::{
     app::{
@@ -273,7 +273,7 @@ impl Process {
 
 fn tell(gateway: &Channel, role: EgressRole, is_restarted: bool, links: &[OwnedFd]) {
     let links: Vec<_> = links.iter().map(OwnedFd::as_fd).collect();
-    let order = Order::Egress { role, is_restarted };
+    let order = GatewayOrder::Egress { role, is_restarted };
     // A gateway process that is gone is noticed by the supervisor.
     let _ = gateway.send(&order, &links);
 }
@@ -289,7 +289,7 @@ fn spawn(
     let (process, control) = process::spawn_apart(command)?;
     control.send(order, descriptors).or_fail(doing)?;
     let (confined, _) = control.receive_within::<Result<(), String>>(timeout).or_fail(doing)?;
-    confined.map_err(|why| Failure::new(format_args!("{doing}: {why}")))?;
+    confined.map_err(|reason| Failure::new(format_args!("{doing}: {reason}")))?;
     Ok(process)
 }
 

@@ -26,7 +26,7 @@ use super::{
     egress::CredentialLinks,
     gateway_start::{self, OpenedWorkspace, StartedGateway},
     notices::{self, AgentNotices},
-    orders::Orders,
+    orders::OrderReceiver,
     protocol::{self, Acp, AgentOrder, AgentService, Progress, ServeOrder},
 };
 use crate::{
@@ -230,11 +230,11 @@ impl Serving<'_> {
         said.or_fail("cannot answer the broker")
     }
 
-    fn orders(&self, agent_in: Option<Closable>) -> Result<Orders<'_>, Failure> {
+    fn orders(&self, agent_in: Option<Closable>) -> Result<OrderReceiver<'_>, Failure> {
         let all = self.started.iter().zip(self.shared);
         let reloading = all.map(|(started, shared)| started.reloading(shared)).collect();
         let Self { channel, signals, egress, .. } = *self;
-        Ok(Orders { started: self.main()?, channel, signals, reloading, agent_in, egress })
+        Ok(OrderReceiver { started: self.main()?, channel, signals, reloading, agent_in, egress })
     }
 
     /// Serves the agent over ACP.

@@ -19,10 +19,10 @@ use crate::{
     app::{
         bootstrap::{Confined, Profile, Recovered, Started, confine_all},
         failure::{Context as _, Failure},
-        mount::{self, Mounted},
+        mount::{self, ServedMount},
         opened::Opened,
         policy_transfer::SharedPolicy,
-        scratch::ScratchPlace,
+        scratch::ScratchLocation,
     },
     cli::announcer::Announcer,
     egress::Links,
@@ -43,7 +43,7 @@ pub(super) struct OpenedWorkspace {
     alias: PathBuf,
     /// The file through which its policy reloads come.
     pub(super) shared: SharedPolicy,
-    scratch: Option<ScratchPlace>,
+    scratch: Option<ScratchLocation>,
 }
 
 impl OpenedWorkspace {
@@ -60,7 +60,7 @@ impl OpenedWorkspace {
         opened.notify_through(workspace.launch.notifies, files)?;
         let shared = files.next().ok_or_else(|| Failure::new("no file came for later policies"))?;
         let scratch = match mount {
-            true => ScratchPlace::open(&opened, agent)?,
+            true => ScratchLocation::open(&opened, agent)?,
             false => None,
         };
         let alias = workspace.alias.clone();
@@ -77,7 +77,7 @@ pub(super) struct StartedGateway {
     /// The workspaces, in their order.
     pub(super) started: Vec<Started>,
     /// The mount of each, if there are any.
-    pub(super) mounted: Vec<Mounted>,
+    pub(super) mounted: Vec<ServedMount>,
     pub(super) agent: AgentOrder,
     /// The commands started in the sandbox, for the mount of the first workspace.
     pub(super) leaders: Arc<CommandLeaders>,
@@ -217,7 +217,7 @@ fn introduce(
     }
     let serve = |(started, mount): (&Started, _)| {
         let announcer = Announcer { state: started.state_path.clone() };
-        Mounted::serve(started, mount, Box::new(announcer))
+        ServedMount::serve(started, mount, Box::new(announcer))
     };
     let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;
     match introduced_in(channel, &started) {

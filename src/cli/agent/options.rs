@@ -55,7 +55,7 @@ pub(in crate::cli) struct SandboxOptions {
     /// A TCP port that the agent may connect to, `dns` to let it look names up
     /// over UDP, or `none`; instead of what the policy says
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
-    agent_network: Vec<Reach>,
+    agent_network: Vec<NetworkReach>,
     /// A TCP port that the agent may listen on where it shares the host's network,
     /// on every interface, or 0 for those that the kernel picks; instead of what the policy says
     #[arg(long, value_name = "PORT")]
@@ -92,8 +92,8 @@ impl SandboxOptions {
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
         let (preset, file) = presets::load(reference)?;
-        let wrong = |why: &str| {
-            let message = format_args!("the preset `{reference}` cannot be used: {why}");
+        let wrong = |reason: &str| {
+            let message = format_args!("the preset `{reference}` cannot be used: {reason}");
             Failure::new(message).exit(Exit::Usage)
         };
         for variable in preset.env.iter().chain(&preset.set) {
@@ -155,9 +155,9 @@ impl SandboxOptions {
         let Some(preset) = &self.loaded_preset else { return Ok(PresetHosts::default()) };
         let environment = environment(&policy.agent().env, &self.agent_env);
         let hosts = PresetHosts::of(preset, &environment, purpose == Purpose::Login);
-        hosts.map_err(|why| {
+        hosts.map_err(|reason| {
             let name = Escaped(&preset.name);
-            Failure::new(format_args!("the preset `{name}` cannot be used: {why}"))
+            Failure::new(format_args!("the preset `{name}` cannot be used: {reason}"))
                 .exit(Exit::Usage)
         })
     }
@@ -192,8 +192,10 @@ impl SandboxOptions {
         if let Some(preset) = self.loaded_preset.as_ref().filter(|_| floor > Enforcement::None) {
             let given = spec.read_programs(&preset.programs).map_err(Failure::new)?;
             let preset = Escaped(&preset.name);
-            for why in given.passed_over {
-                errln!("portcullis: warning: the preset `{preset}` passes a program over: {why}");
+            for reason in given.passed_over {
+                errln!(
+                    "portcullis: warning: the preset `{preset}` passes a program over: {reason}"
+                );
             }
             if !given.read.is_empty() {
                 let read: Vec<_> =
@@ -229,18 +231,18 @@ impl SandboxOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum NetworkReach {
     Port(u16),
     Dns,
     None,
 }
 
-fn parse_reach(text: &str) -> Result<Reach, String> {
+fn parse_reach(text: &str) -> Result<NetworkReach, String> {
     match text {
-        "none" => Ok(Reach::None),
-        "dns" => Ok(Reach::Dns),
+        "none" => Ok(NetworkReach::None),
+        "dns" => Ok(NetworkReach::Dns),
         _ => match text.parse() {
-            Ok(port) if port > 0 => Ok(Reach::Port(port)),
+            Ok(port) if port > 0 => Ok(NetworkReach::Port(port)),
             _ => Err("expected a port from 1 to 65535, `dns` or `none`".to_owned()),
         },
     }
@@ -280,7 +282,7 @@ fn environment(names: &[String], options: &[String]) -> BTreeMap<OsString, OsStr
     environment
 }
 
-fn network(options: &[Reach], listen: &[u16]) -> Result<Network, Failure> {
+fn network(options: &[NetworkReach], listen: &[u16]) -> Result<Network, Failure> {
     let mut network = reached(options);
     match &mut network {
         _ if listen.is_empty() => {}
@@ -299,13 +301,13 @@ fn network(options: &[Reach], listen: &[u16]) -> Result<Network, Failure> {
     Ok(network)
 }
 
-fn reached(options: &[Reach]) -> Network {
+fn reached(options: &[NetworkReach]) -> Network {
     let ports: Vec<_> = options
         .iter()
-        .filter_map(|reach| if let Reach::Port(port) = reach { Some(*port) } else { None })
+        .filter_map(|reach| if let NetworkReach::Port(port) = reach { Some(*port) } else { None })
         .collect();
-    let dns = options.contains(&Reach::Dns);
-    if options.contains(&Reach::None) || (ports.is_empty() && !dns) {
+    let dns = options.contains(&NetworkReach::Dns);
+    if options.contains(&NetworkReach::None) || (ports.is_empty() && !dns) {
         Network::None
     } else {
         Network::Connect { ports, dns, listen: Vec::new() }
@@ -318,15 +320,16 @@ mod tests {
 
     #[test]
     fn the_hosts_network_is_shared_only_where_an_option_says_so() {
-        let given = |options: &[Reach], listen: &[u16]| network(options, listen).map_err(|_| ());
+        let given =
+            |options: &[NetworkReach], listen: &[u16]| network(options, listen).map_err(|_| ());
         let connect = |port, dns, listen| Network::Connect { ports: vec![port], dns, listen };
         assert_eq!(given(&[], &[]), Ok(Network::None));
         assert_eq!(given(&[], &[80]), Err(()));
-        assert_eq!(given(&[Reach::None, Reach::Port(80)], &[]), Ok(Network::None));
-        assert_eq!(given(&[Reach::Port(80)], &[]), Ok(connect(80, false, Vec::new())));
-        assert_eq!(given(&[Reach::Port(80)], &[80]), Ok(connect(80, false, vec![80])));
-        assert_eq!(given(&[Reach::None], &[80]), Err(()));
-        assert_eq!(parse_reach("dns"), Ok(Reach::Dns));
+        assert_eq!(given(&[NetworkReach::None, NetworkReach::Port(80)], &[]), Ok(Network::None));
+        assert_eq!(given(&[NetworkReach::Port(80)], &[]), Ok(connect(80, false, Vec::new())));
+        assert_eq!(given(&[NetworkReach::Port(80)], &[80]), Ok(connect(80, false, vec![80])));
+        assert_eq!(given(&[NetworkReach::None], &[80]), Err(()));
+        assert_eq!(parse_reach("dns"), Ok(NetworkReach::Dns));
         assert!(parse_reach("0").is_err() && parse_reach("https").is_err());
     }
 

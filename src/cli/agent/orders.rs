@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     gateway_process::Closable,
-    protocol::{EgressRole, Order},
+    protocol::{EgressRole, GatewayOrder},
 };
 use crate::{
     app::{
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The receiver of orders, with the state that they change.
-pub(super) struct Orders<'a> {
+pub(super) struct OrderReceiver<'a> {
     /// The workspace in which the program begins.
     pub(super) started: &'a Started,
     pub(super) channel: &'a Channel,
@@ -41,7 +41,7 @@ pub(super) struct Orders<'a> {
     pub(super) egress: Option<&'a Egress>,
 }
 
-impl Orders<'_> {
+impl OrderReceiver<'_> {
     fn stop(&self) {
         if let Some(agent_in) = &self.agent_in {
             agent_in.close();
@@ -75,8 +75,8 @@ impl Orders<'_> {
             if !ordered {
                 continue;
             }
-            match self.channel.receive::<Order>() {
-                Ok((Order::Policy { workspace, hash, trigger }, _)) => {
+            match self.channel.receive::<GatewayOrder>() {
+                Ok((GatewayOrder::Policy { workspace, hash, trigger }, _)) => {
                     let reloading = self.reloading.get(workspace);
                     if reloading.is_some_and(|reloading| !reloading.reload(hash, &trigger))
                         && trigger == "signal"
@@ -84,25 +84,25 @@ impl Orders<'_> {
                         errln!("portcullis: the policy is the one in force");
                     }
                 }
-                Ok((Order::NoPolicy { workspace, trigger, sha256, why }, _)) => {
+                Ok((GatewayOrder::NoPolicy { workspace, trigger, sha256, reason }, _)) => {
                     if let Some(reloading) = self.reloading.get(workspace) {
-                        reloading.refuse(sha256.as_deref(), &why, &trigger);
+                        reloading.refuse(sha256.as_deref(), &reason, &trigger);
                     }
                 }
-                Ok((Order::Egress { role, is_restarted }, links)) => {
+                Ok((GatewayOrder::Egress { role, is_restarted }, links)) => {
                     if let Err(error) = self.replace(&role, is_restarted, links) {
                         let error = error.message();
                         tracing::error!(error, %role, "a process of egress is not served");
                     }
                 }
-                Ok((Order::Callback { port }, answers)) => {
+                Ok((GatewayOrder::Callback { port }, answers)) => {
                     if let Err(error) = self.record_callback(port, answers) {
                         let error = error.message();
                         tracing::error!(error, port, "a port of a login is not opened");
                     }
                 }
                 // An ended broker, or an invalid message, ends it.
-                Ok((Order::Stop, _)) | Err(_) => return self.stop(),
+                Ok((GatewayOrder::Stop, _)) | Err(_) => return self.stop(),
             }
         }
     }

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::fs::{Stat, stat};
 
-use super::{protocol::Order, supervisor::GatewayProcess};
+use super::{protocol::GatewayOrder, supervisor::GatewayProcess};
 use crate::{
     app::{policy_transfer::SharedPolicy, trusted_paths},
     config::{Operator, PolicyTexts, signature::signature_path},
@@ -35,14 +35,14 @@ pub(crate) struct PolicyWatch {
     /// The files of the policy in force, and of the last one that was tried.
     paths: Vec<PathBuf>,
     /// The results of the check at the last read of the policy, and of the last check.
-    read: Vec<Look>,
-    last: Vec<Look>,
+    read: Vec<FileIdentity>,
+    last: Vec<FileIdentity>,
     next: Instant,
 }
 
 /// The identity of a file's content, as far as visible without a read; `None` if the file is
 /// missing.
-type Look = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
+type FileIdentity = Option<(u64, u64, i64, (i64, u64), (i64, u64))>;
 
 impl PolicyWatch {
     /// Watches the policy of workspace number `workspace` with these `texts`; `trusted` are
@@ -92,17 +92,21 @@ impl PolicyWatch {
         let before = looks(&self.paths);
         let offered = self.gather();
         let (workspace, trigger) = (self.workspace, trigger.to_owned());
-        let order =
-            |sha256, why| Order::NoPolicy { workspace, trigger: trigger.clone(), sha256, why };
+        let order = |sha256, reason| GatewayOrder::NoPolicy {
+            workspace,
+            trigger: trigger.clone(),
+            sha256,
+            reason,
+        };
         let sent = match offered {
             Ok(texts) => match self.shared.put(&texts) {
                 Ok(hash) => {
                     let trigger = trigger.clone();
-                    gateway.channel().send(&Order::Policy { workspace, hash, trigger }, &[])
+                    gateway.channel().send(&GatewayOrder::Policy { workspace, hash, trigger }, &[])
                 }
                 Err(error) => gateway.channel().send(&order(None, error.to_string()), &[]),
             },
-            Err((sha256, why)) => gateway.channel().send(&order(sha256, why), &[]),
+            Err((sha256, reason)) => gateway.channel().send(&order(sha256, reason), &[]),
         };
         match sent {
             // The gateway ended meanwhile, which the supervisor notices.
@@ -136,13 +140,13 @@ impl PolicyWatch {
             .and_then(|()| self.operator.trust(&texts).map_err(|error| error.to_string()));
         match checked {
             Ok(_) => Ok(texts),
-            Err(why) => Err((Some(texts.sha256()), why)),
+            Err(reason) => Err((Some(texts.sha256()), reason)),
         }
     }
 }
 
 /// Checks files by path.
-fn looks(paths: &[PathBuf]) -> Vec<Look> {
+fn looks(paths: &[PathBuf]) -> Vec<FileIdentity> {
     paths.iter().map(|path| stat(path).ok().map(|stat| identity(&stat))).collect()
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{app::launch::Launch, sandbox::Entrance};
+use crate::{app::launch::Launch, sandbox::GatewayAddress};
 
 /// A workspace that the gateway serves.
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub(crate) struct AgentOrder {
     /// The names of the environment variables given by the operator.
     pub(crate) variables: Vec<String>,
     /// The configuration of its MCP clients, if it can have any.
-    pub(crate) entrance: Option<Entrance>,
+    pub(crate) entrance: Option<GatewayAddress>,
     /// True if commands can be started.
     pub(crate) commands: bool,
     /// The number of descriptors that are ends of the egress process and of the connector; 0 where
@@ -121,7 +121,7 @@ pub(crate) enum Progress {
 
 /// The broker's orders while the gateway serves.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub(crate) enum GatewayOrder {
     /// Stop in order.
     Stop,
     /// Reload a policy: its texts are in the shared file.
@@ -142,7 +142,7 @@ pub(crate) enum Order {
         /// Its hash, if it could be read.
         sha256: Option<String>,
         /// The reason.
-        why: String,
+        reason: String,
     },
     /// A process of egress has ended, or is another one now, whose ends are attached.
     Egress {

@@ -18,7 +18,7 @@ use crate::{
         failure::Failure,
         git::{private, workspace::History},
         opened::Opened,
-        scratch::ScratchPlace,
+        scratch::ScratchLocation,
     },
     cli::render::for_shell,
     model::AgentName,
@@ -64,15 +64,15 @@ git -c user.name=portcullis -c user.email=portcullis@localhost commit -q --allow
 begin "$2" "$3" && rm .git/portcullis-unfinished && exit $made
 "#;
 /// The script's exit code if the repository exists.
-const KEPT: i32 = 0;
+const EXISTS: i32 = 0;
 /// The exit code if there is no git.
 const NO_GIT: i32 = 3;
 /// The exit code if the repository was created.
-const MADE: i32 = 4;
+const CREATED: i32 = 4;
 /// The exit code if the branches could not be noted.
-const NOT_NOTED: i32 = 5;
+const BRANCHES_NOT_STORED: i32 = 5;
 /// The exit code if the repository was created without the history that it should have.
-const MADE_WITHOUT: i32 = 6;
+const CREATED_WITHOUT_HISTORY: i32 = 6;
 
 /// Timeout for noting the branches with which a session begins.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -117,16 +117,16 @@ pub(in crate::cli) fn prepare(
         !is_over && !matches!(signals.read_signal(), Ok(Some(_)))
     };
     match pending.prepare(command, input, waits).map_err(explain)? {
-        Some(KEPT) => {}
-        Some(MADE) if history.is_some() => errln!(
+        Some(EXISTS) => {}
+        Some(CREATED) if history.is_some() => errln!(
             "portcullis: note: the programs have a git repository of their own: the history of the \
              workspace's, and one commit of what the policy shows"
         ),
-        Some(MADE) => errln!(
+        Some(CREATED) => errln!(
             "portcullis: note: the programs have a git repository of their own, with one commit of \
              what the policy shows; the workspace's history stays outside"
         ),
-        Some(MADE_WITHOUT) => errln!(
+        Some(CREATED_WITHOUT_HISTORY) => errln!(
             "portcullis: warning: the history of the workspace's git repository could not be copied; \
              the programs have one commit of what the policy shows (a shallow or partial clone, and \
              one that borrows objects, have no whole history)"
@@ -135,7 +135,7 @@ pub(in crate::cli) fn prepare(
             "portcullis: note: the programs see no git repository: there is no \
              `git` in the sandbox; name its directory with `--agent-read`"
         ),
-        Some(NOT_NOTED) => errln!(
+        Some(BRANCHES_NOT_STORED) => errln!(
             "portcullis: warning: commits of this session will not be offered for an import: the \
              branches of the programs' own git repository could not be read in {seconds} s; \
              `portcullis exec -- rm -rf .git` removes it, and the next start makes another one"
@@ -160,8 +160,8 @@ fn history(opened: &Opened) -> Option<History> {
         return None;
     }
     History::pack(opened.workspace.root(), &opened.state_path).unwrap_or_else(|failure| {
-        let why = failure.message();
-        errln!("portcullis: warning: the programs' git repository has no history: {why}");
+        let reason = failure.message();
+        errln!("portcullis: warning: the programs' git repository has no history: {reason}");
         None
     })
 }
@@ -188,7 +188,7 @@ pub(in crate::cli) fn import(
     let (root, state) = (opened.workspace.root(), &opened.state_path);
     let left = end.map(|end| end.saturating_duration_since(Instant::now()));
     let limit = left.unwrap_or(COUNT_TIMEOUT).clamp(MIN_COUNT_TIMEOUT, COUNT_TIMEOUT);
-    let count = || match ScratchPlace::open(opened, agent)? {
+    let count = || match ScratchLocation::open(opened, agent)? {
         Some(place) => private::count(&place.path, session, root, state, limit),
         None => Ok(Some(0)),
     };
@@ -201,8 +201,8 @@ pub(in crate::cli) fn import(
             limit.as_secs()
         ),
         Err(failure) => {
-            let why = failure.message();
-            errln!("portcullis: note: commits of the session could not be looked for: {why}");
+            let reason = failure.message();
+            errln!("portcullis: note: commits of the session could not be looked for: {reason}");
             return None;
         }
     }

@@ -167,27 +167,29 @@ pub(in crate::cli) enum MountNeed {
 /// The reason why a wanted mount is missing.
 #[derive(Debug)]
 pub(in crate::cli) struct Missing {
-    pub(in crate::cli) why: String,
+    pub(in crate::cli) reason: String,
     help: &'static str,
 }
 
 impl From<NoMount> for Missing {
-    fn from(why: NoMount) -> Self {
-        Self { why: why.to_string(), help: why.help() }
+    fn from(reason: NoMount) -> Self {
+        Self { reason: reason.to_string(), help: reason.help() }
     }
 }
 
 impl Missing {
     /// Notes it, with advice.
     pub(in crate::cli) fn note(&self) {
-        let Self { why, help } = self;
-        errln!("portcullis: note: the agent's programs do not see the workspace as files: {why}");
+        let Self { reason, help } = self;
+        errln!(
+            "portcullis: note: the agent's programs do not see the workspace as files: {reason}"
+        );
         errln!("  help: {help}; or leave it out with `--no-mount`");
     }
 
     fn refuse(&self, otherwise: &str) -> Failure {
-        let Self { why, help } = self;
-        Failure::new(format_args!("the workspace cannot be mounted in the sandbox: {why}"))
+        let Self { reason, help } = self;
+        Failure::new(format_args!("the workspace cannot be mounted in the sandbox: {reason}"))
             .help(format_args!("{help}; {otherwise}"))
     }
 }
@@ -212,12 +214,13 @@ pub(in crate::cli) fn build(
                 return Ok((built, None));
             }
             None => return Ok((built, None)),
-            Some(Err(why)) => Missing::from(why),
+            Some(Err(reason)) => Missing::from(reason),
         },
         // A sandbox without a mount needs less.
-        Err(error) if mount_need == MountNeed::Preferred => {
-            Missing { why: error.to_string(), help: "see `mount` in what `portcullis doctor` says" }
-        }
+        Err(error) if mount_need == MountNeed::Preferred => Missing {
+            reason: error.to_string(),
+            help: "see `mount` in what `portcullis doctor` says",
+        },
         Err(error) => return Err(explain(error)),
     };
     if mount_need == MountNeed::Required {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{
     egress::Egress,
     policy_watch::PolicyWatch,
-    protocol::{Order, Progress},
+    protocol::{GatewayOrder, Progress},
 };
 use crate::{
     app::{
@@ -96,7 +96,7 @@ impl Drop for GatewayProcess {
 }
 
 /// The end of agent and gateway.
-pub(crate) struct Ended {
+pub(crate) struct RunEnd {
     /// True if the agent was stopped by the timeout.
     pub(crate) timed_out: bool,
     /// True if the gateway failed, and the agent was stopped for that.
@@ -191,7 +191,7 @@ impl Supervisor {
     }
 
     /// Runs until both have ended.
-    pub(crate) fn run(mut self) -> Result<Ended, Failure> {
+    pub(crate) fn run(mut self) -> Result<RunEnd, Failure> {
         stderr::drop_unread();
         let mut at_once = false;
         loop {
@@ -202,7 +202,7 @@ impl Supervisor {
                     self.deadline = Some(Instant::now() + FINISH_TIMEOUT);
                     if self.manner != SignalHandling::Agent {
                         // The gateway does not see the command's end; it may have ended itself.
-                        let _ = self.gateway.channel.send(&Order::Stop, &[]);
+                        let _ = self.gateway.channel.send(&GatewayOrder::Stop, &[]);
                     }
                 }
             }
@@ -224,12 +224,12 @@ impl Supervisor {
                     self.hear();
                     let at_once = at_once && !self.no_acp;
                     let timed_out = self.timed_out;
-                    return Ok(Ended { code, at_once, timed_out, gateway_failed: false });
+                    return Ok(RunEnd { code, at_once, timed_out, gateway_failed: false });
                 }
                 (Some(_), Some(code)) => {
                     errln!("portcullis: the gateway failed; the agent was stopped");
                     let timed_out = self.timed_out;
-                    return Ok(Ended { code, at_once: false, timed_out, gateway_failed: true });
+                    return Ok(RunEnd { code, at_once: false, timed_out, gateway_failed: true });
                 }
                 _ => self.wait()?,
             }
@@ -343,7 +343,7 @@ impl Supervisor {
         self.step = match (self.step, self.manner) {
             (Step::Running, SignalHandling::Agent) => {
                 // An ended gateway has closed the agent's input already.
-                let _ = self.gateway.channel.send(&Order::Stop, &[]);
+                let _ = self.gateway.channel.send(&GatewayOrder::Stop, &[]);
                 Step::InputClosed
             }
             // Its mount is gone, which it may notice by itself.

@@ -17,17 +17,17 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 use super::{
     heads,
     prove::prove,
-    select::{Whole, damaged, warn_of_pruned},
+    select::{UnindexedLog, damaged, warn_of_pruned},
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        moment::{self, Moment},
         new_file::NewFile,
+        record_time::{self, RecordTime},
     },
     model::Escaped,
     review::{
-        Filter, Log, MAX_POLICY, Order,
+        Filter, Log, MAX_POLICY, ScanOrder,
         bundle::{
             BUNDLED_CHECKPOINT, BUNDLED_KEYS, COMPANIONS, Links, MANIFEST, Manifest, PROOF, RECORDS,
         },
@@ -53,13 +53,13 @@ const TEXTS: [&str; 4] = [
     checkpoint` makes a new one. `portcullis audit check-bundle` checks the archive.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Whole,
+    log: UnindexedLog,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<RecordTime>,
     /// Before this time
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<RecordTime>,
     /// The archive to write
     #[arg(short, long, value_name = "FILE.zip")]
     output: PathBuf,
@@ -126,7 +126,7 @@ fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
 /// Returns the first and the last record of the period that the checkpoint covers, and the
 /// number of records that it does not cover.
 fn period(args: &Args, log: &Log, size: u64) -> Result<(u64, u64, u64), Failure> {
-    let (since, until) = moment::period(args.since.as_ref(), args.until.as_ref())?;
+    let (since, until) = record_time::period(args.since.as_ref(), args.until.as_ref())?;
     warn_of_pruned(log, since.as_deref());
     let filter = Filter { since, until, ..Filter::default() };
     let add = |sum: &mut (Option<(u64, u64)>, u64), record: &RecordView<'_>, _line: &[u8]| {
@@ -220,7 +220,7 @@ impl Archive<'_> {
             Some((line.to_vec(), policy))
         };
         let zip = &mut self.zip;
-        log.scan(&filter, Order::Oldest, pick, |(mut line, policy)| {
+        log.scan(&filter, ScanOrder::Oldest, pick, |(mut line, policy)| {
             if let Err(words) = links.follow(&line) {
                 wrong = Some(Failure::new(format_args!("the audit log {words}")).exit(Exit::Audit));
                 return ControlFlow::Break(());

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::select::{Select, Whole, damaged, warn_of_pruned};
+use super::select::{Select, UnindexedLog, damaged, warn_of_pruned};
 use crate::{
     app::{
         audit_log::note_unverified,
@@ -30,7 +30,7 @@ use crate::{
     Exit codes: 0 written, 5 written but something in the log could not be read.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Whole,
+    log: UnindexedLog,
     #[command(flatten)]
     select: Select,
     /// The format to write

@@ -25,8 +25,8 @@ impl LogWorkspace {
     pub(super) fn workspace(&self) -> Option<&Workspace> {
         match &self.workspace {
             Ok(workspace) => Some(workspace),
-            Err(why) => {
-                errln!("portcullis: note: the files were not looked at: {}", Escaped(why));
+            Err(reason) => {
+                errln!("portcullis: note: the files were not looked at: {}", Escaped(reason));
                 None
             }
         }
@@ -64,10 +64,12 @@ impl LogSource {
                 Some(Ok(workspace)) => {
                     LogWorkspace { root: workspace.root().to_owned(), workspace: Ok(workspace) }
                 }
-                Some(Err(why)) => LogWorkspace { root: PathBuf::from("/"), workspace: Err(why) },
+                Some(Err(reason)) => {
+                    LogWorkspace { root: PathBuf::from("/"), workspace: Err(reason) }
+                }
                 None => {
-                    let why = "no record names the workspace".to_owned();
-                    LogWorkspace { root: PathBuf::from("/"), workspace: Err(why) }
+                    let reason = "no record names the workspace".to_owned();
+                    LogWorkspace { root: PathBuf::from("/"), workspace: Err(reason) }
                 }
             });
         };

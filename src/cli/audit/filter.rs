@@ -8,10 +8,10 @@ use portcullis_audit::Kind;
 
 use super::{
     location::LogSource,
-    path::{self, Named},
+    path::{self, PathArgument},
 };
 use crate::{
-    app::{failure::Failure, moment::Moment},
+    app::{failure::Failure, record_time::RecordTime},
     model::{OperationKind, Transport},
     policy::Effect,
     review,
@@ -42,7 +42,7 @@ const EVENTS: [&str; 16] = [
 pub(super) struct Filter {
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<RecordTime>,
     /// Of this session, or of all whose identifier begins so
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -55,7 +55,7 @@ pub(super) struct Filter {
     /// About this path of the workspace and what is beneath it, or the paths of a pattern such as
     /// `src/**/*.rs`; may be given several times
     #[arg(long, value_name = "PATH|GLOB")]
-    path: Vec<Named>,
+    path: Vec<PathArgument>,
     /// Decided so
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Option<String>,

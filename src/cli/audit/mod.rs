@@ -22,9 +22,9 @@ mod recover;
 mod report;
 mod select;
 mod session;
+mod session_summary;
 mod ship;
 pub(crate) mod show;
-mod story;
 mod verify;
 
 use std::process::ExitCode;

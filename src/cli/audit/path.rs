@@ -13,9 +13,9 @@ use crate::{
 /// A path or a pattern as given: an absolute one is converted once the workspace is
 /// known.
 #[derive(Debug, Clone)]
-pub(super) struct Named(String);
+pub(super) struct PathArgument(String);
 
-impl FromStr for Named {
+impl FromStr for PathArgument {
     type Err = GlobError;
 
     fn from_str(text: &str) -> Result<Self, GlobError> {
@@ -26,7 +26,7 @@ impl FromStr for Named {
     }
 }
 
-impl Named {
+impl PathArgument {
     /// Returns the filters of records' paths, in a workspace at `root`.
     fn filters(&self, root: Option<&Path>) -> Result<Vec<PathFilter>, GlobError> {
         let text = self.0.as_str();
@@ -41,7 +41,7 @@ impl Named {
 
 /// Returns the filters of `--path`, for the log `at`. A copy may belong to any
 /// workspace.
-pub(super) fn filters(named: &[Named], at: &LogSource) -> Result<Vec<PathFilter>, Failure> {
+pub(super) fn filters(named: &[PathArgument], at: &LogSource) -> Result<Vec<PathFilter>, Failure> {
     let absolute = named.iter().any(|named| named.0.starts_with('/'));
     let root = match absolute && at.dir.is_none() {
         true => match at.location.owner()? {
@@ -65,7 +65,8 @@ mod tests {
     use super::*;
 
     fn matches(named: &str, path: &str) -> bool {
-        let filters = named.parse::<Named>().unwrap().filters(Some(Path::new("/w/[x]"))).unwrap();
+        let filters =
+            named.parse::<PathArgument>().unwrap().filters(Some(Path::new("/w/[x]"))).unwrap();
         filters.iter().any(|filter| filter.matches(path))
     }
 
@@ -88,9 +89,9 @@ mod tests {
 
     #[test]
     fn a_pattern_elsewhere_is_refused() {
-        let named: Named = "/etc/*".parse().unwrap();
+        let named: PathArgument = "/etc/*".parse().unwrap();
         assert!(named.filters(Some(Path::new("/w"))).is_err());
         assert!(named.filters(None).is_err());
-        assert!("[".parse::<Named>().is_err());
+        assert!("[".parse::<PathArgument>().is_err());
     }
 }

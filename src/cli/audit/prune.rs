@@ -8,7 +8,7 @@ use super::{checkpoint, location::LogLocation, select};
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        moment::Moment,
+        record_time::RecordTime,
         session, ship,
     },
     cli::confirmation,
@@ -32,7 +32,7 @@ pub(super) struct Args {
     location: LogLocation,
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
-    before: Moment,
+    before: RecordTime,
     /// Also what a copy of a target of `audit.ship` does not have
     #[arg(long)]
     unshipped: bool,
@@ -46,8 +46,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let before = args.before.as_str();
     let plan = match AuditLog::plan_prune(&state, before).or_fail("cannot look at the audit log")? {
         Pruning::Possible(plan) => plan,
-        Pruning::Nothing(why) => {
-            outln!("nothing to prune: {why}");
+        Pruning::Nothing(reason) => {
+            outln!("nothing to prune: {reason}");
             return Ok(ExitCode::SUCCESS);
         }
         Pruning::Damaged(report) => {
@@ -92,7 +92,7 @@ fn refuse_unshipped(state: &Path, targets: &[Target], end: Segment) -> Result<()
         Some(lacking) => Err(Failure::new(format!(
             "nothing was removed: {}: {}",
             Escaped(&lacking.place),
-            Escaped(&lacking.why)
+            Escaped(&lacking.reason)
         ))
         .help("`portcullis audit ship` sends them; `--unshipped` removes them all the same")),
         None => Ok(()),

@@ -15,7 +15,7 @@ use crate::{
         rows::fitted,
     },
     model::{Escaped, Quoted},
-    review::{Field, Order, Stats, cell, export::csv_line, header, verdict, visible_json},
+    review::{Field, ScanOrder, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
 
 /// The default columns of a table.
@@ -97,7 +97,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
             columns.iter().map(|column| shown(*column, record)).collect()
         })
     };
-    let mut out = Out::new(args, columns, &bar);
+    let mut out = RowPrinter::new(args, columns, &bar);
     let filter = args.select.filter(&args.log.at)?;
     if args.last.is_none() {
         warn_of_pruned(&log, filter.since.as_deref());
@@ -109,7 +109,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         let pick = |record: &RecordView<'_>, line: &[u8]| {
             pick(record, line).map(|item| (record.seq, item))
         };
-        let scanned = log.scan(&filter, Order::NewestSegment, pick, |item| {
+        let scanned = log.scan(&filter, ScanOrder::NewestSegment, pick, |item| {
             let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
             let newer = newest.last().is_some_and(|(seq, _)| segment(*seq) > segment(item.0));
             if newer && newest.len() >= last {
@@ -124,7 +124,7 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         scanned
     } else {
         let mut left = args.first.unwrap_or(usize::MAX);
-        log.scan(&filter, Order::Oldest, pick, |item| {
+        log.scan(&filter, ScanOrder::Oldest, pick, |item| {
             if left == 0 {
                 return ControlFlow::Break(());
             }
@@ -161,7 +161,7 @@ fn shown(field: Field, record: &RecordView<'_>) -> String {
 }
 
 /// Prints rows as they come: lines at once, tables by the page.
-struct Out<'a> {
+struct RowPrinter<'a> {
     args: &'a Args,
     columns: &'a [Field],
     bar: &'a ScanProgress,
@@ -170,7 +170,7 @@ struct Out<'a> {
     rows: u64,
 }
 
-impl<'a> Out<'a> {
+impl<'a> RowPrinter<'a> {
     fn new(args: &'a Args, columns: &'a [Field], bar: &'a ScanProgress) -> Self {
         Self { args, columns, bar, waiting: Vec::new(), begun: false, rows: 0 }
     }

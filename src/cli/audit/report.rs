@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use super::{
     heads,
     location::existing,
-    select::{Whole, damaged},
+    select::{UnindexedLog, damaged},
 };
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        moment::{Moment, period},
         new_file::NewFile,
+        record_time::{RecordTime, period},
     },
     review::{
         report::{Report, Scope, page},
@@ -33,13 +33,13 @@ use crate::{
     Exit codes: 0 written, 5 written and the log is damaged.")]
 pub(super) struct Args {
     #[command(flatten)]
-    log: Whole,
+    log: UnindexedLog,
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<RecordTime>,
     /// Before this time
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<RecordTime>,
     /// A public key that checkpoints must be signed with, from outside the log: a file, or its text
     #[arg(long, value_name = "FILE|KEY")]
     key: Vec<String>,

@@ -11,14 +11,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::{
     filter::{decisions, kinds, parse_op, transports},
     location::{LogLocation, LogSource},
-    path::{self, Named},
+    path::{self, PathArgument},
 };
 use crate::{
     app::{
         audit_log::{note_unverified, unreadable},
         failure::{Exit, Failure},
-        moment::{Moment, period},
-        pager, state_directory,
+        pager,
+        record_time::{RecordTime, period},
+        state_directory,
     },
     gateway::BackupStore,
     model::Escaped,
@@ -62,12 +63,12 @@ impl Indexed {
 /// Which log, for what is shown to somebody else: whoever can write an index could
 /// hide records with it, so the log itself is read.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Whole {
+pub(super) struct UnindexedLog {
     #[command(flatten)]
     pub(super) at: LogSource,
 }
 
-impl Whole {
+impl UnindexedLog {
     /// Opens the log.
     pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         opened(&self.at.directory()?)
@@ -149,10 +150,10 @@ impl Drop for ScanProgress {
 pub(super) struct Select {
     /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<RecordTime>,
     /// Before this time
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<RecordTime>,
     /// Of this session, or of all whose identifier begins so
     #[arg(long, value_name = "ID")]
     session: Vec<String>,
@@ -171,7 +172,7 @@ pub(super) struct Select {
     /// About this path and what is beneath it, or the paths of a pattern such as `src/**/*.rs`:
     /// as asked for, canonical, or new
     #[arg(long, value_name = "PATH|GLOB")]
-    path: Vec<Named>,
+    path: Vec<PathArgument>,
     /// Decided so
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Vec<String>,

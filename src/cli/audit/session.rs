@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     select::{Indexed, backup_store, damaged, warn_of_pruned},
-    story,
+    session_summary,
 };
 use crate::{
     app::{
@@ -17,7 +17,9 @@ use crate::{
     change::Change,
     cli::render::{diff_line, time},
     model::{Escaped, Quoted},
-    review::{Event, Patch, Patches, Session, SessionError, Story, last_session, sessions},
+    review::{
+        Event, Patch, Patches, Session, SessionError, SessionSummary, last_session, sessions,
+    },
 };
 
 /// Show one session as a story: who read, changed and was denied what
@@ -114,16 +116,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// Prints the story of a session.
 fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
     let (log, bar) = args.log.open()?;
-    let told = Story::find(&log, id);
+    let told = SessionSummary::find(&log, id);
     bar.finish();
     let told = told.map_err(|error| failure(args, id, error))?;
     if !told.is_whole() {
         warn_of_pruned(&log, None);
     }
     if args.json {
-        story::print_json(&told);
+        session_summary::print_json(&told);
     } else {
-        story::print(&told);
+        session_summary::print(&told);
     }
     damaged(&told.scanned)?;
     Ok(ExitCode::SUCCESS)

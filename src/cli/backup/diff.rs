@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let local = LocalGateway::open(&args.common)?;
     let receipts = RefCell::new(Vec::new());
     let answer = named(&local, "read", &args.backup).and_then(|entry| {
-        let side = Side { local: &local, receipts: &receipts };
+        let side = SideReader { local: &local, receipts: &receipts };
         let found = match entry.kind {
             BackupKind::Tree => Difference::Paths(side.compare_tree(&entry)?),
             BackupKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
@@ -81,13 +81,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Reads the sides of a comparison through the gateway.
-struct Side<'a> {
+struct SideReader<'a> {
     local: &'a LocalGateway,
     /// The receipts of all its replies.
     receipts: &'a RefCell<Vec<Receipt>>,
 }
 
-impl Side<'_> {
+impl SideReader<'_> {
     fn ask<R: Request>(&self, request: &R) -> Result<R::Output, Error> {
         let answer = self.local.handle(request);
         let receipt = match &answer {
@@ -98,8 +98,8 @@ impl Side<'_> {
         Ok(answer?.output)
     }
 
-    fn refuse(&self, why: &str) -> Error {
-        let refusal = Refusal::Parameters(why.to_owned());
+    fn refuse(&self, reason: &str) -> Error {
+        let refusal = Refusal::Parameters(reason.to_owned());
         self.local.gateway().refuse(self.local.session(), "read", None, &refusal)
     }
 

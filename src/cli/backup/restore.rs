@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::{
     entries::{entry_json, finish, named},
-    put_back::{self, Flags},
+    steps::{self, Flags},
 };
 use crate::{
     app::{
         failure::{Exit, Failure},
-        moment::Moment,
         options::Common,
+        record_time::RecordTime,
     },
     cli::{local_gateway::LocalGateway, render},
     gateway::{Backup, Changed, Error, Reply},
@@ -56,7 +56,7 @@ pub(super) struct Args {
     /// As the path was at this time: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`,
     /// `yesterday`. Without a path: the whole workspace
     #[arg(long, value_name = "TIME", conflicts_with_all = ["before", "to"])]
-    at: Option<Moment>,
+    at: Option<RecordTime>,
     /// As the path was before this record of the log
     #[arg(long, value_name = "RECORD", requires = "backup", conflicts_with = "to")]
     before: Option<u64>,
@@ -70,7 +70,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (path, select) = match (&args.backup, &args.at, args.before, &args.to) {
-        (path, Some(moment), ..) => (path.as_ref(), Select::Later(moment.as_str().to_owned())),
+        (path, Some(at), ..) => (path.as_ref(), Select::Later(at.as_str().to_owned())),
         (Some(path), _, Some(record), _) => (Some(path), Select::From(record)),
         (Some(backup), ..) => return one(args, backup),
         (None, _, _, to) => {
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             (None, Select::After(record))
         }
     };
-    put_back::run(&args.common, &select, path.map(String::as_str), &args.flags)
+    steps::run(&args.common, &select, path.map(String::as_str), &args.flags)
 }
 
 fn one(args: &Args, backup: &str) -> Result<ExitCode, Failure> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::put_back::{self, Flags};
+use super::steps::{self, Flags};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, options::Common},
     change::Change,
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, Some(session)) => Select::Session(session.to_owned()),
         (None, None) => Select::Session(last(&args.common)?),
     };
-    put_back::run(&args.common, &select, None, &args.flags)
+    steps::run(&args.common, &select, None, &args.flags)
 }
 
 /// Returns the last session that changed something.

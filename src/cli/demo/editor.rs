@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     agent,
     directory::{AGENT, DemoDirectory},
-    judge::at,
+    reply_checker::at,
 };
 use crate::app::failure::{Context as _, Failure};
 

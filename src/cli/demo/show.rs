@@ -6,7 +6,7 @@ use std::fmt::Display;
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use super::judge::{AttemptEnd, JudgedLine};
+use super::reply_checker::{AttemptEnd, JudgedLine};
 use crate::{app::output::styled, model::Escaped};
 
 const BOLD: Style = Style::new().bold();

@@ -21,8 +21,10 @@ pub(super) fn judge(credentials: &[Credential], policy: &Policy) -> Option<Check
         let used = if is_used { "used" } else { "not named by the policy" };
         let (own, found) = match &readable {
             Ok(()) => (Status::Ok, format!("`{id}` for {to} from {from}: {used}")),
-            Err(why) if is_used => (Status::Failed, format!("`{id}` for {to} from {from}: {why}")),
-            Err(why) => (Status::Ok, format!("`{id}` for {to} from {from}: {used}; {why}")),
+            Err(reason) if is_used => {
+                (Status::Failed, format!("`{id}` for {to} from {from}: {reason}"))
+            }
+            Err(reason) => (Status::Ok, format!("`{id}` for {to} from {from}: {used}; {reason}")),
         };
         status = status.max(own);
         details.push((own, found));

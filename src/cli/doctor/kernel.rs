@@ -31,7 +31,7 @@ const ABIS: [(u32, &str, &str); 10] = [
 
 /// Up to this one, what is missing weakens `run`; later ones close limits that
 /// SECURITY.md names.
-const COMPLETE: u32 = 6;
+const COMPLETE_LANDLOCK_ABI: u32 = 6;
 
 /// The switches that forbid user namespaces, and the value that does.
 const SWITCHES: [(&str, &str, &str); 3] = [
@@ -67,12 +67,12 @@ pub(super) fn landlock() -> (Check, u32) {
     const NAME: &str = "Landlock";
     let abi = match probe::try_apart(Probe::Landlock) {
         Ok(answer) => answer.as_u64().and_then(|abi| u32::try_from(abi).ok()).unwrap_or(0),
-        Err(why) => {
+        Err(reason) => {
             let check = Check::new(
                 NAME,
                 Status::Failed,
                 "not available",
-                format!("the kernel cannot confine an agent: {why}"),
+                format!("the kernel cannot confine an agent: {reason}"),
             )
             .help(
                 "use Linux 6.2 or newer with CONFIG_SECURITY_LANDLOCK, and `landlock` in the \
@@ -85,7 +85,7 @@ pub(super) fn landlock() -> (Check, u32) {
     };
     let newest = ABIS.map(|(number, _, _)| number).into_iter().max().unwrap_or(0);
     let missed: Vec<_> = (abi.saturating_add(1)..=newest).collect();
-    let status = if abi >= COMPLETE { Status::Ok } else { Status::Warning };
+    let status = if abi >= COMPLETE_LANDLOCK_ABI { Status::Ok } else { Status::Warning };
     let means = "the kernel keeps agent and gateway to the files they were given";
     let found = match abi {
         _ if abi > newest => format!("ABI {abi}, of which {newest} is used"),
@@ -98,7 +98,7 @@ pub(super) fn landlock() -> (Check, u32) {
         let status = if number <= abi { Status::Ok } else { Status::Warning };
         check = check.detail(status, line);
     }
-    if abi < COMPLETE {
+    if abi < COMPLETE_LANDLOCK_ABI {
         check = check.help("what is marked comes with a newer kernel");
     }
     let facts = json!({ "abi": abi, "used": abi.min(newest), "missed": missed });
@@ -186,17 +186,17 @@ pub(super) fn namespaces(full: bool) -> Check {
             "a user without privileges can make them",
             "the agent gets a root directory, processes and network of its own",
         ),
-        Err(why) if full => Check::new(
+        Err(reason) if full => Check::new(
             NAME,
             Status::Ok,
             "not for users without privileges",
-            format!("cannot {why}; this user needs none of that"),
+            format!("cannot {reason}; this user needs none of that"),
         ),
-        Err(why) => Check::new(
+        Err(reason) => Check::new(
             NAME,
             Status::Warning,
             "not available",
-            format!("cannot {why}; the agent could be confined only in part"),
+            format!("cannot {reason}; the agent could be confined only in part"),
         )
         .help(format!("{}; or accept less with --allow-partial", namespace_advice())),
     };
@@ -225,7 +225,7 @@ pub(super) fn seccomp() -> Check {
             "works",
             "system calls that go round files and sockets are refused to the agent",
         ),
-        Err(why) => Check::new(NAME, Status::Failed, "not available", why)
+        Err(reason) => Check::new(NAME, Status::Failed, "not available", reason)
             .help("use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64"),
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 const NAME: &str = "self-test";
 
 /// More memory and processors than any machine has.
-const MANY: u64 = 1 << 50;
+const UNREACHABLE_LIMIT: u64 = 1 << 50;
 
 /// Programs that need not be there, of which one mostly is.
 const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin/sh"];
@@ -57,8 +57,8 @@ pub(super) fn test(
     let refused = agent_config::refuse(&spec, &[]).err().map(judge_grant);
     spec.sandbox_socket = true;
     // Wide ones, where the policy has none, to see what would enforce some.
-    spec.limits.memory.get_or_insert(MANY);
-    spec.limits.cpu.get_or_insert(MANY);
+    spec.limits.memory.get_or_insert(UNREACHABLE_LIMIT);
+    spec.limits.cpu.get_or_insert(UNREACHABLE_LIMIT);
     let traces = Traces::before(home);
     let launched = launch(&spec);
     (spec.sandbox_socket, spec.mount, spec.proxy) = (false, true, true);
@@ -118,9 +118,9 @@ fn judge_grant(refused: Failure) -> Check {
 fn judge_mount(built: Result<BuiltSandbox, LaunchError>) -> Check {
     const NAME: &str = "mount";
     let works = "without it an agent reaches the workspace by its editor and over MCP alone";
-    let impossible = |why: String, help: &str| {
-        let facts = json!({ "possible": false, "reason": &why });
-        Check::new(NAME, Status::Warning, why, works).help(help).facts(facts)
+    let impossible = |reason: String, help: &str| {
+        let facts = json!({ "possible": false, "reason": &reason });
+        Check::new(NAME, Status::Warning, reason, works).help(help).facts(facts)
     };
     match built.map(|built| built.mount) {
         Ok(Some(Ok(_))) => {
@@ -128,7 +128,7 @@ fn judge_mount(built: Result<BuiltSandbox, LaunchError>) -> Check {
                          as files";
             Check::new(NAME, Status::Ok, "possible", means).facts(json!({ "possible": true }))
         }
-        Ok(Some(Err(why))) => impossible(why.to_string(), why.help()),
+        Ok(Some(Err(reason))) => impossible(reason.to_string(), reason.help()),
         Ok(None) => impossible("the sandbox was to have none".to_owned(), "report this"),
         Err(error) => impossible(error.to_string(), "see `self-test`"),
     }
@@ -176,7 +176,7 @@ fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     let started = match listener {
         Some(listener) => Egress::start(listener, Credentials::default(), Vec::new())
             .map(drop)
-            .map_err(|why| why.message().to_owned()),
+            .map_err(|reason| reason.message().to_owned()),
         None => Err("a sandbox has no network namespace here".to_owned()),
     };
     let facts = |possible: bool| json!({ "possible": possible, "rules": rules, "mode": mode, "labels": labels });
@@ -188,12 +188,12 @@ fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
             };
             Check::new(NAME, Status::Ok, "possible", means).facts(facts(true))
         }
-        Err(why) => {
+        Err(reason) => {
             let status = if rules { Status::Warning } else { Status::Ok };
             Check::new(
                 NAME,
                 status,
-                why,
+                reason,
                 "programs reach no host, also none that the policy allows",
             )
             .help("see `namespaces` and `self-test`")
@@ -249,9 +249,9 @@ fn judge(report: &Report, mcp: Result<(), String>, full: bool, partial: bool) ->
     });
     let (check, mcp) = match mcp {
         Ok(()) => (check, "offered".to_owned()),
-        Err(why) => {
-            let missing = format!("the agent is not offered the gateway's MCP server: {why}");
-            (check.detail(Status::Warning, missing), format!("not offered: {why}"))
+        Err(reason) => {
+            let missing = format!("the agent is not offered the gateway's MCP server: {reason}");
+            (check.detail(Status::Warning, missing), format!("not offered: {reason}"))
         }
     };
     check.facts(json!({

@@ -12,12 +12,13 @@ use crate::{
 
 /// A gateway that runs makes a checkpoint, and its broker sends it, within this
 /// many seconds as a rule.
-const USUAL: u64 = 120;
+const USUAL_LAG_SECONDS: u64 = 120;
 
 /// Checks how far the copies of the log at the targets are behind.
 pub(super) fn copies(state: &Path, targets: &[Target]) -> Check {
     let lags = lag(state, targets);
-    let late = |lag: &Lag| lag.error.is_some() || lag.seconds.is_some_and(|s| s > USUAL);
+    let late =
+        |lag: &Lag| lag.error.is_some() || lag.seconds.is_some_and(|s| s > USUAL_LAG_SECONDS);
     let status = if lags.iter().any(late) { Status::Warning } else { Status::Ok };
     let behind = lags.iter().map(|lag| lag.behind).max().unwrap_or(0);
     let found = match (lags.iter().filter(|lag| late(lag)).count(), behind) {

@@ -43,7 +43,7 @@ pub(super) fn directory(path: &Path) -> Check {
             Ok(_) => match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
                 Ok(()) => match parts(path) {
                     Ok(()) => Check::new(NAME, Status::Ok, shown, means),
-                    Err(why) => Check::new(NAME, Status::Failed, why, means)
+                    Err(reason) => Check::new(NAME, Status::Failed, reason, means)
                         .help("put it back as it was, or name another directory with --state DIR"),
                 },
                 Err(error) => {

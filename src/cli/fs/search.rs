@@ -159,18 +159,18 @@ fn print_summary(summary: &Summary, most: bool) {
         let reasons: Vec<_> = summary
             .skipped
             .iter()
-            .map(|(why, count)| format!("{count} {}", why.as_str()))
+            .map(|(reason, count)| format!("{count} {}", reason.as_str()))
             .collect();
         errln!("portcullis: skipped: {}", reasons.join(", "));
     }
     if let Some(stopped) = summary.stopped {
-        let why = match stopped {
+        let reason = match stopped {
             Stopped::Results if most => "there is more; narrow the search",
             Stopped::Results => "there is more; narrow the search or raise --max-results",
             Stopped::Time => "the time was over before everything was searched; narrow the search",
             Stopped::Size => "the answer would become too large; narrow the search",
             Stopped::Cancelled => "it was given up before everything was searched",
         };
-        errln!("portcullis: {why}");
+        errln!("portcullis: {reason}");
     }
 }

@@ -126,7 +126,7 @@ impl WatchArgs {
                 }
                 Ok(None) => {}
                 Err(WatchEnd::Closed) => break,
-                Err(why) => return Err(Failure::new(format_args!("the watch ended: {why}"))),
+                Err(reason) => return Err(Failure::new(format_args!("the watch ended: {reason}"))),
             }
         }
         Ok(ExitCode::SUCCESS)

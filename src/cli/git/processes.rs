@@ -16,7 +16,7 @@ use super::sessions::{self, GitSession};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        git::{Git, GitWorkshop, Repository, Running, private, workspace},
+        git::{Git, Repository, Running, TemporaryGitDirectories, private, workspace},
         opened::Opened,
     },
     git::{ObjectId, Objects},
@@ -91,7 +91,7 @@ pub(super) struct Processes {
     pub(super) ours: OperatorReaders,
     /// The names that earlier imports gave to commits of private repositories.
     pub(super) known: HashMap<ObjectId, ObjectId>,
-    pub(super) workshop: GitWorkshop,
+    pub(super) workshop: TemporaryGitDirectories,
 }
 
 impl Processes {
@@ -102,7 +102,7 @@ impl Processes {
     ) -> Result<Self, Failure> {
         let root = opened.workspace.root();
         let git = Git::find(root)?;
-        let workshop = GitWorkshop::make(&opened.state_path)?;
+        let workshop = TemporaryGitDirectories::make(&opened.state_path)?;
         let ours = OperatorReaders::start(root, begun, &git, &workshop, writes)?;
         let mut theirs = Vec::new();
         for repository in private::find(&begun.place, &git, &workshop)? {
@@ -137,7 +137,7 @@ impl OperatorReaders {
         root: &Path,
         begun: &GitSession,
         git: &Git,
-        workshop: &GitWorkshop,
+        workshop: &TemporaryGitDirectories,
         writes: bool,
     ) -> Result<Self, Failure> {
         let place = workspace::directory(root)?;
@@ -171,7 +171,7 @@ fn existing(
     place: &Path,
     begun: &GitSession,
     repository: &Repository,
-    workshop: &GitWorkshop,
+    workshop: &TemporaryGitDirectories,
 ) -> Result<Running, Failure> {
     let links = ["refs", "packed-refs"].map(|part| (part, place.join(part)));
     let there = |path: &Path| operator_files::symlink_metadata(path).is_ok();
@@ -187,7 +187,7 @@ impl Writing {
         place: &Path,
         begun: &GitSession,
         repository: Repository,
-        workshop: &GitWorkshop,
+        workshop: &TemporaryGitDirectories,
     ) -> Result<Self, Failure> {
         let refs = RefsDirectory::make(place, &begun.session)?;
         let objects = std::slice::from_ref(&repository.objects);

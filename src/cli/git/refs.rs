@@ -97,7 +97,7 @@ pub(super) fn moved(
         match check_branch(&name) {
             _ if begun.contains(&commit) => {}
             Ok(()) => drop(moved.insert(name, commit)),
-            Err(why) => refused.push((name, why)),
+            Err(reason) => refused.push((name, reason)),
         }
     }
     let [list, again] = commits;

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The digits of a commit that are shown, and the column of a subject.
-const SHORT: usize = 12;
+const SHORT_ID_LENGTH: usize = 12;
 const COLUMN: usize = 14;
 /// The width of a line without a terminal.
 const WIDTH: usize = 80;
@@ -63,9 +63,11 @@ impl Report {
                     let commit = commit.to_string();
                     json!({ "from": from, "subject": subject, "commit": commit, "known": true })
                 }
-                Outcome::Refused(why) => {
-                    let why = why.iter().map(|(path, why)| json!({ "path": path, "reason": why }));
-                    let refused: Vec<_> = why.collect();
+                Outcome::Refused(reason) => {
+                    let reason = reason
+                        .iter()
+                        .map(|(path, reason)| json!({ "path": path, "reason": reason }));
+                    let refused: Vec<_> = reason.collect();
                     json!({ "from": from, "subject": subject, "refused": refused })
                 }
             }
@@ -78,7 +80,7 @@ impl Report {
             })
         });
         let refused =
-            self.refused.iter().map(|(name, why)| json!({ "branch": name, "reason": why }));
+            self.refused.iter().map(|(name, reason)| json!({ "branch": name, "reason": reason }));
         json!({
             "session": self.begun.session,
             "agent": self.begun.agent,
@@ -93,7 +95,8 @@ impl Report {
     /// Prints the commits and branches for people. No text of the agent's looks like another
     /// line.
     pub(super) fn print(&self) {
-        let short = |id: &ObjectId| id.to_string().chars().take(SHORT).collect::<String>();
+        let short =
+            |id: &ObjectId| id.to_string().chars().take(SHORT_ID_LENGTH).collect::<String>();
         let columns = stdout_width();
         let line = |word: &str, subject: &str, end: &str| {
             let room = columns.unwrap_or(WIDTH).saturating_sub(COLUMN + end.len() + 1).max(COLUMN);
@@ -108,12 +111,12 @@ impl Report {
                 Outcome::Known { commit } => {
                     line(&short(commit), &one.subject, "(imported before)");
                 }
-                Outcome::Refused(why) => {
+                Outcome::Refused(reason) => {
                     let from = format!("(the agent's {})", short(&one.from));
                     line("refused", &one.subject, &from);
-                    for (path, why) in why {
+                    for (path, reason) in reason {
                         let path = path.iter().map(|path| format!("{}: ", Quoted(path)));
-                        let text = path.collect::<String>() + &Escaped(why).to_string();
+                        let text = path.collect::<String>() + &Escaped(reason).to_string();
                         outln!("{}", wrapped(&text, 2, COLUMN, columns));
                     }
                 }
@@ -124,8 +127,8 @@ impl Report {
             let text = format!("{} is {}{partial}", branch.reference, short(&branch.commit));
             outln!("{}", wrapped(&text, 0, COLUMN, columns));
         }
-        for (name, why) in &self.refused {
-            let text = format!("{:COLUMN$}the branch {name}: {why}", "refused");
+        for (name, reason) in &self.refused {
+            let text = format!("{:COLUMN$}the branch {name}: {reason}", "refused");
             outln!("{}", wrapped(&text, 0, COLUMN + 4, columns));
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     },
     git::ObjectId,
     model::Escaped,
-    review::{Filter, Log, Order},
+    review::{Filter, Log, ScanOrder},
 };
 
 const DOING: &str = "cannot look for the session in the audit log";
@@ -37,7 +37,7 @@ pub(super) fn all(opened: &Opened) -> Result<Vec<GitSession>, Failure> {
     let mut found = Vec::new();
     log.scan(
         &filter,
-        Order::Oldest,
+        ScanOrder::Oldest,
         |record, _| {
             let facts = record.facts.as_ref()?;
             let scratch = facts.get("scratch")?;
@@ -70,7 +70,7 @@ pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, F
     let mut found = HashMap::new();
     log.scan(
         &filter,
-        Order::Oldest,
+        ScanOrder::Oldest,
         |record, _| {
             let id = |name: &str| ObjectId::parse(record.facts.as_ref()?.get(name)?.as_str()?);
             Some((id("from")?, id("commit")?))

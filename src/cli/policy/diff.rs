@@ -15,7 +15,7 @@ use crate::{
     config::PolicyTexts,
     model::{AgentName, Escaped},
     policy::Decision,
-    policy_tools::{Change, Diff, PathOrigin, SettingChange, Side, Tree, diff, outline},
+    policy_tools::{Change, ComparedPolicy, Diff, PathOrigin, SettingChange, Tree, diff, outline},
 };
 
 /// Show what becomes allowed or denied when a policy takes the place of another
@@ -67,8 +67,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = args.log.then(|| args.history.directory()).transpose()?;
     let directory = path.as_ref().map(Directory::new);
     let found = diff(
-        Side { policy: &old, mode: old_mode, network_mode: old_network, outline: &old_outline },
-        Side { policy: &new, mode: new_mode, network_mode: new_network, outline: &new_outline },
+        ComparedPolicy {
+            policy: &old,
+            mode: old_mode,
+            network_mode: old_network,
+            outline: &old_outline,
+        },
+        ComparedPolicy {
+            policy: &new,
+            mode: new_mode,
+            network_mode: new_network,
+            outline: &new_outline,
+        },
         &tree,
         directory.as_ref().map(|directory| (directory, args.history.since())),
         &args.agent,
@@ -88,12 +98,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.json {
             return Err(Failure::silent(Exit::Policy));
         }
-        let why = if found.opens() {
+        let reason = if found.opens() {
             "the new policy allows what the old one does not"
         } else {
             "the policies have too many patterns to be sure that nothing opens up"
         };
-        return Err(Failure::new(why).exit(Exit::Policy));
+        return Err(Failure::new(reason).exit(Exit::Policy));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -110,8 +120,8 @@ fn note_pipes(args: &Args, sides: &[&PolicyTexts]) -> Result<(), Failure> {
         );
         let help = "compare two files, each beside what it extends: `git worktree add`";
         if args.no_new_access {
-            let why = format!("{found}: what opens there would not show");
-            return Err(Failure::new(why).help(help).exit(Exit::Policy));
+            let reason = format!("{found}: what opens there would not show");
+            return Err(Failure::new(reason).help(help).exit(Exit::Policy));
         }
         errln!("portcullis: warning: {found}: what changes there does not show; {help}");
     }

@@ -3,9 +3,9 @@
 mod answer;
 mod connect;
 mod implied;
+mod reachable_entries;
 mod record;
 mod search;
-mod who;
 
 use std::{net::IpAddr, process::ExitCode};
 
@@ -29,7 +29,7 @@ use crate::{
 ///
 /// The decision takes into account what is at the path in the workspace, and for a directory that
 /// is removed or renamed everything in it. Content is not read, and nothing is changed or recorded.
-/// `--record` explains what the log says of a request, and `--who` shows everything in the
+/// `--record` explains what the log says of a request, and `--reachable_entries` shows everything in the
 /// workspace that an agent can read, list, write or remove.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -67,7 +67,7 @@ pub(super) struct Args {
     /// The operation to list paths for: read (by `grep` alone, too), grep, list, stat, glob, watch,
     /// write, append, edit, mkdir, remove or rename
     #[arg(long, value_name = "OPERATION", default_value = "write", requires = "who")]
-    can: who::AllowedOperation,
+    can: reachable_entries::AllowedOperation,
     #[command(flatten)]
     pager: PagerOptions,
     /// Print one JSON object
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return record::run(&args.common, &configured().credentials, record, args.json);
     }
     if let Some(agent) = &args.who {
-        return who::run(&args.common, agent, args.can, args.json);
+        return reachable_entries::run(&args.common, agent, args.can, args.json);
     }
     let (Some(operation), Some(path)) = (args.operation, &args.path) else {
         return Err(Failure::new("name an operation and a path").exit(Exit::Usage));
@@ -142,11 +142,11 @@ fn parse_operation(text: &str) -> Result<OperationKind, String> {
 
 fn parse_path(workspace: &Workspace, text: &str) -> Result<WorkspacePath, Failure> {
     path_argument::parse(workspace.root(), text).map_err(|refusal| {
-        let why = match refusal {
+        let reason = match refusal {
             Refusal::Path(error) => error.to_string(),
             _ => "it lies outside the workspace".to_owned(),
         };
-        Failure::new(format_args!("bad path `{}`: {why}", Escaped(text)))
+        Failure::new(format_args!("bad path `{}`: {reason}", Escaped(text)))
             .exit(Exit::Usage)
             .help("paths are relative to the workspace, such as `src/a.rs`")
     })

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::app::{failure::Failure, moment::Moment, trusted_paths};
+use crate::app::{failure::Failure, record_time::RecordTime, trusted_paths};
 
 /// Which log.
 #[derive(Debug, Clone, clap::Args)]
-struct LogPlace {
+struct HistoryLog {
     /// The directory that the agent works in [default: the current one]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
     workspace: Option<PathBuf>,
@@ -20,23 +20,23 @@ struct LogPlace {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LogArgs {
     #[command(flatten)]
-    location: LogPlace,
+    location: HistoryLog,
     /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`,
     /// `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<RecordTime>,
 }
 
 impl LogArgs {
     /// Returns the log's directory, after a check that no agent could have chosen it.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
-        let LogPlace { workspace, state } = &self.location;
+        let HistoryLog { workspace, state } = &self.location;
         Ok(trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
     }
 
     /// Returns the earliest time, in the format of records.
     pub(super) fn since(&self) -> Option<&str> {
-        self.since.as_ref().map(Moment::as_str)
+        self.since.as_ref().map(RecordTime::as_str)
     }
 
     /// Returns the workspace.

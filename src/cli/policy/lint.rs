@@ -146,8 +146,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn tracked(args: &Args, location: &Path) -> Option<Vec<WorkspacePath>> {
     let root = operator_files::canonicalize(&args.workspace).ok()?;
     workspace::tracked(&root, location).unwrap_or_else(|failure| {
-        let why = failure.message();
-        errln!("portcullis: note: files that git tracks were not looked at: {why}");
+        let reason = failure.message();
+        errln!("portcullis: note: files that git tracks were not looked at: {reason}");
         None
     })
 }
@@ -223,7 +223,7 @@ impl Located {
                 .annotation(AnnotationKind::Primary.span(marked)),
         );
         let group = group
-            .element(Level::NOTE.message(self.finding.why()))
+            .element(Level::NOTE.message(self.finding.reason()))
             .element(Level::HELP.message(suggestion.as_str()));
         renderer.render(&[group])
     }
@@ -240,7 +240,7 @@ pub(super) fn findings_json(found: &[Located]) -> Vec<Value> {
                 "line": located.line(),
                 "column": located.column(),
                 "message": located.finding.message,
-                "why": located.finding.why(),
+                "why": located.finding.reason(),
                 "suggestion": located.finding.suggestion,
             })
         })

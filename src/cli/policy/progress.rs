@@ -5,21 +5,23 @@ use std::{cell::RefCell, io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::policy_tools::{Phase, Watch};
+use crate::policy_tools::{Phase, ProgressObserver};
 
 /// The numbers of decisions, and of bytes of a log, below which no bar is needed.
-const SMALL: u64 = 20_000;
-const SMALL_LOG: u64 = 16 << 20;
+const MIN_DECISIONS: u64 = 20_000;
+const MIN_LOG_BYTES: u64 = 16 << 20;
 
 /// The bar, while there is work.
 #[derive(Debug, Default)]
 pub(super) struct Bar(RefCell<Option<ProgressBar>>);
 
-impl Watch for Bar {
+impl ProgressObserver for Bar {
     fn begin(&self, work: Phase, total: u64) {
         let (small, style) = match work {
-            Phase::Asking => (SMALL, "asking {wide_bar} {percent}% {eta}"),
-            Phase::Reading => (SMALL_LOG, "reading the log {wide_bar} {bytes}/{total_bytes} {eta}"),
+            Phase::Asking => (MIN_DECISIONS, "asking {wide_bar} {percent}% {eta}"),
+            Phase::Reading => {
+                (MIN_LOG_BYTES, "reading the log {wide_bar} {bytes}/{total_bytes} {eta}")
+            }
         };
         let mut bar = self.0.borrow_mut();
         if let Some(done) = bar.take() {

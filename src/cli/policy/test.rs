@@ -141,7 +141,7 @@ fn print_report(file: &str, report: &TestReport, all: bool) {
         let location = test.location.to_string();
         if test.problems.is_empty() {
             if all {
-                let rule = test.ruling.as_ref().map(|ruling| ruling.rule.as_str());
+                let rule = test.actual.as_ref().map(|actual| actual.rule.as_str());
                 outln!(
                     "ok    {} {}: {}",
                     Escaped(&location),
@@ -179,8 +179,8 @@ fn report_json(file: &str, report: &TestReport) -> Value {
                 "name": test.name,
                 "ok": test.problems.is_empty(),
                 "problems": test.problems,
-                "effect": test.ruling.as_ref().map(|ruling| &ruling.effect),
-                "rule": test.ruling.as_ref().map(|ruling| &ruling.rule),
+                "effect": test.actual.as_ref().map(|actual| &actual.effect),
+                "rule": test.actual.as_ref().map(|actual| &actual.rule),
             })
         })
         .collect();

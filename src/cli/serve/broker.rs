@@ -65,7 +65,7 @@ pub(super) struct Broker {
 }
 
 /// The sender of a message.
-enum Who {
+enum MessageSender {
     Front,
     Worker(String),
     Leaving(u32),
@@ -114,7 +114,7 @@ impl Broker {
     }
 
     /// Waits for the first event.
-    fn wait(&mut self) -> Result<(bool, Vec<Who>), Failure> {
+    fn wait(&mut self) -> Result<(bool, Vec<MessageSender>), Failure> {
         let idle = self.plan.service.idle;
         let workers = self.workers.values().chain(&self.leaving);
         let exported = self.telemetry.as_ref().and_then(Exporter::next);
@@ -127,15 +127,15 @@ impl Broker {
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
-        let mut names = vec![Who::Front];
+        let mut names = vec![MessageSender::Front];
         let mut files: Vec<BorrowedFd<'_>> =
             vec![self.signals.as_fd(), self.front_listeners.channel.as_fd()];
         for (name, worker) in &self.workers {
-            names.push(Who::Worker(name.clone()));
+            names.push(MessageSender::Worker(name.clone()));
             files.push(worker.channel.as_fd());
         }
         for worker in &self.leaving {
-            names.push(Who::Leaving(worker.id()));
+            names.push(MessageSender::Leaving(worker.id()));
             files.push(worker.channel.as_fd());
         }
         let mut waiting: Vec<_> =
@@ -162,9 +162,9 @@ impl Broker {
         Ok(false)
     }
 
-    fn hear(&mut self, who: Who) -> Result<(), Failure> {
+    fn hear(&mut self, who: MessageSender) -> Result<(), Failure> {
         match who {
-            Who::Front => match self.front_listeners.channel.receive::<FromFront>() {
+            MessageSender::Front => match self.front_listeners.channel.receive::<FromFront>() {
                 Ok((message, _)) => self.handle_front(message),
                 Err(ChannelError::Format(error)) => {
                     // The front sends only messages of this program: it is
@@ -173,14 +173,14 @@ impl Broker {
                 }
                 Err(_) => self.replace_front("it ended")?,
             },
-            Who::Worker(name) => {
+            MessageSender::Worker(name) => {
                 let Some(worker) = self.workers.get(&name) else { return Ok(()) };
                 match worker.channel.receive::<FromWorker>() {
                     Ok((message, _)) => self.handle_worker(&name, message),
                     Err(error) => self.handle_unexpected_end(&name, &error.to_string()),
                 }
             }
-            Who::Leaving(id) => {
+            MessageSender::Leaving(id) => {
                 let Some(at) = self.leaving.iter().position(|worker| worker.id() == id) else {
                     return Ok(());
                 };
@@ -245,10 +245,10 @@ impl Broker {
     }
 
     /// Replaces a front that has ended or sent an invalid message.
-    fn replace_front(&mut self, why: &str) -> Result<(), Failure> {
+    fn replace_front(&mut self, reason: &str) -> Result<(), Failure> {
         let how = self.front_listeners.end();
-        errln!("portcullis: warning: the front ended ({how}: {why}) and is started again");
-        self.service_log.deny("front.stop", why, facts([("how", json!(how))]));
+        errln!("portcullis: warning: the front ended ({how}: {reason}) and is started again");
+        self.service_log.deny("front.stop", reason, facts([("how", json!(how))]));
         self.deaths.retain(|at| at.elapsed() < Duration::from_secs(60));
         self.deaths.push(Instant::now());
         if self.deaths.len() >= MAX_FRONT_DEATHS {
@@ -280,7 +280,7 @@ impl Broker {
             self.handle_last_messages();
             let heard = self.wait_within(patience.min(Duration::from_millis(50)))?;
             for who in heard {
-                if let Who::Leaving(_) = who {
+                if let MessageSender::Leaving(_) = who {
                     self.hear(who)?;
                 }
             }
@@ -312,7 +312,7 @@ impl Broker {
     }
 
     /// Waits as [`wait`](Self::wait), for stopping workers only.
-    fn wait_within(&self, patience: Duration) -> Result<Vec<Who>, Failure> {
+    fn wait_within(&self, patience: Duration) -> Result<Vec<MessageSender>, Failure> {
         let limit = Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(0),
             tv_nsec: patience.subsec_nanos().into(),
@@ -328,7 +328,7 @@ impl Broker {
         }
         let said: Vec<_> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
         let heard = self.leaving.iter().zip(said).filter(|(_, said)| *said);
-        Ok(heard.map(|(worker, _)| Who::Leaving(worker.id())).collect())
+        Ok(heard.map(|(worker, _)| MessageSender::Leaving(worker.id())).collect())
     }
 }
 

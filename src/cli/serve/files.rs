@@ -19,7 +19,7 @@ use crate::{
 
 /// Threads for requests: those carried out, and as many that wait for approvals as
 /// the gateway lets wait.
-const THREADS: usize = 32;
+const MAX_THREADS: usize = 32;
 /// Time for which an idle thread is retained.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of new clients in the queue.
@@ -44,7 +44,7 @@ impl Files {
         let (begin, clients) = mpsc::channel(MAX_QUEUED);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(THREADS)
+            .max_blocking_threads(MAX_THREADS)
             .thread_keep_alive(IDLE_TIMEOUT)
             .build()
             .or_fail("cannot serve the channel `files`")?;

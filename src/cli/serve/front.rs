@@ -65,9 +65,9 @@ fn run(parent: u32) -> Result<(), Failure> {
             .send(&FromFront::Ready { apart, dropped_capabilities }, &[])
             .or_fail("cannot answer the broker")?,
         Err(failure) => {
-            let why = failure.message().to_owned();
+            let reason = failure.message().to_owned();
             return channel
-                .send(&FromFront::Failed { why }, &[])
+                .send(&FromFront::Failed { reason }, &[])
                 .or_fail("cannot answer the broker");
         }
     }

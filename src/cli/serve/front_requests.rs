@@ -167,10 +167,10 @@ impl Broker {
         &mut self,
         name: &str,
         session_request: &SessionRequest,
-        why: &str,
+        reason: &str,
     ) -> WorkspaceAnswer {
         let facts = facts([("agent", json!(session_request.agent)), ("workspace", json!(name))]);
-        self.service_log.refused(Refused::Session, why, &session_request.peer, facts);
+        self.service_log.refused(Refused::Session, reason, &session_request.peer, facts);
         WorkspaceAnswer::Busy
     }
 

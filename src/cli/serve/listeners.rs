@@ -149,8 +149,8 @@ impl FrontListeners {
                 }
                 Ok(apart)
             }
-            FromFront::Failed { why } => {
-                Err(Failure::new(format_args!("the front cannot start: {why}")))
+            FromFront::Failed { reason } => {
+                Err(Failure::new(format_args!("the front cannot start: {reason}")))
             }
             FromFront::Ask { .. } | FromFront::IsReady { .. } | FromFront::Throttled { .. } => {
                 Err(Failure::new("the front sent an unexpected message"))

@@ -147,7 +147,7 @@ pub(super) enum FromFront {
     /// The front is confined, which was tested.
     Ready { apart: IsolationReport, dropped_capabilities: bool },
     /// The front cannot start.
-    Failed { why: String },
+    Failed { reason: String },
     /// A request.
     Ask {
         number: u64,
@@ -190,7 +190,7 @@ pub(super) enum ToWorker {
     /// Reload the policy; its texts are in the shared file, with this hash.
     Policy { hash: [u8; 32] },
     /// Record that a changed policy was refused.
-    NoPolicy { sha256: Option<String>, why: String },
+    NoPolicy { sha256: Option<String>, reason: String },
     /// Stop in order.
     Stop {
         /// True if the whole service stops: clients get replies to their requests so
@@ -230,7 +230,7 @@ pub(super) enum FromWorker {
     /// The worker is confined, which was tested, and the start is recorded.
     Ready { apart: IsolationReport },
     /// The worker cannot start.
-    Failed { why: String },
+    Failed { reason: String },
     /// A session has begun.
     Begun { number: u64 },
     /// A session could not begin.

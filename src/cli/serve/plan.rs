@@ -12,7 +12,7 @@ use clap::ArgMatches;
 
 use super::{
     args::Args,
-    policies::{Accepted, Policies, RefusalReason},
+    policies::{AcceptedPolicy, Policies, RefusalReason},
     unconfigured,
 };
 use crate::{
@@ -258,13 +258,13 @@ impl Plan {
                     paths.check_trusted().map_err(|error| error.to_string())
                 });
             lies.map_err(RefusalReason::Misplaced)?;
-            Accepted::judge(texts, &self.operator, old)
+            AcceptedPolicy::judge(texts, &self.operator, old)
         });
         let accepted = match (judged, old.filter(|old| old.is_trusted(&self.operator))) {
             (Ok(new), _) => new,
             (Err(unfit), Some(old)) => {
                 unfit.failure(reference).print_details();
-                Accepted { refused: Some(unfit.refused(sha256)), ..old.clone() }
+                AcceptedPolicy { refused: Some(unfit.refused(sha256)), ..old.clone() }
             }
             (Err(unfit), None) => return Err(unfit.failure(reference)),
         };

@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// The accepted policies, by their names in the configuration.
-pub(super) type Policies = BTreeMap<String, Accepted>;
+pub(super) type Policies = BTreeMap<String, AcceptedPolicy>;
 
 /// An accepted policy.
 #[derive(Clone)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedPolicy {
     pub(super) texts: PolicyTexts,
     pub(super) sha256: String,
     pub(super) version: u64,
@@ -29,7 +29,7 @@ pub(super) struct Accepted {
 pub(super) struct RefusedPolicy {
     /// Its hash, if it could be computed.
     pub(super) sha256: Option<String>,
-    pub(super) why: String,
+    pub(super) reason: String,
 }
 
 /// The reason why a policy is refused.
@@ -52,21 +52,21 @@ impl RefusalReason {
         match self {
             Self::Unusable(error) => unusable(reference, error),
             Self::NoSuccessor(error) => Failure::new(error),
-            Self::Misplaced(why) => Failure::new(why),
+            Self::Misplaced(reason) => Failure::new(reason),
         }
     }
 
     /// Returns the refusal, for the record.
     pub(super) fn refused(&self, sha256: Option<String>) -> RefusedPolicy {
-        let why = match self {
+        let reason = match self {
             Self::Unusable(error) => in_one_line(error),
             other => other.to_string(),
         };
-        RefusedPolicy { sha256, why }
+        RefusedPolicy { sha256, reason }
     }
 }
 
-impl Accepted {
+impl AcceptedPolicy {
     /// Accepts the policy with these texts, if it may be enforced and may replace
     /// `old`.
     pub(super) fn judge(

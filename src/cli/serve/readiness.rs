@@ -27,12 +27,12 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The checking thread, with its last result.
 pub(super) struct Readiness {
-    looks: SyncSender<LookRequest>,
+    looks: SyncSender<CheckRequest>,
     seen: Arc<Mutex<LastCheck>>,
 }
 
 /// The paths of a check.
-struct LookRequest {
+struct CheckRequest {
     /// Root and state directory, by the workspace's name.
     places: Vec<(String, [PathBuf; 2])>,
     /// The self-test's file: without it no worker can prove that it is confined.
@@ -78,7 +78,7 @@ impl Readiness {
             let of = |place: &ServedWorkspace| {
                 (place.name.clone(), [place.root.clone(), place.state.clone()])
             };
-            let look = LookRequest {
+            let look = CheckRequest {
                 places: places.values().map(of).collect(),
                 control: control.to_owned(),
             };
@@ -99,8 +99,8 @@ impl Readiness {
     }
 }
 
-fn look(asked: &Receiver<LookRequest>, seen: &Mutex<LastCheck>) {
-    while let Ok(LookRequest { places, control }) = asked.recv() {
+fn look(asked: &Receiver<CheckRequest>, seen: &Mutex<LastCheck>) {
+    while let Ok(CheckRequest { places, control }) = asked.recv() {
         let is = |path: &Path, kind| {
             stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
         };

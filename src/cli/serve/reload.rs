@@ -9,7 +9,7 @@ use super::{
     listeners,
     messages::{ToFront, ToWorker},
     plan::{Fault, Plan},
-    policies::{Accepted, RefusedPolicy},
+    policies::{AcceptedPolicy, RefusedPolicy},
 };
 use crate::{app::failure::Failure, cli::render::counted, model::Escaped, sandbox::ChannelError};
 
@@ -91,11 +91,11 @@ impl Broker {
         match self.front_listeners.renew(&self.plan.service) {
             Ok(order) => self.unsaid.extend(order),
             Err(failure) => {
-                let why = failure.message();
-                errln!("portcullis: warning: the old certificate stays: {}", Escaped(why));
+                let reason = failure.message();
+                errln!("portcullis: warning: the old certificate stays: {}", Escaped(reason));
                 let tls = self.plan.service.tls.as_ref();
                 let file = tls.map(|tls| tls.certificate.display().to_string());
-                self.service_log.deny("reload", why, facts([("certificate", json!(file))]));
+                self.service_log.deny("reload", reason, facts([("certificate", json!(file))]));
             }
         }
         self.instruct_front();
@@ -123,16 +123,16 @@ impl Broker {
     }
 
     /// Reports a refused policy.
-    fn report_refused_policy(&mut self, reference: &str, policy: &Accepted) {
-        let Some(RefusedPolicy { why, .. }) = &policy.refused else { return };
+    fn report_refused_policy(&mut self, reference: &str, policy: &AcceptedPolicy) {
+        let Some(RefusedPolicy { reason, .. }) = &policy.refused else { return };
         errln!(
             "portcullis: warning: the changed policy `{}` is not taken up: {}; version {} stays in \
              force",
             Escaped(reference),
-            Escaped(why),
+            Escaped(reason),
             policy.version
         );
-        self.service_log.deny("reload", why, facts([("policy", json!(reference))]));
+        self.service_log.deny("reload", reason, facts([("policy", json!(reference))]));
     }
 
     /// Workspaces that could not be served may work now: the pause ends.
@@ -147,10 +147,10 @@ impl Broker {
         let Fault { workspace, stays, failure } = fault;
         failure.print_details();
         let so = if *stays { "it stays as it was" } else { "it is not served" };
-        let why = failure.message();
-        errln!("portcullis: error: the workspace `{workspace}`: {}; {so}", Escaped(why));
+        let reason = failure.message();
+        errln!("portcullis: error: the workspace `{workspace}`: {}; {so}", Escaped(reason));
         let facts = facts([("workspace", json!(workspace)), ("stays", json!(stays))]);
-        self.service_log.deny("reload", why, facts);
+        self.service_log.deny("reload", reason, facts);
     }
 
     /// Sends the front its hosts, origins and certificate. A message for which there
@@ -190,9 +190,9 @@ impl Broker {
         let Some(place) = self.plan.places.get(name) else { return };
         let Some(policy) = self.plan.policies.get(&place.policy) else { return };
         let sent = match &policy.refused {
-            Some(RefusedPolicy { sha256, why }) => {
-                let (sha256, why) = (sha256.clone(), why.clone());
-                worker.channel.send_now(&ToWorker::NoPolicy { sha256, why }, &[])
+            Some(RefusedPolicy { sha256, reason }) => {
+                let (sha256, reason) = (sha256.clone(), reason.clone());
+                worker.channel.send_now(&ToWorker::NoPolicy { sha256, reason }, &[])
             }
             None => match worker.shared.put(&policy.texts) {
                 Ok(hash) => worker.channel.send_now(&ToWorker::Policy { hash }, &[]),

@@ -59,7 +59,7 @@ const MAX_CONCURRENT_OF_SESSION: usize = 4;
 /// Interval of updates of the broker's counters.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The stack of a session's thread, in bytes.
-const STACK: usize = 1 << 20;
+const STACK_SIZE: usize = 1 << 20;
 
 /// Runs the worker, if this process was started as one.
 pub(crate) fn run_if_worker() -> Option<ExitCode> {
@@ -87,7 +87,7 @@ fn run(parent: u32) -> Result<(), Failure> {
         Err(failure) => {
             failure.print_details();
             let help = failure.advice().map(|help| format!(" ({help})")).unwrap_or_default();
-            return tell(&FromWorker::Failed { why: format!("{}{help}", failure.message()) });
+            return tell(&FromWorker::Failed { reason: format!("{}{help}", failure.message()) });
         }
     };
     tell(&FromWorker::Ready { apart })?;
@@ -275,7 +275,7 @@ impl Worker {
                     let message = match begun {
                         Ok(()) => FromWorker::Begun { number },
                         Err(failure) => {
-                            tracing::error!(why = failure.message(), "a session was not begun");
+                            tracing::error!(reason = failure.message(), "a session was not begun");
                             FromWorker::NotBegun { number }
                         }
                     };
@@ -286,8 +286,8 @@ impl Worker {
                 ToWorker::Policy { hash } => {
                     reloading.reload(hash, "signal");
                 }
-                ToWorker::NoPolicy { sha256, why } => {
-                    reloading.refuse(sha256.as_deref(), &why, "signal");
+                ToWorker::NoPolicy { sha256, reason } => {
+                    reloading.refuse(sha256.as_deref(), &reason, "signal");
                 }
                 ToWorker::Stop { service: whole } => {
                     service = whole;
@@ -360,7 +360,7 @@ impl Worker {
             ended();
         };
         let started =
-            thread::Builder::new().name("session".to_owned()).stack_size(STACK).spawn(run);
+            thread::Builder::new().name("session".to_owned()).stack_size(STACK_SIZE).spawn(run);
         started.map(drop).or_fail("cannot start a thread").inspect_err(|_| {
             sessions.lock().remove(&number);
         })

@@ -60,8 +60,8 @@ impl Broker {
                     }
                 }
             }
-            FromWorker::Failed { why } => {
-                self.failed(name, &why);
+            FromWorker::Failed { reason } => {
+                self.failed(name, &reason);
                 let Some(worker) = self.workers.remove(name) else { return };
                 self.refuse_all(&worker.waiting);
                 worker.end();
@@ -111,9 +111,9 @@ impl Broker {
     }
 
     /// Notes that a worker did not start: requests for it fail at once for a while.
-    pub(super) fn failed(&mut self, name: &str, why: &str) {
-        errln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(why));
-        self.service_log.deny("worker.start", why, facts([("workspace", json!(name))]));
+    pub(super) fn failed(&mut self, name: &str, reason: &str) {
+        errln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(reason));
+        self.service_log.deny("worker.start", reason, facts([("workspace", json!(name))]));
         let (first, most) = RETRY_INTERVALS;
         let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(most));
         self.failing.insert(name.to_owned(), (Instant::now() + pause, pause));
@@ -134,7 +134,7 @@ impl Broker {
     }
 
     /// Handles a worker that ended unexpectedly.
-    pub(super) fn handle_unexpected_end(&mut self, name: &str, why: &str) {
+    pub(super) fn handle_unexpected_end(&mut self, name: &str, reason: &str) {
         let Some(mut worker) = self.workers.remove(name) else { return };
         let left = worker.unanswered();
         let (ready, process) = (worker.is_ready(), worker.id());
@@ -145,7 +145,7 @@ impl Broker {
             return self.failed(name, &format!("its process ended: {how}"));
         }
         errln!(
-            "portcullis: warning: the worker of `{name}` ended ({how}: {why}); the next session \
+            "portcullis: warning: the worker of `{name}` ended ({how}: {reason}); the next session \
              starts another"
         );
         let facts = facts([("workspace", json!(name)), ("process", json!(process))]);

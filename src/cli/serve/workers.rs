@@ -41,7 +41,7 @@ const MAX_WAITING: usize = 512;
 /// Maximum of open files that are taken into account.
 const MAX_FILES: u64 = 65_536;
 /// Open files that a worker needs for requests in progress and watches.
-const FILES: u64 = 1024;
+const FILES_OF_WORKER: u64 = 1024;
 /// Open files of a session: six over MCP, fewer over the `files` channel.
 const FILES_OF_SESSION: u64 = 8;
 /// Minimum of sessions, whatever the limit of open files.
@@ -354,8 +354,8 @@ pub(super) fn trial(
         .or_fail("cannot start a worker")?;
     match channel.receive_within::<FromWorker>(START_TIMEOUT).or_fail("the trial worker ended")?.0 {
         FromWorker::Ready { apart } => Ok(apart),
-        FromWorker::Failed { why } => Err(Failure::new(format_args!(
-            "the worker of `{}` cannot start, or is not kept apart: {why}",
+        FromWorker::Failed { reason } => Err(Failure::new(format_args!(
+            "the worker of `{}` cannot start, or is not kept apart: {reason}",
             workspace.name
         ))),
         FromWorker::Begun { .. }
@@ -371,7 +371,7 @@ pub(super) fn trial(
 /// Returns the maximum of sessions by open files: a worker has the same limit as this process.
 fn most_sessions() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(MAX_FILES);
-    let most = files.saturating_sub(FILES) / FILES_OF_SESSION;
+    let most = files.saturating_sub(FILES_OF_WORKER) / FILES_OF_SESSION;
     usize::try_from(most).unwrap_or(usize::MAX).max(MIN_SESSIONS)
 }
 

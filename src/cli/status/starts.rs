@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io, ops::ControlFlow};
 use portcullis_audit::{Kind, RecordView, Segment};
 use serde_json::Value;
 
-use crate::review::{Filter, Log, Order};
+use crate::review::{Filter, Log, ScanOrder};
 
 /// Facts of a start, with those of its sandbox and of the policy that was loaded last.
 pub(super) type Facts = BTreeMap<String, Value>;
@@ -32,7 +32,7 @@ pub(super) fn read(log: &Log, running: &[String]) -> io::Result<Starts> {
     let mut last: Option<(u64, String)> = None;
     let mut starts: BTreeMap<String, FoundStart> = BTreeMap::new();
     let start = |record: &RecordView<'_>, _: &[u8]| found(record, record.facts.clone()?);
-    log.scan(&filter, Order::NewestSegment, start, |start| {
+    log.scan(&filter, ScanOrder::NewestSegment, start, |start| {
         let segment = |seq| Segment::of(seq);
         let is_older = last.as_ref().is_some_and(|(seq, _)| segment(*seq) != segment(start.seq));
         if is_older && running.iter().all(|boot| starts.contains_key(boot)) {
@@ -59,7 +59,7 @@ pub(super) fn read(log: &Log, running: &[String]) -> io::Result<Starts> {
         records: Some(first..=u64::MAX),
         ..Filter::default()
     };
-    log.scan(&later, Order::Oldest, changed, |later| {
+    log.scan(&later, ScanOrder::Oldest, changed, |later| {
         if let Some(start) = starts.get_mut(&later.boot) {
             start.facts.extend(later.facts);
         }

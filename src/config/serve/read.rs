@@ -62,7 +62,7 @@ struct RawTelemetry {
 /// length of a message has 32 bits.
 const MESSAGE: RangeInclusive<u64> = 64 << 10..=1 << 31;
 /// Maximum of memory for messages, in bytes.
-const MEMORY: u64 = 1 << 40;
+const MAX_MEMORY: u64 = 1 << 40;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -221,15 +221,15 @@ fn limits(raw: RawLimits, document: &mut Document) -> Limits {
         match parse_size(text.get_ref()) {
             Some(size) if range.contains(&size) => Some(size),
             Some(_) => {
-                let why = format!("`serve.limits.{key}` is too small or too large");
+                let reason = format!("`serve.limits.{key}` is too small or too large");
                 let help = format!("from {} to {} bytes", range.start(), range.end());
-                document.wrong(text.span(), why, &help);
+                document.wrong(text.span(), reason, &help);
                 None
             }
             None => {
                 let help = "write a whole number and a unit, such as \"100MiB\"";
-                let why = format!("`serve.limits.{key}` is no size");
-                document.wrong(text.span(), why, help);
+                let reason = format!("`serve.limits.{key}` is no size");
+                document.wrong(text.span(), reason, help);
                 None
             }
         }
@@ -238,7 +238,7 @@ fn limits(raw: RawLimits, document: &mut Document) -> Limits {
     let message = size("messageSize", raw.message_size, MESSAGE);
     let most = message.unwrap_or(u64::try_from(defaults.message_bytes).unwrap_or(u64::MAX));
     // At least one message of that size must fit.
-    let memory = size("messageMemory", raw.message_memory, most..=MEMORY);
+    let memory = size("messageMemory", raw.message_memory, most..=MAX_MEMORY);
     let whole = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     Limits {
         requests_per_second: raw.requests_per_second.unwrap_or(defaults.requests_per_second),

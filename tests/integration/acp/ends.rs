@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use portcullis::acp::Ending;
+use portcullis::acp::ClosedBy;
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn an_editor_that_does_not_read_slows_the_agent_down_and_still_reaches_it() {
     rig.editor.send(&notification("hello", json!({})));
     assert_eq!(rig.agent.hear()["method"], "hello");
     rig.editor.hang_up();
-    assert_eq!(rig.ending(), Ending::Editor);
+    assert_eq!(rig.ending(), ClosedBy::Editor);
     flood.join().unwrap();
 }
 
@@ -99,7 +99,7 @@ fn an_agent_that_asks_and_never_reads_is_held_back_and_let_go_of() {
         assert!(now < 64 << 20 && Instant::now() < end, "{now} bytes of requests were taken in");
     }
     rig.editor.hang_up();
-    assert_eq!(rig.ending(), Ending::Editor);
+    assert_eq!(rig.ending(), ClosedBy::Editor);
     flood.join().unwrap();
 }
 
@@ -121,7 +121,7 @@ fn an_editor_that_goes_while_the_agent_does_not_read_is_noticed() {
     }
     rig.editor.send(&notification("hello", json!({})));
     rig.editor.hang_up();
-    assert_eq!(rig.ending(), Ending::Editor);
+    assert_eq!(rig.ending(), ClosedBy::Editor);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn an_agent_that_goes_while_the_editor_does_not_read_is_noticed() {
         rig.agent.send(&update);
     }
     rig.agent.hang_up();
-    assert_eq!(rig.ending(), Ending::Agent);
+    assert_eq!(rig.ending(), ClosedBy::Agent);
 }
 
 /// Each cost its sender two bytes and the log five hundred.
@@ -157,7 +157,7 @@ fn an_agent_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
     // at that rate.
     let ending = Instant::now();
     rig.agent.hang_up();
-    assert_eq!(rig.ending(), Ending::Agent);
+    assert_eq!(rig.ending(), ClosedBy::Agent);
     let slowed = Duration::from_millis(5) * (LINES - heard).try_into().unwrap();
     assert!(ending.elapsed() < slowed, "{:?} of {slowed:?}", ending.elapsed());
     assert_eq!(recorded(&rig), LINES);
@@ -183,7 +183,7 @@ fn five_thousand_requests_at_once_are_all_answered() {
     }
     assert_eq!(ids.len(), 5000);
     drop(flood.join().unwrap());
-    assert_eq!(rig.ending(), Ending::Agent);
+    assert_eq!(rig.ending(), ClosedBy::Agent);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn when_the_editor_goes_the_agent_is_told_by_the_end_of_its_input() {
     assert_eq!(rig.editor.hear()["params"]["last"], true);
     rig.agent.hang_up();
     rig.editor.hears_the_end();
-    assert_eq!(rig.ending(), Ending::Editor);
+    assert_eq!(rig.ending(), ClosedBy::Editor);
     assert!(!rig.root.join("late.txt").exists());
 }
 
@@ -204,7 +204,7 @@ fn when_the_editor_goes_the_agent_is_told_by_the_end_of_its_input() {
 fn when_the_editor_goes_and_the_agent_stays_serve_returns_nevertheless() {
     let mut rig = Rig::ready(no_fs(), |config| config.grace = Duration::from_millis(200));
     rig.editor.hang_up();
-    assert_eq!(rig.ending(), Ending::Editor);
+    assert_eq!(rig.ending(), ClosedBy::Editor);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn when_the_agent_goes_the_editor_is_told_about_what_it_waits_for() {
     let told = rig.editor.hear();
     assert_eq!((&told["id"], &told["error"]["code"]), (&json!("turn"), &json!(-32603)));
     rig.editor.hears_the_end();
-    assert_eq!(rig.ending(), Ending::Agent);
+    assert_eq!(rig.ending(), ClosedBy::Agent);
     assert!(rig.log().contains("in the middle of a line"));
 }
 
@@ -233,7 +233,7 @@ fn what_is_under_way_when_the_editor_goes_is_finished_and_answered() {
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(10), &json!(-32603)));
     rig.agent.hears_the_end();
     rig.agent.hang_up();
-    assert_eq!(rig.ending(), Ending::Editor);
+    assert_eq!(rig.ending(), ClosedBy::Editor);
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
@@ -263,7 +263,7 @@ fn a_process_that_dies_in_the_middle_of_a_line_ends_the_connection() {
         assert_eq!(lines.len(), 2, "{heard}");
         assert_eq!(lines[0], r#"{"jsonrpc":"2.0","method":"session/update","params":{}}"#);
         assert!(lines[1].contains("the agent has ended"));
-        assert_eq!(served.join().unwrap().unwrap(), Ending::Agent);
+        assert_eq!(served.join().unwrap().unwrap(), ClosedBy::Agent);
     });
     agent.wait().unwrap();
 }

@@ -43,7 +43,7 @@ fn where_there_is_no_log_every_command_says_so_and_makes_nothing() {
 }
 
 #[test]
-fn recover_says_what_it_will_do_and_needs_consent() {
+fn recover_says_what_it_will_do_and_needs_confirmation() {
     let world = World::new();
     world.write("a.txt", "a").ok();
     world.write("b.txt", "b").ok();

@@ -63,14 +63,14 @@ fn append(path: &Path, bytes: &[u8]) {
 
 /// Returns the error of a running gateway after a change of its log: at once,
 /// for every kind of record, and still after the change was undone.
-fn answer_to(deed: impl FnOnce(&State), undo: impl FnOnce(&State)) -> String {
+fn answer_to(operation: impl FnOnce(&State), undo: impl FnOnce(&State)) -> String {
     let state = State::new();
     let audit_log = state.open();
     for path in ["a", "b", "c"] {
         audit_log.note(Kind::Decision, draft(path), false).unwrap();
     }
     let intent = audit_log.note(Kind::Intent, draft("d"), true).unwrap();
-    deed(&state);
+    operation(&state);
     let error = audit_log.note(Kind::Decision, draft("e"), false).unwrap_err();
     assert_eq!(audit_log.note(Kind::Intent, draft("e"), true).unwrap_err(), error);
     undo(&state);

@@ -150,7 +150,7 @@ fn rules() {
     let world = world(
         "[[rules]]\nid = \"frozen\"\neffect = \"deny\"\noperations = [\"write\", \"rename\"]\n\
          paths = [\"Frozen/**\"]\nreason = \"frozen for the release\"\n\
-         [[rules]]\nid = \"mine\"\neffect = \"deny\"\npaths = [\"src/**\"]\nagents = [\"guest-*\"]\n",
+         [[rules]]\nid = \"mine\"\neffect = \"deny\"\npaths = [\"src/**\"]\nagents = [\"client-*\"]\n",
     );
     world.file("frozen/a", "a");
     let done = world.write("frozen/a", "b").denied("frozen");
@@ -161,7 +161,7 @@ fn rules() {
     denied(&world, &["mv", "frozen/a", "b"], "frozen");
     world.fs(&["rm", "frozen/a"]).ok();
     world.fs(&["read", "src/a.rs"]).ok();
-    let attached_client = world.run(&["fs", "--agent", "guest-1", "read", "src/a.rs"]);
+    let attached_client = world.run(&["fs", "--agent", "client-1", "read", "src/a.rs"]);
     attached_client.denied("mine");
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use super::{Place, Pruned, Run};
+use super::{Pruned, Run, VerifyPosition};
 use crate::{
     DamageKind, FRONTIER, FileEntry, HISTORY, Hash, KEYS, MAX_JUNK, MAX_LINE, NEWEST, ROOTS,
     SEGMENT_RECORDS, Segment, Source, WarningKind,
@@ -64,7 +64,7 @@ impl<S: Source> Run<'_, S> {
         self.next = segment.next();
         self.report.segments += 1;
         let before = self.report.damages.len();
-        let place = Place { segment, last, line: 0, offset: 0, before, over: false };
+        let place = VerifyPosition { segment, last, line: 0, offset: 0, before, over: false };
         if missing < segment {
             if missing.0 == 0 && self.expectations.pruned(self.source, segment)? {
                 self.pruned = Some(Pruned { until: segment, head: None });
@@ -72,7 +72,7 @@ impl<S: Source> Run<'_, S> {
                 self.take_faults();
             } else {
                 self.expected = missing.first();
-                self.at = Place { segment: missing, ..place };
+                self.at = VerifyPosition { segment: missing, ..place };
                 let detail = match segment.0 - missing.0 {
                     1 => "the segment is missing, but later ones are there".to_owned(),
                     count => format!("{count} segments from this one on are missing"),
@@ -84,13 +84,13 @@ impl<S: Source> Run<'_, S> {
             self.expected = segment.first();
             self.prev = None;
         }
-        self.at = Place { before: self.report.damages.len(), ..place };
+        self.at = VerifyPosition { before: self.report.damages.len(), ..place };
         Ok(())
     }
 
     /// Leaves the segment after its end.
     pub(super) fn leave(&mut self, length: u64) -> io::Result<()> {
-        let Place { segment, last, line, before, over, offset } = self.at;
+        let VerifyPosition { segment, last, line, before, over, offset } = self.at;
         if offset != length && !over && !self.stopped() {
             return Err(io::Error::other(format!("`{segment}` became shorter while it was read")));
         }

@@ -94,7 +94,7 @@ impl StoredFrontier {
 }
 
 /// A growing tree, with the roots that are completed on the way.
-struct Growth {
+struct TreeBuilder {
     tree: Frontier,
     /// The leaf hash of the last record; unknown if that was pruned.
     leaf: Option<Hash>,
@@ -107,7 +107,7 @@ struct Growth {
     boundaries: Vec<(u64, Hash)>,
 }
 
-impl Growth {
+impl TreeBuilder {
     fn new(tree: Frontier, leaf: Option<Hash>, segment: Segment, offset: u64) -> Self {
         Self { tree, leaf, segment, offset, segments: Vec::new(), boundaries: Vec::new() }
     }
@@ -278,11 +278,11 @@ impl CheckpointBuilder {
     }
 
     /// Returns the tree up to the snapshot.
-    fn grow(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<Growth, Error> {
+    fn grow(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<TreeBuilder, Error> {
         let mut growth = match (start.edge(), &start.newest) {
             (Some(edge), _) => {
                 let tree = edge.tree().unwrap_or_default();
-                Growth::new(tree, Some(edge.leaf), Segment(edge.segment), edge.offset)
+                TreeBuilder::new(tree, Some(edge.leaf), Segment(edge.segment), edge.offset)
             }
             (None, Some(newest)) => self.signed_part(newest)?,
             (None, None) => self.beginning()?,
@@ -297,7 +297,7 @@ impl CheckpointBuilder {
 
     /// Computes the tree of `newest` from the log; fails if the log was rewritten, which must not
     /// be signed.
-    fn signed_part(&self, newest: &Checkpoint) -> Result<Growth, Error> {
+    fn signed_part(&self, newest: &Checkpoint) -> Result<TreeBuilder, Error> {
         let mut growth = self.beginning()?;
         self.read_until(&mut growth, newest.size)?;
         if (growth.tree.size(), growth.tree.root()) != (newest.size, newest.root) {
@@ -313,11 +313,11 @@ impl CheckpointBuilder {
     }
 
     /// Returns the tree of pruned segments, from their stored roots.
-    fn beginning(&self) -> Result<Growth, Error> {
+    fn beginning(&self) -> Result<TreeBuilder, Error> {
         let names = self.audit.list().map_err(Error::std("read the audit log"))?;
         let first = names.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
         let Some(first) = first.filter(|first| first.0 > 0) else {
-            return Ok(Growth::new(Frontier::new(), Some(Hash::ZERO), Segment(0), 0));
+            return Ok(TreeBuilder::new(Frontier::new(), Some(Hash::ZERO), Segment(0), 0));
         };
         let mut tree = Frontier::new();
         for root in roots::read(&self.audit, first.0)? {
@@ -329,11 +329,11 @@ impl CheckpointBuilder {
             let reason = "the segments before it are missing, and so are their roots".to_owned();
             return Err(Error::Damaged { segment: first, reason });
         }
-        Ok(Growth::new(tree, None, first, 0))
+        Ok(TreeBuilder::new(tree, None, first, 0))
     }
 
     /// Reads up to record number `until`, segment by segment.
-    fn read_until(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
+    fn read_until(&self, growth: &mut TreeBuilder, until: u64) -> Result<(), Error> {
         while growth.tree.size() < until {
             self.read(growth, until)?;
             if growth.tree.size() < until {
@@ -344,7 +344,7 @@ impl CheckpointBuilder {
     }
 
     /// Reads up to record number `until` in one segment.
-    fn read(&self, growth: &mut Growth, until: u64) -> Result<(), Error> {
+    fn read(&self, growth: &mut TreeBuilder, until: u64) -> Result<(), Error> {
         let segment = growth.segment;
         let damaged = |reason: String| Error::Damaged { segment, reason };
         let read = Error::std("read the audit log");

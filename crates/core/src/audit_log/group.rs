@@ -17,7 +17,7 @@ use portcullis_audit::{Prepared, Receipt};
 
 use super::{
     Error,
-    log::{Log, Written},
+    log::{Log, UnsyncedSegment},
 };
 
 /// Yields of a thread before it leads a group that is smaller than the last one.
@@ -34,7 +34,7 @@ struct GroupState {
     waiting: Vec<(Arc<PendingRecord>, Prepared)>,
     /// Written records to be synced.
     written: Vec<(Arc<PendingRecord>, Receipt)>,
-    files: Vec<Written>,
+    files: Vec<UnsyncedSegment>,
     /// Number of records of the last sync.
     group: usize,
     /// True while a thread writes, or syncs.
@@ -255,7 +255,7 @@ impl GroupCommit {
         let files = mem::take(&mut state.files);
         state.group = written.len();
         drop(state);
-        let result = files.iter().try_for_each(Written::sync);
+        let result = files.iter().try_for_each(UnsyncedSegment::sync);
         if let Err(error) = &result {
             self.state().fail(error);
         }

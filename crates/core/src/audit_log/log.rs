@@ -84,7 +84,7 @@ pub(super) struct Snapshot {
     pub(super) segment: Segment,
     /// Bytes of the open segment.
     pub(super) length: u64,
-    pub(super) written: Option<Written>,
+    pub(super) written: Option<UnsyncedSegment>,
     pub(super) recent: RecentLeaves,
 }
 
@@ -99,14 +99,14 @@ struct ChainEnd {
 
 /// A segment with records that may not be synced.
 #[derive(Clone)]
-pub(super) struct Written {
+pub(super) struct UnsyncedSegment {
     audit: Arc<Folder>,
     segment: Segment,
     file: Arc<File>,
     id: Id,
 }
 
-impl Written {
+impl UnsyncedSegment {
     pub(super) fn is(&self, other: &Self) -> bool {
         self.id == other.id
     }
@@ -163,7 +163,7 @@ impl Log {
 
     /// Returns the end of the log, for a checkpoint.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let written = self.end.file.clone().map(|(file, id)| Written {
+        let written = self.end.file.clone().map(|(file, id)| UnsyncedSegment {
             audit: Arc::clone(&self.audit),
             segment: self.end.segment,
             file,
@@ -214,7 +214,7 @@ impl Log {
         let (boot, user) = (Some(self.boot.clone()), self.operator.clone());
         let draft = Draft { boot, user, ..draft.clone() };
         let record = Prepared::new(Kind::Recovered, &draft, disk::random()?)?;
-        self.write(&[record])?.1.iter().try_for_each(Written::sync)
+        self.write(&[record])?.1.iter().try_for_each(UnsyncedSegment::sync)
     }
 
     /// Reads what other gateways appended. Requires the lock.
@@ -276,7 +276,7 @@ impl Log {
     pub(super) fn append(
         &mut self,
         records: &[Prepared],
-    ) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
+    ) -> Result<(Vec<Receipt>, Vec<UnsyncedSegment>), Error> {
         let lock = self.lock();
         let _held = FileLock::wait(&lock, LOCK)?;
         self.catch_up()?;
@@ -284,7 +284,10 @@ impl Log {
     }
 
     /// Writes `records` at the known end, after [`Log::catch_up`]. Requires the lock.
-    fn write(&mut self, records: &[Prepared]) -> Result<(Vec<Receipt>, Vec<Written>), Error> {
+    fn write(
+        &mut self,
+        records: &[Prepared],
+    ) -> Result<(Vec<Receipt>, Vec<UnsyncedSegment>), Error> {
         let time = self.clock.now();
         let mut receipts = Vec::with_capacity(records.len());
         let mut written = Vec::new();
@@ -313,7 +316,7 @@ impl Log {
             let new = receipts.len().saturating_sub(now.len());
             receipts.iter().skip(new).for_each(|receipt| self.recent.push(receipt.leaf));
             let (audit, segment) = (Arc::clone(&self.audit), self.end.segment);
-            written.push(Written { audit, segment, file, id });
+            written.push(UnsyncedSegment { audit, segment, file, id });
             rest = later;
         }
         if let Some((_, thread)) = self.waker.take_if(|(at, _)| self.end.chain.next() >= *at) {

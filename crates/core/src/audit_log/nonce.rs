@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Error, disk};
 
 /// Number that is drawn at once.
-const BATCH: usize = 64;
+const BATCH_SIZE: usize = 64;
 
 /// Nonces that are not used yet.
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Nonces {
         if let Some(nonce) = left.pop() {
             return Ok(nonce);
         }
-        let bytes = disk::random::<{ 16 * BATCH }>()?;
+        let bytes = disk::random::<{ 16 * BATCH_SIZE }>()?;
         left.extend_from_slice(bytes.as_chunks::<16>().0);
         left.pop().ok_or(Error::io("get random bits")(rustix::io::Errno::IO))
     }

@@ -67,13 +67,13 @@ impl fmt::Debug for Signing {
 
 impl Signing {
     /// Default of `records`.
-    pub const RECORDS: u64 = 1024;
+    pub const DEFAULT_RECORDS: u64 = 1024;
     /// Default of `interval`.
-    pub const INTERVAL: Duration = Duration::from_secs(60);
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 
     /// Signs by `signer`, at the default interval.
     pub fn by(signer: Box<dyn Signer>) -> Self {
-        Self { signer, records: Self::RECORDS, interval: Self::INTERVAL }
+        Self { signer, records: Self::DEFAULT_RECORDS, interval: Self::DEFAULT_INTERVAL }
     }
 
     /// Signs by the log's own key, which is made if the log has none.

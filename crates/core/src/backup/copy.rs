@@ -23,8 +23,8 @@ use super::Error;
 const BUFFER: u64 = 128 * 1024;
 /// Space that backups leave free on the state directory's file system: this part of it, at most
 /// this many bytes.
-const RESERVE_PART: u64 = 20;
-const RESERVE: u64 = 64 << 20;
+const FREE_RESERVE_DIVISOR: u64 = 20;
+const MAX_FREE_RESERVE: u64 = 64 << 20;
 
 /// Computes the SHA-256 of an open file's content, read in pieces from its start; the descriptor's
 /// position stays. A file of more than `most` bytes is not read, because a sparse file takes no
@@ -102,7 +102,7 @@ impl<'a> Sink<'a> {
         }
         let found = fstatvfs(self.file).map_err(Error::os("look at the state directory"))?;
         let of = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-        let reserve = (of(found.f_blocks) / RESERVE_PART).min(RESERVE);
+        let reserve = (of(found.f_blocks) / FREE_RESERVE_DIVISOR).min(MAX_FREE_RESERVE);
         if of(found.f_bavail) < bytes.saturating_add(reserve) {
             return Err(Error::NoSpace);
         }

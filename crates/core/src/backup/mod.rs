@@ -38,7 +38,7 @@ pub use id::{BackupId, BackupIdError};
 pub use maintenance::BackupMaintenance;
 pub(crate) use owners::AssignableOwners;
 pub use pack::Packed;
-pub(crate) use read::Trail;
+pub(crate) use read::PathBuilder;
 pub use read::{Backup, BackupList, Tree};
 pub(crate) use save::{Meta, Origin, Saved};
 pub use store::{BackupStore, Pruned};

@@ -131,7 +131,7 @@ pub(super) struct Objects {
 
 /// An object that nothing removes while this value exists.
 #[derive(Debug)]
-pub(super) struct Used {
+pub(super) struct LockedObject {
     pub(super) name: ObjectName,
     /// Open for its lock.
     _file: File,
@@ -171,9 +171,9 @@ impl Objects {
     }
 
     /// Locks an object, so that nothing removes it.
-    pub(super) fn hold(&self, hash: Hash) -> Result<Option<Used>, Error> {
+    pub(super) fn hold(&self, hash: Hash) -> Result<Option<LockedObject>, Error> {
         let Some((name, file)) = self.locked(hash)? else { return Ok(None) };
-        Ok(Some(Used { name, _file: file, _base: self.locked_base(name.form)? }))
+        Ok(Some(LockedObject { name, _file: file, _base: self.locked_base(name.form)? }))
     }
 
     fn locked_base(&self, form: Form) -> Result<Option<File>, Error> {
@@ -200,7 +200,7 @@ impl Objects {
         form: Form,
         payload: &mut dyn Read,
         reserve: &dyn Fn(u64) -> Result<(), Error>,
-    ) -> Result<Used, Error> {
+    ) -> Result<LockedObject, Error> {
         const ACTION: &str = "write an object";
         let mut temp = Temp::new(&self.tmp)?;
         let stored = io::copy(payload, &mut &temp.file).map_err(Error::io(ACTION))?;
@@ -228,7 +228,7 @@ impl Objects {
         .map_err(Error::os("store an object"))?;
         fsync(&shard).map_err(Error::os("sync the backup store"))?;
         let file = temp.file.try_clone().map_err(Error::io(ACTION))?;
-        Ok(Used { name, _file: file, _base: self.locked_base(form)? })
+        Ok(LockedObject { name, _file: file, _base: self.locked_base(form)? })
     }
 
     /// Removes an object unless it is locked; true if it is gone.

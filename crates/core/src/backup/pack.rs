@@ -25,7 +25,7 @@ use super::{
     BackupKind, BackupStore, Error, format,
     format::Trailer,
     name::{Name, PathKey},
-    object::{Form, MAX_DELTA, ObjectName, Used},
+    object::{Form, LockedObject, MAX_DELTA, ObjectName},
     range::Range,
     read::Backup,
     temp::Temp,
@@ -188,7 +188,7 @@ impl BackupStore {
         entry: &Backup,
         key: PathKey,
         bases: &mut Bases,
-    ) -> Result<(Used, u64), Error> {
+    ) -> Result<(LockedObject, u64), Error> {
         let mut bytes = Vec::new();
         let mut content = self.content(entry)?;
         let read = content.read_to_end(&mut bytes);
@@ -219,7 +219,12 @@ impl BackupStore {
         self.proven(made, entry, bases)
     }
 
-    fn proven(&self, made: Used, entry: &Backup, bases: &mut Bases) -> Result<(Used, u64), Error> {
+    fn proven(
+        &self,
+        made: LockedObject,
+        entry: &Backup,
+        bases: &mut Bases,
+    ) -> Result<(LockedObject, u64), Error> {
         if !self.objects.verify(made.name.hash)? {
             return Err(Error::Damaged(entry.id));
         }
@@ -229,7 +234,7 @@ impl BackupStore {
     }
 
     /// Finds or makes the object for a tree or a large file, in bounded memory.
-    fn pack_large(&self, entry: &Backup, file: &File) -> Result<(Used, u64), Error> {
+    fn pack_large(&self, entry: &Backup, file: &File) -> Result<(LockedObject, u64), Error> {
         if entry.kind == BackupKind::Tree {
             self.verify(entry)?;
         }
@@ -269,7 +274,7 @@ impl BackupStore {
     }
 
     /// Finds an existing object, and verifies it: the backup will have no other content.
-    fn existing(&self, hash: Hash, entry: &Backup) -> Result<Option<Used>, Error> {
+    fn existing(&self, hash: Hash, entry: &Backup) -> Result<Option<LockedObject>, Error> {
         let Some(there) = self.objects.hold(hash)? else { return Ok(None) };
         if self.objects.verify(hash)? { Ok(Some(there)) } else { Err(Error::Damaged(entry.id)) }
     }

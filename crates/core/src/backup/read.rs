@@ -183,7 +183,7 @@ impl BackupStore {
         };
         manifest().drain()?;
         let body = self.body(file, &trailer);
-        let trail = Trail::new(entry.path.clone());
+        let trail = PathBuilder::new(entry.path.clone());
         Ok(Tree { id: entry.id, lines: BufReader::new(manifest()), body, trail })
     }
 
@@ -335,7 +335,7 @@ pub struct Tree {
     id: BackupId,
     lines: BufReader<BackupContent>,
     body: StoredContent,
-    trail: Trail,
+    trail: PathBuilder,
 }
 
 impl Tree {
@@ -358,7 +358,7 @@ impl Tree {
     /// Returns the tree with its nodes' paths beneath `root`.
     #[must_use]
     pub fn at(self, root: WorkspacePath) -> Self {
-        Self { trail: Trail::new(root), ..self }
+        Self { trail: PathBuilder::new(root), ..self }
     }
 
     /// Returns the path of the node that was read last.
@@ -398,12 +398,12 @@ impl Tree {
 
 /// Builds the paths of the nodes of a [`Tree`], read in its order.
 #[derive(Debug)]
-pub(crate) struct Trail {
+pub(crate) struct PathBuilder {
     root: WorkspacePath,
     directories: Vec<WorkspacePath>,
 }
 
-impl Trail {
+impl PathBuilder {
     /// Builds paths beneath `root`, the tree's old or new path.
     pub(crate) fn new(root: WorkspacePath) -> Self {
         Self { root, directories: Vec::new() }

@@ -60,7 +60,7 @@ pub(super) fn plan(
     }
     let mut seen = HashSet::new();
     let mut evictable = Vec::new();
-    let mut stay = Retained::new(objects);
+    let mut stay = RetainedBackups::new(objects);
     for twins in young.chunk_by(Name::is_twin) {
         let Some(name) = twins.first() else { continue };
         let protected = seen.insert((name.key, name.group));
@@ -88,7 +88,7 @@ pub(super) fn plan(
 /// cost backups.
 fn make_room(
     plan: &mut RetentionPlan,
-    stay: &mut Retained,
+    stay: &mut RetainedBackups,
     evictable: Vec<Name>,
     limit: u64,
     need: u64,
@@ -119,7 +119,7 @@ fn make_room(
 /// The backups that stay, and their bytes: an object counts once, however many backups share it,
 /// and its base with it.
 #[derive(Clone)]
-struct Retained {
+struct RetainedBackups {
     objects: HashMap<Hash, (u64, Form)>,
     /// Number of backups with this content.
     users: HashMap<Hash, u64>,
@@ -129,7 +129,7 @@ struct Retained {
     raw: u64,
 }
 
-impl Retained {
+impl RetainedBackups {
     fn new(objects: &[ObjectName]) -> Self {
         let objects = objects.iter().map(|object| (object.hash, (object.size, object.form)));
         let (users, needs) = (HashMap::new(), HashMap::new());

@@ -32,7 +32,7 @@ use crate::policy::{Object, ObjectKind};
 
 /// Number of attempts to open an existing object, and the pause between them: a tenth of a second
 /// in all.
-const ATTEMPTS: u32 = 200;
+const MAX_ATTEMPTS: u32 = 200;
 const RETRY_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Maximum number of entries of a tree that can be backed up.
@@ -356,7 +356,7 @@ fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Error
             Err(Errno::INTR) => continue,
             // An entry was renamed at the same time; or another process has a lease on the file,
             // and some time to give it up.
-            Err(Errno::AGAIN) if busy < ATTEMPTS => {
+            Err(Errno::AGAIN) if busy < MAX_ATTEMPTS => {
                 busy += 1;
                 thread::sleep(RETRY_INTERVAL);
                 continue;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     backup::{self, BackupStore, Saved},
     model::{
-        Access, Escaped, Named, Operation, OperationKind, WorkspacePath,
+        Access, Escaped, Operation, OperationKind, QuotedName, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
@@ -224,7 +224,7 @@ impl Description<'_> {
                 format!("sets of {name}:{set}")
             }
             O::Symlink(Symlink { target, .. }) => {
-                format!("makes {name} a symbolic link to {}", Named(target))
+                format!("makes {name} a symbolic link to {}", QuotedName(target))
             }
             O::Restore(Restore { backup, .. }) => {
                 format!("puts the backup {} at {name}", Escaped(backup))
@@ -277,7 +277,10 @@ impl Description<'_> {
             }
             (ObjectKind::Symlink, _) => {
                 let target = from.link_target().unwrap_or_default();
-                ApprovalPreview { text: format!("a link to {}", Named(&target)), is_open: false }
+                ApprovalPreview {
+                    text: format!("a link to {}", QuotedName(&target)),
+                    is_open: false,
+                }
             }
             (_, old) => match (old, sealed.content()) {
                 (Some(old), Some(new)) => {

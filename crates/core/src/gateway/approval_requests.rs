@@ -57,8 +57,8 @@ impl Question {
 }
 
 impl Stopped {
-    pub(super) fn because(draft: Draft, why: Failure) -> Box<Self> {
-        Box::new(Self { draft, why })
+    pub(super) fn because(draft: Draft, failure: Failure) -> Box<Self> {
+        Box::new(Self { draft, failure })
     }
 }
 

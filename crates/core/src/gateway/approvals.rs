@@ -158,9 +158,9 @@ pub trait Approver: Sync {
 /// The approver of transports that reach no person: only readers of the waiting requests can
 /// answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Nobody;
+pub(super) struct NoApprover;
 
-impl Approver for Nobody {
+impl Approver for NoApprover {
     fn ask(&self, _ticket: &Arc<Ticket>) {}
 
     fn over(&self, _ticket: &Ticket) {}

@@ -5,7 +5,7 @@ use super::{
     obligations::Obligations,
 };
 use crate::{
-    backup::{self, BackupKind, BackupStore, NodeKind, Saved, Trail},
+    backup::{self, BackupKind, BackupStore, NodeKind, PathBuilder, Saved},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Object, ObjectKind, Policy, Query, Visibility},
     workspace::{self, Resolved, TempName, Walked, Workspace},
@@ -177,7 +177,7 @@ impl Authorizer<'_> {
         let mut places = vec![to.clone()];
         if entry.kind == BackupKind::Tree {
             let mut tree = backup_store.tree(entry)?;
-            let mut new = Trail::new(to.clone());
+            let mut new = PathBuilder::new(to.clone());
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             nodes.clear();
             places.clear();

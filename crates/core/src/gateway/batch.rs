@@ -22,8 +22,8 @@ use super::{
     changes::ContentChange,
     client::Client,
     error::{Error, ErrorKind, Failure},
-    handle::ATTEMPTS,
-    limits::{Meter, Spent},
+    handle::MAX_ATTEMPTS,
+    limits::{LimitReservation, Meter},
     prepared_change::{PreparedChange, discard},
     record,
     reply::{Changed, Reply},
@@ -63,11 +63,11 @@ pub struct BatchError {
 struct Prepared<'a> {
     ready: PreparedChange<'a>,
     draft: Draft,
-    spent: Option<Spent>,
+    spent: Option<LimitReservation>,
 }
 
 /// A change that was made and can be rolled back.
-struct Made {
+struct AppliedChange {
     path: WorkspacePath,
     after: Option<Hash>,
     backup: Option<String>,
@@ -78,7 +78,7 @@ struct Made {
 /// changes.
 struct Refused {
     index: usize,
-    why: Failure,
+    reason: Failure,
     drafts: Vec<Draft>,
 }
 
@@ -146,7 +146,9 @@ impl Gateway {
                 .collect();
             match self.prepare_all(&transactions, changes, &facts) {
                 Ok(prepared) => return self.make_all(session, &transactions, prepared),
-                Err(Refused { why: Failure::Moved, .. }) if attempt < ATTEMPTS => attempt += 1,
+                Err(Refused { reason: Failure::Moved, .. }) if attempt < MAX_ATTEMPTS => {
+                    attempt += 1
+                }
                 Err(refused) => return Err(self.refuse_all(refused, &findings, meter.as_deref())),
             }
         }
@@ -213,37 +215,37 @@ impl Gateway {
         for (index, (transaction, change)) in transactions.iter().zip(changes).enumerate() {
             let Some(draft) = drafts.get_mut(index) else { continue };
             let ready = ready(transaction, &**change, draft).and_then(|(ready, spent)| {
-                let why = match quarrel(&paths, ready.path()) {
+                let reason = match quarrel(&paths, ready.path()) {
                     None => {
                         paths.insert(ready.path().clone());
                         return Ok((ready, spent));
                     }
-                    Some(why) => why,
+                    Some(reason) => reason,
                 };
                 self.give_up(ready);
-                Err(Failure::Rendered(Error::new(ErrorKind::InvalidInput, why)))
+                Err(Failure::Rendered(Error::new(ErrorKind::InvalidInput, reason)))
             });
             match ready {
                 Ok((ready, spent)) => {
                     prepared.push(Prepared { ready, draft: draft.clone(), spent });
                 }
-                Err(why) => {
+                Err(reason) => {
                     prepared.into_iter().for_each(|one| self.give_up(one.ready));
-                    let why = match drafts.get_mut(index) {
-                        Some(draft) => transaction.mask_failure(draft, why),
-                        None => why,
+                    let reason = match drafts.get_mut(index) {
+                        Some(draft) => transaction.mask_failure(draft, reason),
+                        None => reason,
                     };
-                    let why = match why {
+                    let reason = match reason {
                         Failure::Ask(asking) => asking.refused(NOT_ASKED),
-                        why => why,
+                        reason => reason,
                     };
-                    return Err(Refused { index, why, drafts });
+                    return Err(Refused { index, reason, drafts });
                 }
             }
         }
-        if let Some(Err(why)) = transactions.first().map(Transaction::confirm) {
+        if let Some(Err(reason)) = transactions.first().map(Transaction::confirm) {
             prepared.into_iter().for_each(|one| self.give_up(one.ready));
-            return Err(Refused { index: 0, why, drafts });
+            return Err(Refused { index: 0, reason, drafts });
         }
         Ok(prepared)
     }
@@ -261,15 +263,15 @@ impl Gateway {
         findings: &[Findings],
         meter: Option<&Meter>,
     ) -> BatchError {
-        let Refused { index, why, drafts } = refused;
-        let (mut why, mut answer) = (Some(why), None);
+        let Refused { index, reason, drafts } = refused;
+        let (mut reason, mut answer) = (Some(reason), None);
         for (number, mut draft) in drafts.into_iter().enumerate() {
             record::give_up(&mut draft);
             if number == index {
                 if let Some(findings) = findings.get(number) {
                     record::findings(&mut draft, findings.take());
                 }
-                answer = why.take().map(|why| self.fail(draft, why, meter));
+                answer = reason.take().map(|reason| self.fail(draft, reason, meter));
                 continue;
             }
             draft.result = Some(NOT_DONE.to_owned());
@@ -319,16 +321,16 @@ impl Gateway {
                 continue;
             }
             let (backup, seq) = (draft.backup.clone(), applied.receipt.seq);
-            made.push(Made { path, after: draft.after, backup, seq });
+            made.push(AppliedChange { path, after: draft.after, backup, seq });
             done.push((transaction, draft, applied, spent));
         }
         // Before any outcome is recorded: if the gateway dies meanwhile, the next start finds all
         // intents open, and that one change was not made.
         if stopped.is_some() {
             for one in made.into_iter().rev() {
-                if let Err(why) = self.take_back(session, None, &one) {
+                if let Err(reason) = self.take_back(session, None, &one) {
                     let record = one.seq;
-                    tracing::error!(record, ?why, "a change of a batch was not taken back");
+                    tracing::error!(record, ?reason, "a change of a batch was not taken back");
                 }
             }
         }
@@ -347,13 +349,13 @@ impl Gateway {
                     }
                     replies.push(reply);
                 }
-                (Err(why), _) => failed = failed.or(Some((replies.len(), Err(why)))),
+                (Err(reason), _) => failed = failed.or(Some((replies.len(), Err(reason)))),
             }
         }
         match failed {
             None => Ok(replies),
-            Some((index, why)) => {
-                let error = match why {
+            Some((index, reason)) => {
+                let error = match reason {
                     Err(Failure::Answered(error)) => error,
                     Err(Failure::Log(error)) => error.into(),
                     _ => Error::new(ErrorKind::Conflict, "the change could not be made"),
@@ -378,7 +380,7 @@ fn ready<'a>(
     transaction: &Transaction<'a>,
     change: &'a dyn ContentChange,
     draft: &mut Draft,
-) -> Result<(PreparedChange<'a>, Option<Spent>), Failure> {
+) -> Result<(PreparedChange<'a>, Option<LimitReservation>), Failure> {
     let permit = transaction.permit(draft)?;
     let sealed = change.prepare(&transaction.context, permit)?;
     let spent = transaction.spend(&sealed, 0)?;

@@ -16,7 +16,7 @@ use crate::{
         Access, AsOperation, Operation, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
-    ops::{self, Base, Context, SealedChange, Side, SomeAttributes, prepare},
+    ops::{self, Base, Context, ExchangeEntry, SealedChange, SomeAttributes, prepare},
     policy::{Decision, ObjectKind, Secrets},
     workspace::{self, Permit, Walked},
 };
@@ -292,14 +292,14 @@ impl Request for Exchange {
                 authorizer.facts(permit.path(), &permit.object(), access)?;
             }
         }
-        let side = |permit: Permit| -> Result<Side, Failure> {
+        let side = |permit: Permit| -> Result<ExchangeEntry, Failure> {
             let tree = match permit.object().kind {
                 ObjectKind::Directory => {
                     authorizer.walk(&transaction.gateway.workspace, permit.path())?
                 }
                 _ => Vec::new(),
             };
-            Ok(Side { permit, tree })
+            Ok(ExchangeEntry { permit, tree })
         };
         let (one, other) = (side(one)?, side(other)?);
         for (side, new) in [(&one, other.permit.path()), (&other, one.permit.path())] {

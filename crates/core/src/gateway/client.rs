@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::approvals::{Approver, Nobody};
-use crate::ops::{Follower, Source, Unfollowed};
+use super::approvals::{Approver, NoApprover};
+use crate::ops::{Follower, NoFollower, Source};
 
 /// The client's part in a request. By default there is no editor, no approver and no follower.
 #[derive(Clone, Copy)]
@@ -24,7 +24,12 @@ static NO_FACTS: BTreeMap<String, Value> = BTreeMap::new();
 
 impl Default for Client<'_> {
     fn default() -> Self {
-        Self { source: Source::Disk, approver: &Nobody, follower: &Unfollowed, facts: &NO_FACTS }
+        Self {
+            source: Source::Disk,
+            approver: &NoApprover,
+            follower: &NoFollower,
+            facts: &NO_FACTS,
+        }
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) struct ConnectionRequest {
 }
 
 /// A decision that allows a connection.
-pub(super) struct Settled {
+pub(super) struct AllowedConnection {
     pub(super) context: Arc<DecisionContext>,
     /// The rules whose effect was `ask`.
     pub(super) rules: Vec<Decision>,
@@ -184,12 +184,12 @@ impl ConnectionRequest {
         approved: Option<&Approved>,
         client: Client<'_>,
         meter: Option<&Meter>,
-    ) -> Result<(Settled, Option<Approved>), Error> {
-        let fail = |stopped: Box<Stopped>| self.gateway.fail(stopped.draft, stopped.why, meter);
+    ) -> Result<(AllowedConnection, Option<Approved>), Error> {
+        let fail = |stopped: Box<Stopped>| self.gateway.fail(stopped.draft, stopped.failure, meter);
         let (draft, asking) = match self.decide(address, approved) {
             Ok(settled) => return Ok((settled, None)),
             Err(stopped) => match *stopped {
-                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
                 stopped => return Err(fail(Box::new(stopped))),
             },
         };
@@ -214,7 +214,7 @@ impl ConnectionRequest {
         &self,
         address: Option<IpAddr>,
         approved: Option<&Approved>,
-    ) -> Result<Settled, Box<Stopped>> {
+    ) -> Result<AllowedConnection, Box<Stopped>> {
         let now = Arc::new(self.context());
         let mut draft = self.draft(&now.policy, address);
         let obligations = Obligations::default();
@@ -227,7 +227,7 @@ impl ConnectionRequest {
         obligations.observe(&mut draft);
         let rules = obligations.asks();
         if rules.is_empty() {
-            return Ok(Settled { context: now, rules, draft });
+            return Ok(AllowedConnection { context: now, rules, draft });
         }
         self.note_reads(&mut draft, &now, &rules);
         let binding = self.binding(&now, &rules, address);
@@ -244,7 +244,7 @@ impl ConnectionRequest {
         };
         draft.decision = Some("allow".to_owned());
         draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
-        Ok(Settled { context: now, rules, draft })
+        Ok(AllowedConnection { context: now, rules, draft })
     }
 
     /// Adds to the record the reads by which the rules apply.

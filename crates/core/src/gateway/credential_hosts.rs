@@ -40,12 +40,12 @@ impl CredentialHosts {
     ) -> Option<Decision> {
         if let Some(id) = credential {
             let is_named = policy.network().credentials().contains(id);
-            let why = format!("the policy does not let programs use the credential `{id}`");
-            return (!is_named).then(|| Decision::built_in_denial(RULE, &why));
+            let reason = format!("the policy does not let programs use the credential `{id}`");
+            return (!is_named).then(|| Decision::built_in_denial(RULE, &reason));
         }
         let hosts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let CredentialHost { id, url } = hosts.get(&host.to_string())?;
-        let why = format!("the host is reached with the credential `{id}` alone, at {url}");
-        Some(Decision::built_in_denial(RULE, &why))
+        let reason = format!("the host is reached with the credential `{id}` alone, at {url}");
+        Some(Decision::built_in_denial(RULE, &reason))
     }
 }

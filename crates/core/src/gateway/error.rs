@@ -155,7 +155,7 @@ impl std::error::Error for Error {}
 /// A request that was not carried out, before that is recorded.
 pub(super) struct Stopped {
     pub(super) draft: Draft,
-    pub(super) why: Failure,
+    pub(super) failure: Failure,
 }
 
 /// An internal failure, before it is recorded and rendered.

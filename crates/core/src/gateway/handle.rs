@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Attempts at a request whose path moves meanwhile.
-pub(super) const ATTEMPTS: usize = 16;
+pub(super) const MAX_ATTEMPTS: usize = 16;
 
 /// Options with which a request is carried out.
 #[derive(Clone, Copy)]
@@ -200,11 +200,11 @@ impl Gateway {
         terms: ExecutionOptions<'_>,
     ) -> Result<Reply<R::Output>, Error> {
         let meter = terms.meter.map(|meter| &**meter);
-        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter);
+        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.failure, meter);
         let (draft, asking) = match self.attempt(request, terms, None) {
             Ok(reply) => return Ok(reply),
             Err(stopped) => match *stopped {
-                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
                 stopped => return Err(fail(Box::new(stopped))),
             },
         };
@@ -234,7 +234,7 @@ impl Gateway {
         let operation = request.as_operation();
         let denied = |decision: Decision| {
             let draft = terms.draft(&self.policy(), operation);
-            Box::new(Stopped { draft, why: decision.into() })
+            Box::new(Stopped { draft, failure: decision.into() })
         };
         // The session may have been closed during the wait.
         let meter_of_yes = meter.filter(|_| approved.is_some());
@@ -254,17 +254,17 @@ impl Gateway {
                 ..Transaction::new(self, &policy, session, operation, client, &findings)
             };
             match request.run(&transaction, &mut draft) {
-                Err(Failure::Moved) if attempt < ATTEMPTS => attempt += 1,
+                Err(Failure::Moved) if attempt < MAX_ATTEMPTS => attempt += 1,
                 Ok(reply) => return Ok(reply),
-                Err(why) => {
-                    let why = transaction.mask_failure(&mut draft, why);
+                Err(failure) => {
+                    let failure = transaction.mask_failure(&mut draft, failure);
                     record::findings(&mut draft, findings.take());
                     // A denial has its own rule in the record, whatever observe mode allowed before
                     // it.
-                    if !matches!(why, Failure::Denied(_) | Failure::Hidden(..)) {
+                    if !matches!(failure, Failure::Denied(_) | Failure::Hidden(..)) {
                         transaction.obligations.observe(&mut draft);
                     }
-                    return Err(Box::new(Stopped { draft, why }));
+                    return Err(Box::new(Stopped { draft, failure }));
                 }
             }
         }

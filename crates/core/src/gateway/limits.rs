@@ -18,7 +18,7 @@ use crate::policy::{Decision, Limits};
 const MAX_SESSIONS: usize = 4096;
 
 /// Nanoseconds in a second, of which the cost of one operation is a part.
-const SECOND: u64 = 1_000_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The meters of all sessions.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Count {
 /// unless [kept](Spent::keep).
 #[must_use]
 #[derive(Debug)]
-pub(super) struct Spent {
+pub(super) struct LimitReservation {
     meter: Arc<Meter>,
     bytes: u64,
     files: u64,
@@ -121,7 +121,9 @@ impl Meter {
         let Some(limit) = &self.limits.operations_per_second else { return Ok(()) };
         let mut count = lock(&self.count);
         let now = now.saturating_duration_since(count.born);
-        let cost = Duration::from_nanos(SECOND.checked_div(limit.most).unwrap_or(SECOND));
+        let cost = Duration::from_nanos(
+            NANOS_PER_SECOND.checked_div(limit.most).unwrap_or(NANOS_PER_SECOND),
+        );
         let busy_until = count.busy_until.max(now).saturating_add(cost);
         // Rounding the cost down must not admit one more.
         let most = cost.saturating_mul(u32::try_from(limit.most).unwrap_or(u32::MAX));
@@ -163,7 +165,11 @@ impl Meter {
     ///
     /// # Errors
     /// A denial when that is more than is left; nothing is counted then.
-    pub(super) fn spend(self: &Arc<Self>, bytes: u64, files: u64) -> Result<Spent, Decision> {
+    pub(super) fn spend(
+        self: &Arc<Self>,
+        bytes: u64,
+        files: u64,
+    ) -> Result<LimitReservation, Decision> {
         let mut count = lock(&self.count);
         let written = count.bytes.saturating_add(bytes);
         let removed = count.files.saturating_add(files);
@@ -179,18 +185,18 @@ impl Meter {
             }
         }
         (count.bytes, count.files) = (written, removed);
-        Ok(Spent { meter: Arc::clone(self), bytes, files })
+        Ok(LimitReservation { meter: Arc::clone(self), bytes, files })
     }
 }
 
-impl Spent {
+impl LimitReservation {
     /// Keeps the counts of a change that was made.
     pub(super) fn keep(mut self) {
         (self.bytes, self.files) = (0, 0);
     }
 }
 
-impl Drop for Spent {
+impl Drop for LimitReservation {
     fn drop(&mut self) {
         let mut count = lock(&self.meter.count);
         count.bytes = count.bytes.saturating_sub(self.bytes);

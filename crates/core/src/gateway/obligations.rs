@@ -11,10 +11,10 @@ use crate::{model::WorkspacePath, policy::Decision};
 /// The obligations of one attempt at a request. A decision that asks is stored once for each rule,
 /// so a large tree asks no more than a file.
 #[derive(Debug, Default)]
-pub(super) struct Obligations(RefCell<Kept>);
+pub(super) struct Obligations(RefCell<PendingObligations>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct PendingObligations {
     asks: Vec<Decision>,
     relaxed: Option<Decision>,
     followed: Vec<WorkspacePath>,

@@ -19,7 +19,7 @@ use crate::model::Session;
 const WAITS: &str = "a person is asked; the same request passes once it is approved";
 
 /// The time for which a rejected request is not asked about again, where the policy has no timeout.
-const REJECTED_FOR: Duration = Duration::from_secs(120);
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Gateway {
     /// Puts a question to the approvers, unless it was put before, and does not wait.
@@ -38,14 +38,14 @@ impl Gateway {
         let same = |one: &OpenQuestion| one.is_of(session) && *one.binding() == asking.binding;
         if let Some(at) = open.iter().position(same) {
             let question = open.swap_remove(at);
-            let why = match question.state {
+            let reason = match question.state {
                 ApprovalState::Approved(approved) => return Ok(*approved),
                 ApprovalState::Waiting => WAITS.to_owned(),
                 ApprovalState::Rejected { .. } => REJECTED.to_owned(),
             };
             let draft = question.ticket.question().named_in(draft);
             open.push(question);
-            return Err(Stopped::because(draft, asking.refused(why)));
+            return Err(Stopped::because(draft, asking.refused(reason)));
         }
         for older in open.iter().filter(|one| one.is_of(session)) {
             if older.is_superseded_by(&asking.binding) {
@@ -54,9 +54,9 @@ impl Gateway {
         }
         self.settle(&mut open, session);
         let (ticket, draft) = self.pose(session, draft, asking, approver)?;
-        let why = ticket.question().refusal(WAITS);
+        let reason = ticket.question().refusal(WAITS);
         open.push(OpenQuestion { ticket, draft: draft.clone(), state: ApprovalState::Waiting });
-        Err(Stopped::because(draft, why))
+        Err(Stopped::because(draft, reason))
     }
 
     /// Records the answers to requests of `session` that did not wait.
@@ -84,7 +84,7 @@ impl Gateway {
                     Ok(approved) => one.state = ApprovalState::Approved(Box::new(approved)),
                     Err(_) if is_rejected => {
                         let until = one.ticket.deadline();
-                        let until = until.unwrap_or_else(|| Instant::now() + REJECTED_FOR);
+                        let until = until.unwrap_or_else(|| Instant::now() + REJECTION_TIMEOUT);
                         one.state = ApprovalState::Rejected { until };
                     }
                     Err(_) => return false,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    connect::{ConnectionRequest, Settled},
+    connect::{AllowedConnection, ConnectionRequest},
     decision_context::DecisionContext,
     obligations::Obligations,
     tunnels::Tunnel,
@@ -45,7 +45,7 @@ impl OpenTunnel {
     pub(super) fn new(
         request: &Arc<ConnectionRequest>,
         address: IpAddr,
-        settled: &Settled,
+        settled: &AllowedConnection,
     ) -> Self {
         let context = Arc::clone(&settled.context);
         let approved = settled.rules.iter().map(Decision::located_rule).collect();

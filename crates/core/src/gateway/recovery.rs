@@ -10,7 +10,7 @@ use crate::{
     audit_log,
     backup::{self, BackupId, BackupStore},
     model::{OperationKind, WorkspacePath},
-    ops::{self, Remains, Resolution, SomeAttributes},
+    ops::{self, Resolution, SomeAttributes, UnfinishedChange},
     workspace::TempName,
 };
 
@@ -123,7 +123,7 @@ fn interrupted(intent: &AuditRecord) -> Draft {
 /// True if the backup store still has the backup of a change. A gateway discards a backup only of a
 /// change that it did not make, and its record of that may not be durable yet. So without the
 /// backup, another process made what looks like the change.
-fn is_kept(backup_store: &BackupStore, remains: &Remains, backup: &str) -> bool {
+fn is_kept(backup_store: &BackupStore, remains: &UnfinishedChange, backup: &str) -> bool {
     let Ok(id) = backup.parse::<BackupId>() else { return true };
     let mut paths = std::iter::once(&remains.path).chain(&remains.to);
     // A backup that cannot be read may exist.
@@ -141,7 +141,7 @@ fn abandoned(question: &AuditRecord) -> Draft {
     }
 }
 
-fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Draft {
+fn draft(intent: &AuditRecord, remains: &UnfinishedChange, resolution: Resolution) -> Draft {
     Draft {
         session: intent.draft.session.clone(),
         agent: intent.draft.agent.clone(),
@@ -154,9 +154,9 @@ fn draft(intent: &AuditRecord, remains: &Remains, resolution: Resolution) -> Dra
 }
 
 /// Returns the description of an intent's change for recovery.
-pub(super) fn remains(draft: &Draft, backup_store: &BackupStore) -> Option<Remains> {
+pub(super) fn remains(draft: &Draft, backup_store: &BackupStore) -> Option<UnfinishedChange> {
     let parse = |text: &String| WorkspacePath::parse(text).ok();
-    Some(Remains {
+    Some(UnfinishedChange {
         operation: draft.op.as_ref()?.parse().ok()?,
         path: parse(draft.resolved.as_ref().or(draft.path.as_ref())?)?,
         to: match &draft.to {

@@ -12,9 +12,9 @@ use std::{
 };
 
 /// Cost of one refusal: 200 a second.
-const COST: Duration = Duration::from_millis(5);
+const REFUSAL_COST: Duration = Duration::from_millis(5);
 /// Refusals up to this cost need no pause.
-const BURST: Duration = Duration::from_secs(10);
+const MAX_BURST: Duration = Duration::from_secs(10);
 
 /// The time until which the refusals so far take, by agent. Agents are the operator's, so there are
 /// not many of them.
@@ -27,14 +27,14 @@ impl Refusals {
         let now = Instant::now();
         let mut all = self.lock();
         let begin = all.get(agent).map_or(now, |busy| now.max(*busy));
-        all.insert(agent.to_owned(), begin.checked_add(COST).unwrap_or(begin));
+        all.insert(agent.to_owned(), begin.checked_add(REFUSAL_COST).unwrap_or(begin));
     }
 
     /// Returns the time for which no message of the agent must be taken.
     pub(super) fn pause(&self, agent: &str) -> Duration {
         let busy = self.lock().get(agent).copied();
         let left = busy.map(|busy| busy.saturating_duration_since(Instant::now()));
-        left.unwrap_or_default().saturating_sub(BURST)
+        left.unwrap_or_default().saturating_sub(MAX_BURST)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {

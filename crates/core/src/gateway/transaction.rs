@@ -11,7 +11,7 @@ use super::{
     authorizer::Authorizer,
     client::Client,
     error::{self, Error, Failure},
-    limits::{Meter, Spent},
+    limits::{LimitReservation, Meter},
     obligations::Obligations,
     pending_approval::{ApprovalNeeded, ApprovalPreview, Approved},
     prepared_change::{Applied, PreparedChange, discard, keep, settle},
@@ -218,7 +218,7 @@ impl<'a> Transaction<'a> {
         &self,
         sealed: &SealedChange<'a>,
         files: usize,
-    ) -> Result<Option<Spent>, Failure> {
+    ) -> Result<Option<LimitReservation>, Failure> {
         let bytes = sealed.facts().bytes.unwrap_or(0);
         let files = u64::try_from(files).unwrap_or(u64::MAX);
         Ok(self.meter.map(|meter| meter.spend(bytes, files)).transpose()?)

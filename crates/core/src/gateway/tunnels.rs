@@ -19,12 +19,12 @@ pub(super) trait Tunnel: std::fmt::Debug + Send + Sync {
 /// The open connections of one sandbox.
 #[derive(Debug, Default)]
 pub(super) struct Tunnels {
-    open: Mutex<Open>,
+    open: Mutex<OpenTunnels>,
     closed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTunnels {
     last: u64,
     all: BTreeMap<u64, Arc<dyn Tunnel>>,
 }
@@ -74,7 +74,7 @@ impl Tunnels {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenTunnels> {
         // A panic elsewhere leaves the map intact: it has no state between two operations.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     model::{Session, WatchQuery},
-    ops::{Ended, Subscription, prepare},
+    ops::{EndedSubscription, Subscription, prepare},
 };
 
 impl Gateway {
@@ -50,14 +50,14 @@ impl Gateway {
     }
 
     /// Records the ends of subscriptions.
-    pub(super) fn record_ended(&self, ended: Vec<Ended>) {
+    pub(super) fn record_ended(&self, ended: Vec<EndedSubscription>) {
         for ended in ended {
             let policy = self.policy();
             let path = record::shown(&ended.path);
             let mut draft = record::request(&ended.session, &policy, "watch.end", Some(&path));
             let counts = [("events", ended.events), ("rescans", ended.rescans)];
             draft.counts = Some(counts.map(|(name, count)| (name.to_owned(), count)).into());
-            let facts = [("watch", json!(ended.seq)), ("why", json!(ended.why.as_str()))];
+            let facts = [("watch", json!(ended.seq)), ("why", json!(ended.reason.as_str()))];
             draft.facts = Some(facts.map(|(name, fact)| (name.to_owned(), fact)).into());
             draft.result = Some("ok".to_owned());
             if let Err(error) = self.audit_log.record(draft) {

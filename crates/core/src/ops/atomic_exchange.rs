@@ -22,7 +22,7 @@ use crate::{
 
 /// Attempts to undo an exchange that another process disturbs; after them the gateway gives the
 /// object a name of its own.
-const UNDO_ROUNDS: usize = 1000;
+const MAX_UNDO_ATTEMPTS: usize = 1000;
 
 /// Number of attempts at an entry out of reach, and the pause between them: a tenth of a second in
 /// all.
@@ -119,13 +119,13 @@ pub(super) fn replace(
         return remove_replaced(workspace, parent, temp, old.objects);
     }
     match undo(spare, name, new)? {
-        Undone::Ours => move_to(parent, &staged, temp)?,
+        UndoneExchange::Ours => move_to(parent, &staged, temp)?,
         // A directory may have the only copy of its entries.
-        Undone::Stale if parent.stat(staged.as_str())?.kind == ObjectKind::Directory => {
+        UndoneExchange::Stale if parent.stat(staged.as_str())?.kind == ObjectKind::Directory => {
             put_back(spare, name)?;
         }
-        Undone::Stale => unlink(parent, staged.as_str())?,
-        Undone::Moved => {}
+        UndoneExchange::Stale => unlink(parent, staged.as_str())?,
+        UndoneExchange::Moved => {}
     }
     Err(Error::Conflict)
 }
@@ -148,10 +148,10 @@ pub(super) fn remove_replaced(
     if parent.stat(staged.as_str())?.kind != ObjectKind::Directory {
         return unlink(parent, staged.as_str());
     }
-    let condemned = temp.condemned();
-    move_to(parent, &staged, &condemned)?;
+    let deletion_name = temp.deletion_name();
+    move_to(parent, &staged, &deletion_name)?;
     parent.sync()?;
-    delete::delete_kept(workspace, parent, condemned.as_str(), objects)
+    delete::delete_kept(workspace, parent, deletion_name.as_str(), objects)
 }
 
 /// An entry of an open directory.
@@ -163,7 +163,7 @@ pub(super) fn exchange(one: EntryAt<'_>, other: EntryAt<'_>) -> Result<(), Errno
 }
 
 /// The object at the spare name after an exchange was undone.
-pub(super) enum Undone {
+pub(super) enum UndoneExchange {
     /// The object that the gateway had put at the name.
     Ours,
     /// An object of another process, which that process has replaced since.
@@ -188,7 +188,7 @@ pub(super) fn undo(
     spare: EntryAt<'_>,
     name: EntryAt<'_>,
     ours: BorrowedFd<'_>,
-) -> Result<Undone, Error> {
+) -> Result<UndoneExchange, Error> {
     let pin = || -> Result<(Identity, OwnedFd), Error> {
         let handle = spare.0.open(spare.1, OFlags::PATH | OFlags::NOFOLLOW)?;
         Ok((Stat::of(&handle)?.identity, handle))
@@ -197,17 +197,17 @@ pub(super) fn undo(
     let mut put: (Identity, Option<OwnedFd>) = (our_identity, None);
     let mut held = pin()?;
     let mut replaced = true;
-    for _ in 0..UNDO_ROUNDS {
+    for _ in 0..MAX_UNDO_ATTEMPTS {
         if exchange(spare, name).is_err() {
             break;
         }
         let out = pin()?;
         if out.0 == put.0 {
             if put.0 == our_identity {
-                return Ok(Undone::Ours);
+                return Ok(UndoneExchange::Ours);
             }
             if replaced {
-                return Ok(Undone::Stale);
+                return Ok(UndoneExchange::Stale);
             }
             break;
         }
@@ -220,7 +220,7 @@ pub(super) fn undo(
         held = out;
     }
     put_back(spare, name)?;
-    Ok(Undone::Moved)
+    Ok(UndoneExchange::Moved)
 }
 
 /// Restores the name of an object that was moved aside, or gives it a name beside that if another

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The bits that a mode may have: no set-id and no sticky bits.
-const MODES: u32 = 0o777;
+const MODE_BITS: u32 = 0o777;
 
 /// Attributes that a request sets, or their values before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct SomeAttributes {
     pub modified: Option<(i64, u32)>,
 }
 
-struct Setting<'a> {
+struct PreparedAttributes<'a> {
     context: Context<'a>,
     permit: Permit,
     before: SomeAttributes,
@@ -55,11 +55,11 @@ pub(crate) fn prepare<'a>(
     let facts =
         Facts { attributes: Some(after), attributes_before: Some(before), ..Facts::default() };
     let change: Box<dyn Change + 'a> =
-        Box::new(Setting { context: *context, permit, before, after });
+        Box::new(PreparedAttributes { context: *context, permit, before, after });
     Ok(SealedChange::new(change, facts))
 }
 
-impl Change for Setting<'_> {
+impl Change for PreparedAttributes<'_> {
     fn permit(&self) -> &Permit {
         &self.permit
     }
@@ -84,7 +84,7 @@ impl Change for Setting<'_> {
     }
 }
 
-impl Setting<'_> {
+impl PreparedAttributes<'_> {
     fn set(&self, attributes: &SomeAttributes) -> Result<(), Error> {
         if let Some(mode) = attributes.mode {
             let object = self.permit.open(self.context.workspace, OFlags::RDONLY)?;
@@ -119,7 +119,7 @@ impl SomeAttributes {
                 "a mode must let the owner read a file, and read and search a directory",
             ));
         }
-        if self.mode.is_some_and(|mode| mode & !MODES != 0) {
+        if self.mode.is_some_and(|mode| mode & !MODE_BITS != 0) {
             return Err(Error::Invalid("set-id and sticky bits are never set"));
         }
         if self.modified.is_some_and(|(_, nanoseconds)| nanoseconds > 999_999_999) {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// An entry of an exchange.
-pub(crate) struct Side {
+pub(crate) struct ExchangeEntry {
     /// The permit for its name.
     pub(crate) permit: Permit,
     /// The entries beneath a directory that were decided on.
@@ -23,8 +23,8 @@ pub(crate) struct Side {
 
 struct PreparedExchange<'a> {
     context: Context<'a>,
-    one: (Side, Stat),
-    other: (Side, Stat),
+    one: (ExchangeEntry, Stat),
+    other: (ExchangeEntry, Stat),
 }
 
 /// Checks that the exchange is possible. Both entries are read: after a crash their hashes show
@@ -34,14 +34,14 @@ struct PreparedExchange<'a> {
 /// When an entry is missing, the workspace root, or in the other one.
 pub(crate) fn prepare<'a>(
     context: &Context<'a>,
-    one: Side,
-    other: Side,
+    one: ExchangeEntry,
+    other: ExchangeEntry,
 ) -> Result<SealedChange<'a>, Error> {
     let (from, to) = (one.permit.path(), other.permit.path());
     if from.is_within(to) || to.is_within(from) {
         return Err(Error::Invalid("an entry cannot be exchanged for itself or what is in it"));
     }
-    let stat = |side: &Side| {
+    let stat = |side: &ExchangeEntry| {
         side.permit.stat().copied().ok_or(Error::Workspace(workspace::Error::NotFound))
     };
     let (one_stat, other_stat) = (stat(&one)?, stat(&other)?);
@@ -49,7 +49,7 @@ pub(crate) fn prepare<'a>(
         parents::check_may_rename(context.workspace, side.permit.path())?;
         check_contents(context, &side.permit, to, side.permit.object().kind, &side.tree)?;
     }
-    let hash = |side: &Side| -> Result<Option<Hash>, Error> {
+    let hash = |side: &ExchangeEntry| -> Result<Option<Hash>, Error> {
         hash_of(context, &side.permit, side.permit.object().kind).map(Some)
     };
     let facts = Facts {
@@ -112,7 +112,12 @@ impl Change for PreparedExchange<'_> {
 
 impl PreparedExchange<'_> {
     /// True if the entry that was decided on has its new name.
-    fn moved(&self, (side, stat): &(Side, Stat), parent: &Parent, at: &WorkspacePath) -> bool {
+    fn moved(
+        &self,
+        (side, stat): &(ExchangeEntry, Stat),
+        parent: &Parent,
+        at: &WorkspacePath,
+    ) -> bool {
         let workspace = self.context.workspace;
         parent.stat(parent.name()).is_ok_and(|now| now.identity == stat.identity)
             && workspace.confirm(parent).is_ok()

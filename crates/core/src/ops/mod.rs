@@ -39,7 +39,7 @@ mod unpack;
 mod watch;
 mod write;
 
-pub(crate) use portcullis_search::{Follower, Unfollowed, watch::Ended};
+pub(crate) use portcullis_search::{Follower, NoFollower, watch::EndedSubscription};
 
 pub use attributes::SomeAttributes;
 pub use base::Base;
@@ -47,12 +47,12 @@ pub use buffers::{BufferError, Buffers, Source};
 pub(crate) use content_cache::ContentCache;
 pub(crate) use context::Context;
 pub(crate) use error::Error;
-pub(crate) use exchange::Side;
+pub(crate) use exchange::ExchangeEntry;
 pub use list::{Entries, Entry, EntryKind, MAX_LIST};
 pub(crate) use name_locks::NameLocks;
 pub use names::Names;
 pub use read::{Content, TextPart};
-pub(crate) use recover::{Remains, Resolution, is_undone, settle};
+pub(crate) use recover::{Resolution, UnfinishedChange, is_undone, settle};
 pub use sealed::Committed;
 pub(crate) use sealed::{Change, Facts, Sealed, SealedChange};
 pub(crate) use search::{Disclosure, Start};

@@ -59,8 +59,9 @@ pub(crate) fn prepare(
         return Err(Error::Invalid("a binary file has no lines; read it whole"));
     }
     if !text && range.bound().is_some_and(|bound| view.bytes.len() > bound.binary) {
-        let why = "the file is binary and too large for this reply; read it alone or as a resource";
-        return Err(Error::Invalid(why));
+        let reason =
+            "the file is binary and too large for this reply; read it alone or as a resource";
+        return Err(Error::Invalid(reason));
     }
     let part = range.bound().filter(|_| text).map(|_| part(range, &view.bytes));
     // The number of bytes alone does not identify a part.

@@ -17,7 +17,7 @@ use crate::{
 
 /// The description of a change in an intent without outcome.
 #[derive(Debug, Clone)]
-pub(crate) struct Remains {
+pub(crate) struct UnfinishedChange {
     /// The operation.
     pub operation: OperationKind,
     /// The canonical path.
@@ -63,7 +63,7 @@ impl Resolution {
 /// True if a failed change left nothing behind, durably: neither temporary files nor, unless
 /// another process was in the way or had to make it, a part of itself. An object that cannot be
 /// looked at may be there.
-pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error) -> bool {
+pub(crate) fn is_undone(workspace: &Workspace, remains: &UnfinishedChange, error: &Error) -> bool {
     let look = || -> Result<bool, Error> {
         let parent = match workspace.open_parent(&remains.path) {
             Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => return Ok(true),
@@ -110,7 +110,10 @@ pub(crate) fn is_undone(workspace: &Workspace, remains: &Remains, error: &Error)
 ///
 /// # Errors
 /// When it cannot be looked at, finished or undone; its temporary files stay then.
-pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolution, Error> {
+pub(crate) fn settle(
+    workspace: &Workspace,
+    remains: &UnfinishedChange,
+) -> Result<Resolution, Error> {
     let parent = match workspace.open_parent(&remains.path) {
         Ok(parent) => Some(parent),
         Err(workspace::Error::NotFound | workspace::Error::NotADirectory) => None,
@@ -135,7 +138,7 @@ pub(crate) fn settle(workspace: &Workspace, remains: &Remains) -> Result<Resolut
 }
 
 /// Compares the object's attributes; those that were set before the crash stay.
-fn settle_attributes(parent: &Parent, remains: &Remains) -> Result<Resolution, Error> {
+fn settle_attributes(parent: &Parent, remains: &UnfinishedChange) -> Result<Resolution, Error> {
     let Some((before, after)) = &remains.attributes else { return Ok(Resolution::Superseded) };
     let stat = match parent.stat(parent.name()) {
         Err(workspace::Error::NotFound | workspace::Error::Mount) => {
@@ -152,7 +155,7 @@ fn settle_attributes(parent: &Parent, remains: &Remains) -> Result<Resolution, E
     })
 }
 
-fn absent(remains: &Remains) -> Resolution {
+fn absent(remains: &UnfinishedChange) -> Resolution {
     match remains.operation {
         OperationKind::Remove => Resolution::Superseded,
         _ if remains.before.is_none() => Resolution::RolledBack,
@@ -179,7 +182,7 @@ fn is_there(entry: atomic_exchange::EntryAt<'_>) -> Result<bool, Error> {
 /// with an expected hash is read.
 fn holds(
     entry: atomic_exchange::EntryAt<'_>,
-    remains: &Remains,
+    remains: &UnfinishedChange,
     expected: Option<Hash>,
 ) -> Result<bool, Error> {
     match expected {
@@ -190,7 +193,7 @@ fn holds(
 
 /// Returns the hash of the object named `name`; `None` if it is missing. An object that could be
 /// neither backed up nor made by a gateway has a hash that no object has.
-fn hash_of(parent: &Parent, name: &str, remains: &Remains) -> Result<Option<Hash>, Error> {
+fn hash_of(parent: &Parent, name: &str, remains: &UnfinishedChange) -> Result<Option<Hash>, Error> {
     match kind_of((parent, name))? {
         None => return Ok(None),
         Some(ObjectKind::File | ObjectKind::Directory | ObjectKind::Symlink) => {}
@@ -233,9 +236,9 @@ fn is_anothers(error: &Error) -> bool {
 fn settle_replacement(
     workspace: &Workspace,
     parent: &Parent,
-    remains: &Remains,
+    remains: &UnfinishedChange,
 ) -> Result<Resolution, Error> {
-    if delete_condemned(workspace, parent, remains)? {
+    if delete_leftover(workspace, parent, remains)? {
         return Ok(Resolution::Committed);
     }
     let there = hash_of(parent, parent.name(), remains)?;
@@ -288,16 +291,18 @@ fn delete_unfinished(parent: &Parent, temp: &TempName) -> Result<(), Error> {
 }
 
 /// Finishes the deletion of an entry that is proven to be in the backup store.
-fn delete_condemned(
+fn delete_leftover(
     workspace: &Workspace,
     parent: &Parent,
-    remains: &Remains,
+    remains: &UnfinishedChange,
 ) -> Result<bool, Error> {
-    let Some(condemned) = remains.temp.as_ref().map(TempName::condemned) else { return Ok(false) };
-    if !is_there((parent, condemned.as_str()))? {
+    let Some(deletion_name) = remains.temp.as_ref().map(TempName::deletion_name) else {
+        return Ok(false);
+    };
+    if !is_there((parent, deletion_name.as_str()))? {
         return Ok(false);
     }
-    delete::delete_kept(workspace, parent, condemned.as_str(), MAX_ENTRIES)?;
+    delete::delete_kept(workspace, parent, deletion_name.as_str(), MAX_ENTRIES)?;
     parent.sync()?;
     Ok(true)
 }
@@ -305,9 +310,9 @@ fn delete_condemned(
 fn settle_removal(
     workspace: &Workspace,
     parent: &Parent,
-    remains: &Remains,
+    remains: &UnfinishedChange,
 ) -> Result<Resolution, Error> {
-    if delete_condemned(workspace, parent, remains)? {
+    if delete_leftover(workspace, parent, remains)? {
         return Ok(Resolution::Committed);
     }
     if let Some(temp) = &remains.temp
@@ -331,7 +336,7 @@ fn settle_removal(
 fn settle_rename(
     workspace: &Workspace,
     from: Option<&Parent>,
-    remains: &Remains,
+    remains: &UnfinishedChange,
 ) -> Result<Resolution, Error> {
     let Some(to) = &remains.to else { return Ok(Resolution::Superseded) };
     let to = match workspace.open_parent(to) {
@@ -369,7 +374,7 @@ fn settle_rename(
 fn settle_exchange(
     from: Option<&Parent>,
     to: &Parent,
-    remains: &Remains,
+    remains: &UnfinishedChange,
 ) -> Result<Resolution, Error> {
     let Some(from) = from else { return Ok(Resolution::Superseded) };
     let (old, new) = ((from, from.name()), (to, to.name()));
@@ -391,7 +396,7 @@ fn settle_replacing(
     from: Option<&Parent>,
     to: &Parent,
     temp: &TempName,
-    remains: &Remains,
+    remains: &UnfinishedChange,
 ) -> Result<Option<Resolution>, Error> {
     let undo = |name: &TempName| -> Result<Resolution, Error> {
         // If the old directory is missing, the new name was granted too.

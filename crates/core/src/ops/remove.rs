@@ -140,10 +140,10 @@ impl Change for Removal<'_> {
             return Err(Error::Conflict);
         }
         // The name marks the entry as proven to be in the backup store.
-        let condemned = temp.condemned();
-        atomic_exchange::move_to(&parent, temp, &condemned)?;
+        let deletion_name = temp.deletion_name();
+        atomic_exchange::move_to(&parent, temp, &deletion_name)?;
         parent.sync()?;
-        delete_kept(self.context.workspace, &parent, condemned.as_str(), saved.objects)?;
+        delete_kept(self.context.workspace, &parent, deletion_name.as_str(), saved.objects)?;
         parent.sync()?;
         Ok(Committed::Stored(None))
     }

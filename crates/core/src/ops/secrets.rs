@@ -12,7 +12,7 @@ use std::{
 use super::{Context, Error};
 use crate::{
     model::{Access, WorkspacePath},
-    policy::{Disclosed, Judged, SecretFinding, Secrets, Subject},
+    policy::{Disclosed, SecretFinding, Secrets, Subject, WithFindings},
 };
 
 /// The secrets that were found while an operation was prepared, for its record. They are separate
@@ -78,7 +78,7 @@ impl Context<'_> {
         let Some(secrets) = self.policy.secrets() else {
             return Ok(Disclosed { bytes: whole, redacted: false, whole: None });
         };
-        let Judged { findings, verdict } =
+        let WithFindings { findings, verdict } =
             self.timed(secrets, path, |subject| secrets.disclose(subject, whole))?;
         if always_record || verdict.is_err() {
             self.findings.add(findings);
@@ -106,7 +106,7 @@ impl Context<'_> {
     ) -> Result<Cow<'t, [u8]>, Error> {
         self.check(Access::Write, path, &text)?;
         let Some(secrets) = self.policy.secrets() else { return Ok(text) };
-        let Judged { findings, verdict } =
+        let WithFindings { findings, verdict } =
             self.timed(secrets, path, |subject| secrets.store(subject, original, text))?;
         self.findings.add(findings);
         let result = verdict.map_err(Error::Refused)?;
@@ -121,7 +121,7 @@ impl Context<'_> {
     pub(super) fn store_alone(&self, path: &WorkspacePath, text: &[u8]) -> Result<(), Error> {
         self.check(Access::Write, path, text)?;
         let Some(secrets) = self.policy.secrets() else { return Ok(()) };
-        let Judged { findings, verdict } =
+        let WithFindings { findings, verdict } =
             self.timed(secrets, path, |subject| secrets.store(subject, None, text.into()))?;
         verdict.map(drop).map_err(|decision| {
             // Otherwise they are found again in the complete content.

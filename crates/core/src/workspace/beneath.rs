@@ -11,10 +11,10 @@ use super::Error;
 
 /// Attempts at a lookup that the kernel asks to repeat (`EAGAIN`, a rename somewhere during the
 /// walk).
-const LOOKUPS: usize = 64;
+const MAX_LOOKUPS: usize = 64;
 /// Attempts at a lookup that seems to leave the directory: `EXDEV` is a mount, or an object that
 /// was found and then moved out before the walk was complete.
-const DEPARTURES: usize = 8;
+const MAX_DEPARTURES: usize = 8;
 
 /// Opens `path` beneath `dir`: no link, no mount, no way up, never blocking, never becoming a
 /// controlling terminal.
@@ -36,10 +36,10 @@ pub(super) fn open_beneath(
         | ResolveFlags::NO_SYMLINKS;
     let mut last = Errno::AGAIN;
     let mut departures = 0;
-    for _ in 0..LOOKUPS {
+    for _ in 0..MAX_LOOKUPS {
         match openat2(dir, path, flags, Mode::empty(), resolve) {
             Err(error @ (Errno::AGAIN | Errno::INTR)) => last = error,
-            Err(Errno::XDEV) if departures < DEPARTURES => departures += 1,
+            Err(Errno::XDEV) if departures < MAX_DEPARTURES => departures += 1,
             other => return other,
         }
     }

@@ -42,7 +42,7 @@ impl TempName {
     /// Returns the name of an object that was moved aside and is proven to be in the backup store,
     /// so that after a crash a half deleted object is distinguished from one that must not be
     /// deleted.
-    pub(crate) fn condemned(&self) -> Self {
+    pub(crate) fn deletion_name(&self) -> Self {
         self.derived(u128::MAX)
     }
 
@@ -54,7 +54,7 @@ impl TempName {
 
     /// Returns this name and the derived ones.
     pub(crate) fn all(&self) -> [Self; 3] {
-        [self.clone(), self.staged(), self.condemned()]
+        [self.clone(), self.staged(), self.deletion_name()]
     }
 
     /// Returns the name.

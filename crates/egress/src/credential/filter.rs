@@ -64,14 +64,14 @@ pub(super) struct RejectedRequest(pub(super) u16, pub(super) String);
 
 /// A request that is passed on.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct FilteredRequest {
     method: Method,
     target: String,
     headers: HeaderMap,
 }
 
-fn malformed(why: &str) -> RejectedRequest {
-    RejectedRequest(400, why.to_owned())
+fn malformed(reason: &str) -> RejectedRequest {
+    RejectedRequest(400, reason.to_owned())
 }
 
 impl Filter {
@@ -96,7 +96,7 @@ impl Filter {
 
     /// Checks a request, removes the headers that are not passed on, and puts the key in the
     /// phantom's place.
-    pub(super) fn admit(&self, parts: &Parts) -> Result<Admitted, RejectedRequest> {
+    pub(super) fn admit(&self, parts: &Parts) -> Result<FilteredRequest, RejectedRequest> {
         let (method, headers) = (&parts.method, &parts.headers);
         if [Method::CONNECT, Method::TRACE].contains(method) {
             return Err(RejectedRequest(405, format!("the method {method} is never passed on")));
@@ -118,7 +118,7 @@ impl Filter {
         }
         onward.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         onward.insert(&self.header, self.value.clone());
-        Ok(Admitted { method: method.clone(), target, headers: onward })
+        Ok(FilteredRequest { method: method.clone(), target, headers: onward })
     }
 
     /// True if a header is passed on as it came.
@@ -143,19 +143,19 @@ impl Filter {
         if value.is_some_and(is_phantom) {
             return Ok(());
         }
-        let why = format!(
+        let reason = format!(
             "the header `{}` has not the value that the environment of this session has for it",
             self.header
         );
-        Err(RejectedRequest(401, why))
+        Err(RejectedRequest(401, reason))
     }
 
     fn check_target(&self, target: &Uri) -> Result<String, RejectedRequest> {
         let path = target.path();
         if !query::is_plain(path) {
-            let why =
+            let reason =
                 "the path has escapes, empty parts, or characters that can be read in two ways";
-            return Err(malformed(why));
+            return Err(malformed(reason));
         }
         if !query::is_listed(path, &self.paths) {
             return Err(RejectedRequest(403, "the credential is not for this path".to_owned()));
@@ -171,7 +171,7 @@ impl Filter {
     }
 }
 
-impl Admitted {
+impl FilteredRequest {
     /// Builds the request without its body, for that version of HTTP.
     pub(super) fn onward(&self, filter: &Filter, version: Version) -> Builder {
         let Self { method, target, headers } = self;
@@ -224,7 +224,7 @@ mod tests {
         Filter::new(&order, "the-real-key").unwrap()
     }
 
-    fn admitted(request: Builder) -> Result<Admitted, RejectedRequest> {
+    fn admitted(request: Builder) -> Result<FilteredRequest, RejectedRequest> {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         filter().admit(&parts)
     }

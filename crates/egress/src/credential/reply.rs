@@ -17,7 +17,7 @@ use hyper::{
 
 use super::{
     key_search::{KeyForms, Search},
-    upstream::Cutoff,
+    upstream::ConnectionCloser,
 };
 use crate::refused::Refused;
 
@@ -46,7 +46,7 @@ pub(super) type ReplyBody = Either<Full<Bytes>, Searched>;
 /// place.
 pub(super) fn pass(
     reply: Response<Incoming>,
-    cut: Cutoff,
+    cut: ConnectionCloser,
     needles: &Rc<KeyForms>,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = reply.into_parts();
@@ -66,9 +66,9 @@ pub(super) fn pass(
         _ if *status == StatusCode::SWITCHING_PROTOCOLS => Some(OTHER_PROTOCOL),
         _ => None,
     };
-    if let Some(why) = wrong {
-        cut.cut_off(why);
-        return refusal(&Refused::unusable(why));
+    if let Some(reason) = wrong {
+        cut.cut_off(reason);
+        return refusal(&Refused::unusable(reason));
     }
     for name in &NOT_PASSED {
         headers.remove(name);
@@ -94,7 +94,7 @@ pub(super) fn refusal(refused: &Refused) -> Response<ReplyBody> {
 pub(super) struct Searched {
     body: Incoming,
     search: Search,
-    cut: Cutoff,
+    cut: ConnectionCloser,
     is_over: bool,
 }
 

@@ -69,9 +69,9 @@ impl Server {
         let (parts, body) = request.into_parts();
         let admitted = match self.target.filter.admit(&parts) {
             Ok(admitted) => admitted,
-            Err(RejectedRequest(status, why)) => {
-                self.target.link.refused(why.clone()).await;
-                return reply::refusal(&Refused::new(status, "", why));
+            Err(RejectedRequest(status, reason)) => {
+                self.target.link.refused(reason.clone()).await;
+                return reply::refusal(&Refused::new(status, "", reason));
             }
         };
         match upstream.send(&admitted, body).await {

@@ -31,12 +31,12 @@ use tokio_rustls::{
 
 use super::{
     CredentialOrder,
-    filter::{Admitted, Filter},
+    filter::{Filter, FilteredRequest},
     wire::Wire,
 };
 use crate::{
     head::Authority,
-    link::{Link, Open},
+    link::{Link, ServerConnection},
     messages::{End, Reason},
     refused::Refused,
 };
@@ -76,7 +76,11 @@ impl Target {
     }
 
     /// Opens one connection, speaks on it, and reports its end.
-    async fn carry(self: Rc<Self>, made: oneshot::Sender<Made>, cut: oneshot::Receiver<Reason>) {
+    async fn carry(
+        self: Rc<Self>,
+        made: oneshot::Sender<UpstreamResult>,
+        cut: oneshot::Receiver<Reason>,
+    ) {
         let (open, closing) = match self.link.connect(&self.to).await {
             Ok((open, closing)) => (Rc::new(open), closing),
             Err(refused) => {
@@ -100,8 +104,8 @@ impl Target {
     /// Speaks with the server until one side ends the connection.
     async fn converse(
         &self,
-        open: &Rc<Open>,
-        made: oneshot::Sender<Made>,
+        open: &Rc<ServerConnection>,
+        made: oneshot::Sender<UpstreamResult>,
         tasks: &Tasks,
     ) -> Reason {
         let wire = Wire::new(Rc::clone(open));
@@ -120,8 +124,8 @@ impl Target {
 /// Speaks HTTP in an established TLS connection.
 async fn converse_in(
     stream: tokio_rustls::client::TlsStream<Wire>,
-    open: &Rc<Open>,
-    made: oneshot::Sender<Made>,
+    open: &Rc<ServerConnection>,
+    made: oneshot::Sender<UpstreamResult>,
     tasks: &Tasks,
 ) -> Reason {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -157,7 +161,7 @@ async fn converse_in(
     }
 }
 
-type Made = Result<(Sender, Rc<Open>), Refused>;
+type UpstreamResult = Result<(Sender, Rc<ServerConnection>), Refused>;
 
 enum Sender {
     Http1(http1::SendRequest<ForwardedBody>),
@@ -199,15 +203,15 @@ pub(super) struct Upstream {
 /// A connection to the host that may be used again.
 struct IdleConnection {
     sender: Sender,
-    open: Rc<Open>,
-    cut: Cutoff,
+    open: Rc<ServerConnection>,
+    cut: ConnectionCloser,
 }
 
 /// The means to cut a connection off; once all clones are dropped, the connection is closed.
 #[derive(Clone)]
-pub(super) struct Cutoff(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
+pub(super) struct ConnectionCloser(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
 
-impl Cutoff {
+impl ConnectionCloser {
     /// Cuts the connection off; the operator is told why.
     pub(super) fn cut_off(&self, why: &str) {
         if let Some(cut) = self.0.take() {
@@ -222,12 +226,12 @@ impl Upstream {
         Self { target: Rc::clone(target), live: RefCell::default() }
     }
 
-    /// Sends a request; returns the reply, and the `Cutoff` of its connection.
+    /// Sends a request; returns the reply, and the `ConnectionCloser` of its connection.
     pub(super) async fn send(
         &self,
-        admitted: &Admitted,
+        admitted: &FilteredRequest,
         body: Incoming,
-    ) -> Result<(Response<Incoming>, Cutoff), Refused> {
+    ) -> Result<(Response<Incoming>, ConnectionCloser), Refused> {
         let mut live = self.ready().await?;
         let request = admitted.onward(&self.target.filter, live.sender.version());
         let request = request
@@ -255,7 +259,7 @@ impl Upstream {
         spawn_local(Rc::clone(&self.target).carry(made, cutting));
         let (sender, open) =
             making.await.map_err(|_| Refused::unusable("the connection was closed"))??;
-        Ok(IdleConnection { sender, open, cut: Cutoff(Rc::new(RefCell::new(Some(cut)))) })
+        Ok(IdleConnection { sender, open, cut: ConnectionCloser(Rc::new(RefCell::new(Some(cut)))) })
     }
 }
 

@@ -9,20 +9,20 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{link::Open, stream};
+use crate::{link::ServerConnection, stream};
 
 type ApprovalNeeded = Pin<Box<dyn Future<Output = usize>>>;
 
 /// The socket of an open connection.
 pub(super) struct Wire {
-    open: Rc<Open>,
+    open: Rc<ServerConnection>,
     /// Bytes that were counted and not sent yet.
     counted: usize,
     asking: Option<ApprovalNeeded>,
 }
 
 impl Wire {
-    pub(super) fn new(open: Rc<Open>) -> Self {
+    pub(super) fn new(open: Rc<ServerConnection>) -> Self {
         Self { open, counted: 0, asking: None }
     }
 

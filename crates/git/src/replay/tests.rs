@@ -117,7 +117,7 @@ fn replay(files: &[(&str, Mode, &str)]) -> (Outcome, Vec<String>, Vec<(String, M
 
 fn refusals(outcome: Outcome) -> Vec<(Option<String>, String)> {
     match outcome {
-        Outcome::Refused(why) => why,
+        Outcome::Refused(reason) => reason,
         outcome => panic!("{outcome:?}"),
     }
 }
@@ -151,8 +151,8 @@ fn what_was_hidden_is_not_replaced() {
     let begun = [("a", File, "1\n"), ("d/b", File, "[x]\n"), ("d/c", File, "c")];
     for (path, mode) in [("e/hidden", File), ("e", File), ("e", Link)] {
         let (outcome, ..) = replay(&[&begun[..], &[(path, mode, "x")]].concat());
-        let why = refusals(outcome);
-        assert_eq!(why[0].0.as_deref(), Some(path), "{why:?}");
+        let reason = refusals(outcome);
+        assert_eq!(reason[0].0.as_deref(), Some(path), "{reason:?}");
     }
 }
 
@@ -161,8 +161,8 @@ fn every_refusal_of_a_commit_is_told() {
     let begun = [("a", File, "1\n"), ("d/b", File, "[x]\n"), ("d/c", File, "c")];
     let more = [("denied", File, "x"), (".git/config", File, "x"), ("x/.GIT", File, "x")];
     let more = [&begun[..], &more, &[("sub", Mode::Submodule, "x"), (".gitmodules", Link, "a")]];
-    let why = refusals(replay(&more.concat()).0);
-    let paths: Vec<_> = why.iter().map(|(path, _)| path.as_deref().unwrap()).collect();
+    let reason = refusals(replay(&more.concat()).0);
+    let paths: Vec<_> = reason.iter().map(|(path, _)| path.as_deref().unwrap()).collect();
     assert_eq!(paths, [".git/config", ".gitmodules", "denied", "sub", "x/.GIT"]);
 }
 

@@ -20,7 +20,7 @@ use super::{
         tool_result::{ToolError, ToolResult},
     },
     name::Name,
-    table::{CommandRow, Effect, Tool, Waits, load_for_commands},
+    table::{CommandRow, Effect, ExpectedWait, Tool, load_for_commands},
 };
 use crate::{gateway::Refusal, model::OperationKind};
 
@@ -28,15 +28,15 @@ use crate::{gateway::Refusal, model::OperationKind};
 const SHOWN: &str = include_str!("commands.json");
 
 const TOOLS: [CommandRow; 3] = [
-    ("exec", Effect::ReplacesAgain, Waits::Long, exec),
-    ("exec_output", Effect::Reads, Waits::Long, exec_output),
-    ("exec_kill", Effect::Replaces, Waits::Long, exec_kill),
+    ("exec", Effect::ReplacesAgain, ExpectedWait::Long, exec),
+    ("exec_output", Effect::Reads, ExpectedWait::Long, exec_output),
+    ("exec_kill", Effect::Replaces, ExpectedWait::Long, exec_kill),
 ];
 
 /// Maximum of bytes of output in a result.
 const MAX_SHOWN: usize = 32 * 1024;
 /// Default timeout of a command, in seconds.
-const TIMEOUT: u64 = 120;
+const DEFAULT_TIMEOUT: u64 = 120;
 /// Maximum timeout of a command, and maximum wait of a call, in seconds.
 const MAX_TIMEOUT: u64 = 600;
 /// Timeout for a command to start, and to end after it is killed.
@@ -76,7 +76,7 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError>
         None => None,
     };
     let environment = arguments.text_members("env")?;
-    let timeout = seconds(arguments, "timeout")?.unwrap_or(TIMEOUT);
+    let timeout = seconds(arguments, "timeout")?.unwrap_or(DEFAULT_TIMEOUT);
     if timeout == 0 {
         return Err(ToolError::Arguments("`timeout` must be at least 1".to_owned()));
     }
@@ -116,9 +116,9 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError>
         }
     }
     let head = registry.view_after(session, task, (0, MAX_SHOWN)).ok_or_else(gone)?;
-    if let State::NotStarted(why) = &head.state {
+    if let State::NotStarted(reason) = &head.state {
         registry.release(session, task);
-        return Err(ToolError::Said(format!("the command cannot be started: {why}")));
+        return Err(ToolError::Said(format!("the command cannot be started: {reason}")));
     }
     let mut output = head.output.text.clone();
     let mut view = head;
@@ -234,7 +234,7 @@ mod tests {
         let timeout = &shown["exec"]["inputSchema"]["properties"]["timeout"];
         assert_eq!(
             (&timeout["default"], &timeout["maximum"]),
-            (&json!(TIMEOUT), &json!(MAX_TIMEOUT))
+            (&json!(DEFAULT_TIMEOUT), &json!(MAX_TIMEOUT))
         );
         let wait = &shown["exec_output"]["inputSchema"]["properties"]["wait"];
         assert_eq!(wait["maximum"], MAX_TIMEOUT);

@@ -10,7 +10,7 @@ use super::super::tool_result::ToolError;
 
 /// Maximum of bytes by which indentation may lengthen the replaced lines: a long one
 /// before each of many lines would exceed file and edit together by far.
-const LONGER: usize = 1 << 20;
+const MAX_ADDED_INDENTATION: usize = 1 << 20;
 
 /// Applies edits of old and new text in their order; each changes the first match.
 /// `check_cancelled` is called before each.
@@ -97,9 +97,9 @@ fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), T
     let replaced = rest.get(..old.len()).ok_or_else(missing)?;
     let base = replaced.first().map_or("", |line| indentation(line));
     let known: usize = replaced.iter().map(|line| line.len()).sum();
-    if base.len().saturating_mul(old.len()) > known.saturating_add(LONGER) {
-        let why = "the lines to replace are indented so far that the result would be too long";
-        return Err(ToolError::Said(why.to_owned()));
+    if base.len().saturating_mul(old.len()) > known.saturating_add(MAX_ADDED_INDENTATION) {
+        let reason = "the lines to replace are indented so far that the result would be too long";
+        return Err(ToolError::Said(reason.to_owned()));
     }
     let new: Vec<String> = new
         .split('\n')
@@ -149,7 +149,7 @@ mod tests {
 
     fn apply(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
         apply_while(text, edits, &|| Ok(())).map_err(|trouble| match trouble {
-            ToolError::Said(why) => why,
+            ToolError::Said(reason) => reason,
             other => format!("{other:?}"),
         })
     }
@@ -219,7 +219,8 @@ mod tests {
     fn an_indentation_is_not_multiplied_without_end() {
         let text = format!("{}x\n{}", " ".repeat(1 << 20), "x\n".repeat(9_999));
         let old = " x\n".repeat(10_000);
-        let refused = apply(&text, &[(&old, &old)]).is_err_and(|why| why.contains("too long"));
+        let refused =
+            apply(&text, &[(&old, &old)]).is_err_and(|reason| reason.contains("too long"));
         assert!(refused);
     }
 
@@ -231,7 +232,7 @@ mod tests {
             _ => Ok(()),
         };
         let edits = [("a", "b"), ("b", "a"), ("missing", "")];
-        let Err(ToolError::Said(why)) = apply_while("a", &edits, &go_on) else { panic!() };
-        assert_eq!(why, "taken back");
+        let Err(ToolError::Said(reason)) = apply_while("a", &edits, &go_on) else { panic!() };
+        assert_eq!(reason, "taken back");
     }
 }

@@ -15,7 +15,7 @@ mod workspace;
 
 pub(super) use media::mime;
 pub use name::{Name, NameError};
-pub(super) use table::{Tool, Waits};
+pub(super) use table::{ExpectedWait, Tool};
 
 /// The set of tools for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,12 +29,12 @@ const FILES: &str = "portcullis/files";
 /// Maximum of files of one `read_files`.
 pub(super) const MAX_FILES: usize = 100;
 /// Maximum of lines of a text in one result.
-pub(super) const LINES: u64 = 2_000;
+pub(super) const MAX_TEXT_LINES: u64 = 2_000;
 /// Maximum of bytes of texts in one result. A token has three to four bytes, and clients
 /// cut off more than 25,000 tokens.
-pub(super) const BYTES: usize = 64 << 10;
+pub(super) const MAX_TEXT_BYTES: usize = 64 << 10;
 /// Maximum of bytes of an image or audio, whose base64 is not shown to a model as text.
-pub(super) const MEDIA: usize = 3_750 << 10;
+pub(super) const MAX_MEDIA_BYTES: usize = 3_750 << 10;
 /// Minimum of remaining bytes for which another file is read.
 pub(super) const MIN_PART: usize = 1 << 10;
 
@@ -42,8 +42,8 @@ pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolRe
     let given = arguments.text("path")?;
     let range = range(arguments)?;
     let path = call.path(Kind::Read, given)?;
-    let binary = if media::is_shown(&path) { MEDIA } else { BYTES };
-    let bound = Bound { lines: LINES, bytes: BYTES, binary };
+    let binary = if media::is_shown(&path) { MAX_MEDIA_BYTES } else { MAX_TEXT_BYTES };
+    let bound = Bound { lines: MAX_TEXT_LINES, bytes: MAX_TEXT_BYTES, binary };
     let content = call.put(&Read {
         path: path.clone(),
         range: range.within(bound),
@@ -68,10 +68,10 @@ fn range(arguments: &Arguments) -> Result<LineRange, ToolError> {
 pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let paths = arguments.texts("paths")?;
     if paths.is_empty() || paths.len() > MAX_FILES {
-        let why = format!("`paths` must have 1 to {MAX_FILES} paths");
-        return Err(ToolError::Arguments(why));
+        let reason = format!("`paths` must have 1 to {MAX_FILES} paths");
+        return Err(ToolError::Arguments(reason));
     }
-    let (mut shown, mut files, mut room) = (Vec::new(), Vec::new(), BYTES);
+    let (mut shown, mut files, mut room) = (Vec::new(), Vec::new(), MAX_TEXT_BYTES);
     for given in paths {
         let mut file = Map::from_iter([("path".to_owned(), json!(given))]);
         match read_also(call, given, room) {
@@ -102,7 +102,7 @@ fn read_also(
     if room < MIN_PART {
         return Err(call.no_room(given));
     }
-    let bound = Bound { lines: LINES, bytes: room, binary: room };
+    let bound = Bound { lines: MAX_TEXT_LINES, bytes: room, binary: room };
     let path = call.path(Kind::Read, given)?;
     let range = LineRange::default().within(bound);
     let content = call.put(&Read { path: path.clone(), range, encoding: Encoding::Base64 })?;

@@ -23,8 +23,8 @@ use super::{
     },
     diff, edits,
     reference_reading::{as_text, may_continue, read_media, read_multiple, read_text},
-    searching::{BYTES, INCLUDE_IGNORED},
-    table::{DIRECTORIES, Effect, Row, Tool, Waits, load},
+    searching::{INCLUDE_IGNORED, MAX_PAGE_BYTES},
+    table::{DIRECTORIES, Effect, ExpectedWait, Row, Tool, load},
     tree,
 };
 
@@ -37,20 +37,20 @@ const SHOWN: &str = include_str!("reference.json");
 
 /// All tools. Their descriptions for clients are in [`SHOWN`].
 const TOOLS: [Row; 14] = [
-    ("read_file", Kind::Read, Effect::Reads, Waits::Nothing, read_text),
-    ("read_text_file", Kind::Read, Effect::Reads, Waits::Nothing, read_text),
-    ("read_media_file", Kind::Read, Effect::Reads, Waits::Long, read_media),
-    ("read_multiple_files", Kind::Read, Effect::Reads, Waits::Long, read_multiple),
-    ("write_file", Kind::Write, Effect::Replaces, Waits::Syncs, write),
-    ("edit_file", Kind::Edit, Effect::ReplacesAgain, Waits::Long, edit),
-    ("create_directory", Kind::Mkdir, Effect::Adds, Waits::Long, create_directory),
-    ("list_directory", Kind::List, Effect::Reads, Waits::Nothing, list_directory),
-    ("list_directory_with_sizes", Kind::List, Effect::Reads, Waits::Long, list_sizes),
-    ("directory_tree", Kind::Glob, Effect::Reads, Waits::Long, directory_tree),
-    ("move_file", Kind::Rename, Effect::ReplacesAgain, Waits::Long, move_file),
-    ("search_files", Kind::Glob, Effect::Reads, Waits::Long, search_files),
-    ("get_file_info", Kind::Stat, Effect::Reads, Waits::Nothing, file_info),
-    (DIRECTORIES, Kind::List, Effect::Reads, Waits::Long, allowed_directories),
+    ("read_file", Kind::Read, Effect::Reads, ExpectedWait::Nothing, read_text),
+    ("read_text_file", Kind::Read, Effect::Reads, ExpectedWait::Nothing, read_text),
+    ("read_media_file", Kind::Read, Effect::Reads, ExpectedWait::Long, read_media),
+    ("read_multiple_files", Kind::Read, Effect::Reads, ExpectedWait::Long, read_multiple),
+    ("write_file", Kind::Write, Effect::Replaces, ExpectedWait::Syncs, write),
+    ("edit_file", Kind::Edit, Effect::ReplacesAgain, ExpectedWait::Long, edit),
+    ("create_directory", Kind::Mkdir, Effect::Adds, ExpectedWait::Long, create_directory),
+    ("list_directory", Kind::List, Effect::Reads, ExpectedWait::Nothing, list_directory),
+    ("list_directory_with_sizes", Kind::List, Effect::Reads, ExpectedWait::Long, list_sizes),
+    ("directory_tree", Kind::Glob, Effect::Reads, ExpectedWait::Long, directory_tree),
+    ("move_file", Kind::Rename, Effect::ReplacesAgain, ExpectedWait::Long, move_file),
+    ("search_files", Kind::Glob, Effect::Reads, ExpectedWait::Long, search_files),
+    ("get_file_info", Kind::Stat, Effect::Reads, ExpectedWait::Nothing, file_info),
+    (DIRECTORIES, Kind::List, Effect::Reads, ExpectedWait::Long, allowed_directories),
 ];
 
 pub(super) fn tools() -> Vec<Tool> {
@@ -84,8 +84,8 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError>
     let path = call.path(Kind::Edit, given)?;
     let list = arguments.objects("edits")?;
     if list.len() > MAX_EDITS {
-        let why = format!("`edits` must have at most {MAX_EDITS} edits; make several calls");
-        return Err(ToolError::Arguments(why));
+        let reason = format!("`edits` must have at most {MAX_EDITS} edits; make several calls");
+        return Err(ToolError::Arguments(reason));
     }
     let pairs: Vec<_> = list
         .iter()
@@ -124,8 +124,8 @@ fn edit(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError>
 
 /// Cuts a diff to the length of a page.
 fn shortened(mut diff: String) -> String {
-    if diff.len() > BYTES {
-        diff.truncate(diff.floor_char_boundary(BYTES));
+    if diff.len() > MAX_PAGE_BYTES {
+        diff.truncate(diff.floor_char_boundary(MAX_PAGE_BYTES));
         diff.push_str("\n```\n[The diff goes on.]");
     }
     diff
@@ -165,7 +165,7 @@ fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, 
 fn page<'n>(lines: impl Iterator<Item = (&'n str, String)>) -> (String, Option<&'n str>) {
     let (mut page, mut last) = (String::new(), None);
     for (name, line) in lines {
-        if page.len() + line.len() >= BYTES && last.is_some() {
+        if page.len() + line.len() >= MAX_PAGE_BYTES && last.is_some() {
             return (page, last);
         }
         if last.is_some() {
@@ -182,8 +182,8 @@ fn list_sizes(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, Tool
         None | Some("name") => false,
         Some("size") => true,
         Some(_) => {
-            let why = "`sortBy` must be `name` or `size`";
-            return Err(ToolError::Arguments(why.to_owned()));
+            let reason = "`sortBy` must be `name` or `size`";
+            return Err(ToolError::Arguments(reason.to_owned()));
         }
     };
     let mut entries = entries(call, arguments)?;

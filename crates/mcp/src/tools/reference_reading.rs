@@ -19,7 +19,7 @@ use super::{
         tool_result::{ToolError, ToolResult},
     },
     media,
-    reading::{self, BYTES, FILE, LINES, MEDIA, MIN_PART},
+    reading::{self, FILE, MAX_MEDIA_BYTES, MAX_TEXT_BYTES, MAX_TEXT_LINES, MIN_PART},
 };
 
 /// Maximum of files that one call reads.
@@ -35,18 +35,18 @@ pub(super) fn read_text(call: &Call<'_>, arguments: &Arguments) -> Result<ToolRe
     let range = match (tail, head, line, column) {
         (Some(tail), None, None, None) => LineRange::last(tail),
         (Some(_), Some(_), ..) => {
-            let why = "`head` and `tail` cannot both be given";
-            return Err(ToolError::Arguments(why.to_owned()));
+            let reason = "`head` and `tail` cannot both be given";
+            return Err(ToolError::Arguments(reason.to_owned()));
         }
         (Some(_), ..) => {
-            let why = "`tail` counts from the end, so `line` and `column` cannot be given";
-            return Err(ToolError::Arguments(why.to_owned()));
+            let reason = "`tail` counts from the end, so `line` and `column` cannot be given";
+            return Err(ToolError::Arguments(reason.to_owned()));
         }
         (None, ..) => LineRange::new(line, head)
             .and_then(|range| range.from_column(column))
             .map_err(|error| ToolError::Arguments(error.to_string()))?,
     };
-    let bound = Bound { lines: LINES, bytes: BYTES, binary: 0 };
+    let bound = Bound { lines: MAX_TEXT_LINES, bytes: MAX_TEXT_BYTES, binary: 0 };
     let content = call.put(&Read { path, range: range.within(bound), encoding: Encoding::Text })?;
     let facts = Value::Object(reading::facts(&content));
     let note = note(&content, head.or(tail)).map(ContentBlock::text);
@@ -77,13 +77,13 @@ fn note(content: &Content, asked: Option<u64>) -> Option<String> {
 
 pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Read, arguments.text("path")?)?;
-    let most = if media::is_shown(&path) { MEDIA } else { BYTES };
+    let most = if media::is_shown(&path) { MAX_MEDIA_BYTES } else { MAX_TEXT_BYTES };
     let bound = Bound { lines: u64::MAX, bytes: most, binary: most };
     let range = LineRange::default().within(bound);
     let content = call.put(&Read { path: path.clone(), range, encoding: Encoding::Base64 })?;
     if content.part.as_ref().is_some_and(|part| part.at.next.is_some()) {
-        let why = "the file is a text and too large for this reply; use read_text_file";
-        return Err(ToolError::Said(why.to_owned()));
+        let reason = "the file is a text and too large for this reply; use read_text_file";
+        return Err(ToolError::Said(reason.to_owned()));
     }
     let facts = Value::Object(reading::facts(&content));
     Ok(ToolResult::unstructured(vec![media::block(call.roots, &path, &content.bytes)], FILE, facts))
@@ -95,10 +95,10 @@ pub(super) fn read_multiple(
 ) -> Result<ToolResult, ToolError> {
     let paths = arguments.texts("paths")?;
     if paths.is_empty() || paths.len() > MAX_FILES {
-        let why = format!("`paths` must have 1 to {MAX_FILES} paths");
-        return Err(ToolError::Arguments(why));
+        let reason = format!("`paths` must have 1 to {MAX_FILES} paths");
+        return Err(ToolError::Arguments(reason));
     }
-    let (mut parts, mut room) = (Vec::new(), BYTES);
+    let (mut parts, mut room) = (Vec::new(), MAX_TEXT_BYTES);
     for (index, given) in paths.iter().enumerate() {
         if room < MIN_PART {
             let left = paths.len() - index;
@@ -122,7 +122,7 @@ pub(super) fn read_multiple(
 }
 
 fn read_also(call: &Call<'_>, given: &str, room: usize) -> Result<Content, ToolError> {
-    let bound = Bound { lines: LINES, bytes: room, binary: 0 };
+    let bound = Bound { lines: MAX_TEXT_LINES, bytes: room, binary: 0 };
     let path = call.path(Kind::Read, given)?;
     let range = LineRange::default().within(bound);
     call.put(&Read { path, range, encoding: Encoding::Text })

@@ -23,11 +23,11 @@ use super::super::{
 pub(super) const INCLUDE_IGNORED: &str = "includeIgnored";
 
 /// Maximum of results on a page.
-pub(super) const RESULTS: u64 = 1_000;
+pub(super) const MAX_PAGE_RESULTS: u64 = 1_000;
 /// Default maximum of lines of a search in content.
-pub(super) const LINES: u64 = 250;
+pub(super) const DEFAULT_MAX_LINES: u64 = 250;
 /// Maximum of bytes of the results on a page.
-pub(super) const BYTES: usize = 32 << 10;
+pub(super) const MAX_PAGE_BYTES: usize = 32 << 10;
 
 pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
@@ -36,7 +36,7 @@ pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, T
     let name = |entry: &Entry| entry.path.file_name().unwrap_or(".").to_owned();
     let rest =
         listed.entries.iter().filter(|entry| after.is_none_or(|after| *name(entry) > *after));
-    let (mut entries, mut room, mut last, mut next) = (Vec::new(), BYTES, None, None);
+    let (mut entries, mut room, mut last, mut next) = (Vec::new(), MAX_PAGE_BYTES, None, None);
     for (entry, shown) in rest.filter_map(|entry| Some((entry, file_entry(call, entry)?))) {
         let Some(left) = room.checked_sub(shown.to_string().len()) else {
             next = last.map(name);
@@ -68,7 +68,7 @@ pub(super) fn glob(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult,
     let query = GlobQuery {
         pattern: call.pattern(arguments.text("pattern")?)?,
         ignored: arguments.flag(INCLUDE_IGNORED)?,
-        page: Some(Box::new(page(arguments, after, RESULTS)?)),
+        page: Some(Box::new(page(arguments, after, MAX_PAGE_RESULTS)?)),
         ..GlobQuery::default()
     };
     let found = call.put(&Glob { path: WorkspacePath::root(), query })?;
@@ -86,7 +86,7 @@ pub(super) fn grep(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult,
         ignore_case: arguments.flag("ignoreCase")?,
         ignored: arguments.flag(INCLUDE_IGNORED)?,
         include: arguments.optional_text("includeGlob")?.map(str::to_owned),
-        page: Some(Box::new(page(arguments, after, LINES)?)),
+        page: Some(Box::new(page(arguments, after, DEFAULT_MAX_LINES)?)),
         ..GrepQuery::default()
     };
     let path = call.path(Kind::Grep, arguments.optional_text("path")?.unwrap_or("."))?;
@@ -135,7 +135,11 @@ fn found_after(
 fn page(arguments: &Arguments, after: Option<After>, default: u64) -> Result<Page, ToolError> {
     match arguments.count("maxResults")? {
         Some(0) => Err(ToolError::Arguments("`maxResults` must be at least 1".to_owned())),
-        most => Ok(Page { after, results: most.unwrap_or(default).min(RESULTS), bytes: BYTES }),
+        most => Ok(Page {
+            after,
+            results: most.unwrap_or(default).min(MAX_PAGE_RESULTS),
+            bytes: MAX_PAGE_BYTES,
+        }),
     }
 }
 

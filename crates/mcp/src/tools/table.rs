@@ -20,17 +20,17 @@ pub(super) type Run = fn(&Call<'_>, &Arguments) -> Result<ToolResult, ToolError>
 
 /// A row of a table of tools: name, operation without which the tool is useless, effect,
 /// wait, and implementation.
-pub(super) type Row = (&'static str, OperationKind, Effect, Waits, Run);
+pub(super) type Row = (&'static str, OperationKind, Effect, ExpectedWait, Run);
 
 /// A row of a table of tools for commands: name, effect, wait, and implementation.
-pub(super) type CommandRow = (&'static str, Effect, Waits, Run);
+pub(super) type CommandRow = (&'static str, Effect, ExpectedWait, Run);
 
 /// A tool.
 pub(crate) struct Tool {
     shown: model::Tool,
     /// The operation without which it is useless; `None` for tools that need commands.
     kind: Option<OperationKind>,
-    waits: Waits,
+    waits: ExpectedWait,
     run: Run,
     pub(super) refuses_unknown: bool,
 }
@@ -78,7 +78,7 @@ impl Effect {
 
 /// The expected wait of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum ExpectedWait {
     /// A lookup of one entry.
     Nothing,
     /// The disk, for one change of one file.
@@ -111,7 +111,7 @@ impl Tool {
     }
 
     /// Returns the expected wait of a call that needs no approval.
-    pub(crate) fn waits(&self) -> Waits {
+    pub(crate) fn waits(&self) -> ExpectedWait {
         self.waits
     }
 
@@ -150,7 +150,7 @@ pub(super) fn load_for_commands(
 
 fn load_rows(
     shown: &str,
-    rows: impl Iterator<Item = (&'static str, Option<OperationKind>, Effect, Waits, Run)>,
+    rows: impl Iterator<Item = (&'static str, Option<OperationKind>, Effect, ExpectedWait, Run)>,
     name: impl Fn(&str) -> String,
 ) -> Vec<Tool> {
     // A test loads all tables.

@@ -12,14 +12,14 @@ use crate::{
 
 use super::{
     super::{call::Call, tool_result::ToolError},
-    searching::BYTES,
+    searching::MAX_PAGE_BYTES,
 };
 
 /// Maximum of entries; a note says if more are missing.
 const MAX_ENTRIES: u64 = 100_000;
 
 /// Bytes of JSON of an entry of a tree besides its name.
-const FRAME: usize = 46;
+const ENTRY_OVERHEAD: usize = 46;
 
 /// Maximum of exclude patterns: each is compared with every entry.
 const MAX_PATTERNS: usize = 100;
@@ -32,8 +32,8 @@ impl Excluded {
     /// pattern without `*` matches an entry at any depth.
     pub(super) fn parse(patterns: &[&str], anywhere: bool) -> Result<Self, ToolError> {
         if patterns.len() > MAX_PATTERNS {
-            let why = format!("`excludePatterns` must have at most {MAX_PATTERNS} patterns");
-            return Err(ToolError::Arguments(why));
+            let reason = format!("`excludePatterns` must have at most {MAX_PATTERNS} patterns");
+            return Err(ToolError::Arguments(reason));
         }
         let glob = |pattern: &str| {
             GlobPattern::parse(pattern)
@@ -63,9 +63,9 @@ impl Excluded {
 fn spelled(pattern: &str) -> Result<&str, ToolError> {
     const EXTENDED: [&str; 6] = ["@(", "+(", "?(", "*(", "!(", "[:"];
     if pattern.starts_with('!') || EXTENDED.iter().any(|one| pattern.contains(one)) {
-        let why =
+        let reason =
             "a pattern cannot be used: `!`, `@(…)` and the like, and `[:…:]` are not supported";
-        return Err(ToolError::Arguments(why.to_owned()));
+        return Err(ToolError::Arguments(reason.to_owned()));
     }
     let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
     Ok(pattern.strip_suffix('/').unwrap_or(pattern))
@@ -98,10 +98,10 @@ pub(super) fn of(
 ) -> Result<(Vec<Node>, Option<String>, Summary), ToolError> {
     let SearchResult { entries, summary, base } = look(call, path, "**", excluded, search)?;
     let base = base.as_ref().unwrap_or(path);
-    let (mut top, mut room, mut last) = (Branch::default(), BYTES, None);
+    let (mut top, mut room, mut last) = (Branch::default(), MAX_PAGE_BYTES, None);
     for entry in &entries {
         let name = entry.path.file_name().unwrap_or_default();
-        let Some(left) = room.checked_sub(name.len() + FRAME) else {
+        let Some(left) = room.checked_sub(name.len() + ENTRY_OVERHEAD) else {
             return Ok((top.nodes(), last, summary));
         };
         (room, last) = (left, Some(entry.path.as_str().to_owned()));
@@ -215,8 +215,10 @@ mod tests {
     #[test]
     fn patterns_without_number_are_refused() {
         assert!(Excluded::parse(&["a"; 100], true).is_ok());
-        let Err(ToolError::Arguments(why)) = Excluded::parse(&["a"; 101], true) else { panic!() };
-        assert!(why.contains("at most 100"), "{why}");
+        let Err(ToolError::Arguments(reason)) = Excluded::parse(&["a"; 101], true) else {
+            panic!()
+        };
+        assert!(reason.contains("at most 100"), "{reason}");
     }
 
     #[test]

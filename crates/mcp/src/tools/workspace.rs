@@ -18,7 +18,7 @@ use super::{
     name::Name,
     reading::{read_file, read_files},
     searching::{glob, grep, ls},
-    table::{Effect, Row, Tool, Waits, load},
+    table::{Effect, ExpectedWait, Row, Tool, load},
 };
 
 /// Titles, descriptions and schemas, by the tool's name.
@@ -26,18 +26,18 @@ const SHOWN: &str = include_str!("workspace.json");
 
 /// All tools. Their descriptions for clients are in [`SHOWN`].
 const TOOLS: [Row; 12] = [
-    ("read_file", Kind::Read, Effect::Reads, Waits::Nothing, read_file),
-    ("write_file", Kind::Write, Effect::Replaces, Waits::Syncs, write_file),
-    ("edit_file", Kind::Edit, Effect::ReplacesAgain, Waits::Long, edit_file),
-    ("ls", Kind::List, Effect::Reads, Waits::Nothing, ls),
-    ("stat", Kind::Stat, Effect::Reads, Waits::Nothing, stat_entry),
-    ("mkdir", Kind::Mkdir, Effect::Adds, Waits::Long, mkdir),
-    ("rm", Kind::Remove, Effect::Replaces, Waits::Long, rm),
-    ("rename", Kind::Rename, Effect::ReplacesAgain, Waits::Long, rename),
-    ("append_file", Kind::Append, Effect::AddsAgain, Waits::Syncs, append_file),
-    ("read_files", Kind::Read, Effect::Reads, Waits::Long, read_files),
-    ("glob", Kind::Glob, Effect::Reads, Waits::Long, glob),
-    ("grep", Kind::Grep, Effect::Reads, Waits::Long, grep),
+    ("read_file", Kind::Read, Effect::Reads, ExpectedWait::Nothing, read_file),
+    ("write_file", Kind::Write, Effect::Replaces, ExpectedWait::Syncs, write_file),
+    ("edit_file", Kind::Edit, Effect::ReplacesAgain, ExpectedWait::Long, edit_file),
+    ("ls", Kind::List, Effect::Reads, ExpectedWait::Nothing, ls),
+    ("stat", Kind::Stat, Effect::Reads, ExpectedWait::Nothing, stat_entry),
+    ("mkdir", Kind::Mkdir, Effect::Adds, ExpectedWait::Long, mkdir),
+    ("rm", Kind::Remove, Effect::Replaces, ExpectedWait::Long, rm),
+    ("rename", Kind::Rename, Effect::ReplacesAgain, ExpectedWait::Long, rename),
+    ("append_file", Kind::Append, Effect::AddsAgain, ExpectedWait::Syncs, append_file),
+    ("read_files", Kind::Read, Effect::Reads, ExpectedWait::Long, read_files),
+    ("glob", Kind::Glob, Effect::Reads, ExpectedWait::Long, glob),
+    ("grep", Kind::Grep, Effect::Reads, ExpectedWait::Long, grep),
 ];
 
 /// Returns the tools of a workspace. They refuse unknown arguments.
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::tools::{
         reading::MAX_FILES,
-        searching::{LINES, RESULTS},
+        searching::{DEFAULT_MAX_LINES, MAX_PAGE_RESULTS},
     };
 
     #[test]
@@ -137,8 +137,8 @@ mod tests {
             shown[tool]["inputSchema"]["properties"][property][key].clone()
         };
         assert_eq!(bound("read_files", "paths", "maxItems"), MAX_FILES);
-        for (tool, results) in [("glob", RESULTS), ("grep", LINES)] {
-            assert_eq!(bound(tool, "maxResults", "maximum"), RESULTS);
+        for (tool, results) in [("glob", MAX_PAGE_RESULTS), ("grep", DEFAULT_MAX_LINES)] {
+            assert_eq!(bound(tool, "maxResults", "maximum"), MAX_PAGE_RESULTS);
             assert_eq!(bound(tool, "maxResults", "default"), results);
         }
     }

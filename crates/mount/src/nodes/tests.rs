@@ -104,7 +104,7 @@ fn the_table_has_a_bound() {
     let node = found(&mut nodes, ROOT, "a", FILE, 10);
     found(&mut nodes, ROOT, "b", FILE, 11);
     let look = nodes.look();
-    assert_eq!(nodes.found(ROOT, "c", (FILE, 12), look), Err(Full));
+    assert_eq!(nodes.found(ROOT, "c", (FILE, 12), look), Err(TableFull));
     nodes.forget(node, 1);
     let look = nodes.look();
     assert!(nodes.found(ROOT, "c", (FILE, 12), look).is_ok());

@@ -23,11 +23,11 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 /// Maximum of retries, since a rename by another process may interrupt the resolution of a path.
-const ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// An entry of a directory.
 #[derive(Debug, Clone)]
-pub(crate) struct Listed {
+pub(crate) struct ListedEntry {
     pub(crate) name: Box<OsStr>,
     pub(crate) kind: FileType,
     pub(crate) inode: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Listed {
 /// The error of the system; `ELOOP` or `EXDEV` for a path that leads elsewhere.
 pub(crate) fn open(base: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mut attempts = 0..ATTEMPTS;
+    let mut attempts = 0..MAX_ATTEMPTS;
     loop {
         match openat2(base.as_fd(), path, flags, mode, RESOLVE) {
             Err(Errno::AGAIN | Errno::INTR) if attempts.next().is_some() => {}
@@ -84,7 +84,7 @@ pub(crate) fn is_name(name: &OsStr) -> bool {
 ///
 /// # Errors
 /// The error of the system.
-pub(crate) fn list(directory: impl AsFd) -> Result<Vec<Listed>> {
+pub(crate) fn list(directory: impl AsFd) -> Result<Vec<ListedEntry>> {
     list_within(directory, |_| Ok(()))
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn list(directory: impl AsFd) -> Result<Vec<Listed>> {
 pub(crate) fn list_within(
     directory: impl AsFd,
     mut room: impl FnMut(usize) -> Result<()>,
-) -> Result<Vec<Listed>> {
+) -> Result<Vec<ListedEntry>> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -103,7 +103,7 @@ pub(crate) fn list_within(
         let kind = entry.file_type();
         if is_name(name) && (is_served(kind) || kind == FileType::Unknown) {
             room(name.len())?;
-            entries.push(Listed { name: name.into(), kind, inode: entry.ino() });
+            entries.push(ListedEntry { name: name.into(), kind, inode: entry.ino() });
         }
     }
     Ok(entries)

@@ -27,7 +27,7 @@ use super::{
 pub(crate) const SET_ID: u32 = 0o6000;
 
 /// An open directory, with the path of one of its entries.
-struct At {
+struct EntryLocation {
     directory: OwnedFd,
     path: PathBuf,
 }
@@ -38,10 +38,10 @@ impl Scratch {
         if is_name(name) { Ok(table.path(parent)?.join(name)) } else { Err(Errno::INVAL) }
     }
 
-    fn at(&self, table: &Table, parent: u64, name: &OsStr) -> Result<At> {
+    fn at(&self, table: &Table, parent: u64, name: &OsStr) -> Result<EntryLocation> {
         let path = self.path(table, parent, name)?;
         let directory = beneath::directory(&self.base, path.parent().ok_or(Errno::INVAL)?)?;
-        Ok(At { directory, path })
+        Ok(EntryLocation { directory, path })
     }
 
     fn stat(&self, path: &Path) -> Result<Stat> {
@@ -63,7 +63,7 @@ impl Scratch {
         &self,
         parent: u64,
         name: &OsStr,
-        make: impl FnOnce(&At) -> Result<()>,
+        make: impl FnOnce(&EntryLocation) -> Result<()>,
     ) -> Result<Entry> {
         let mut table = self.table();
         let at = self.at(&table, parent, name)?;

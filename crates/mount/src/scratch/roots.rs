@@ -37,7 +37,7 @@ const MAX_PATH: u64 = 8192;
 
 /// A scratch directory or file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Root {
+pub(crate) struct ScratchRoot {
     pub(crate) kind: FileType,
     pub(crate) number: u64,
     pub(crate) node: u64,
@@ -49,13 +49,13 @@ pub(crate) type Moved = (WorkspacePath, WorkspacePath);
 /// The scratch directories and files, by their paths in the workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    pub(crate) by_path: BTreeMap<WorkspacePath, Root>,
+    pub(crate) by_path: BTreeMap<WorkspacePath, ScratchRoot>,
     pub(crate) next: u64,
 }
 
 impl Roots {
     /// Returns those beneath a directory of the workspace, with their paths.
-    pub(crate) fn beneath(&self, path: &WorkspacePath) -> Vec<(WorkspacePath, Root)> {
+    pub(crate) fn beneath(&self, path: &WorkspacePath) -> Vec<(WorkspacePath, ScratchRoot)> {
         let is_beneath = |of: &WorkspacePath| of != path && of.is_within(path);
         let found = self.by_path.iter().filter(|(path, _)| is_beneath(path));
         found.map(|(path, root)| (path.clone(), *root)).collect()

@@ -19,13 +19,13 @@ use super::{
     Scratch,
     beneath::{self, kind},
     names::SET_ID,
-    roots::{self, Root, Roots},
+    roots::{self, Roots, ScratchRoot},
     usage::{BLOCK, cost_of},
 };
 
 /// An entry that is moved into a new scratch directory.
 #[derive(Debug)]
-pub(crate) enum Adopted {
+pub(crate) enum AdoptedEntry {
     Directory,
     File(Vec<u8>, u32),
     Link(String),
@@ -47,7 +47,7 @@ impl Scratch {
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn root_entry(&self, root: Root, timeout: Duration) -> Result<Entry> {
+    pub(crate) fn root_entry(&self, root: ScratchRoot, timeout: Duration) -> Result<Entry> {
         let mut table = self.table();
         let stat = beneath::stat(&self.base, &roots::content(root.number))?;
         table.refer(root.node);
@@ -63,7 +63,7 @@ impl Scratch {
         roots: &mut Roots,
         path: WorkspacePath,
         file: Option<u32>,
-    ) -> Result<Root> {
+    ) -> Result<ScratchRoot> {
         if file.is_some_and(|mode| mode & SET_ID != 0) {
             return Err(Errno::PERM);
         }
@@ -77,7 +77,11 @@ impl Scratch {
     ///
     /// # Errors
     /// As [`Scratch::make_root`].
-    pub(crate) fn make_unnamed(&self, roots: &mut Roots, file: Option<Mode>) -> Result<Root> {
+    pub(crate) fn make_unnamed(
+        &self,
+        roots: &mut Roots,
+        file: Option<Mode>,
+    ) -> Result<ScratchRoot> {
         if roots.by_path.len() >= roots::MAX_ROOTS {
             return Err(Errno::NOSPC);
         }
@@ -89,7 +93,7 @@ impl Scratch {
         let stat = stat.inspect_err(|_| self.usage.remove_entry(BLOCK))?;
         let kind = kind(&stat);
         let node = self.table().add_root(roots::content(number), (kind, stat.st_ino));
-        Ok(Root { kind, number, node })
+        Ok(ScratchRoot { kind, number, node })
     }
 
     /// Stores its path.
@@ -99,7 +103,7 @@ impl Scratch {
     pub(crate) fn name_root(
         &self,
         roots: &mut Roots,
-        root: Root,
+        root: ScratchRoot,
         path: WorkspacePath,
     ) -> Result<()> {
         roots::set_path(&self.base, root.number, &path)?;
@@ -112,18 +116,22 @@ impl Scratch {
     ///
     /// # Errors
     /// `ENOSPC`; the error of the system.
-    pub(crate) fn fill(&self, root: Root, entries: &[(PathBuf, Adopted)]) -> Result<()> {
+    pub(crate) fn fill(
+        &self,
+        root: ScratchRoot,
+        entries: &[(PathBuf, AdoptedEntry)],
+    ) -> Result<()> {
         for (path, entry) in entries {
             let path = roots::content(root.number).join(path);
             let (above, name) = beneath::split(&path)?;
             let above = beneath::directory(&self.base, above)?;
             self.usage.add_entry()?;
             let made = match entry {
-                Adopted::Directory => {
+                AdoptedEntry::Directory => {
                     mkdirat(above, name, Mode::from_raw_mode(0o755)).map(|()| None)
                 }
-                Adopted::Link(target) => symlinkat(target, above, name).map(|()| None),
-                Adopted::File(bytes, mode) => {
+                AdoptedEntry::Link(target) => symlinkat(target, above, name).map(|()| None),
+                AdoptedEntry::File(bytes, mode) => {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
                     let made = beneath::open(&self.base, &path, flags, Mode::RUSR | Mode::WUSR);
                     made.map(|file| Some((file, bytes, *mode)))
@@ -143,7 +151,7 @@ impl Scratch {
     }
 
     /// Removes a directory or file made by [`Scratch::make_unnamed`], with its content.
-    pub(crate) fn drop_root(&self, root: Root) {
+    pub(crate) fn drop_root(&self, root: ScratchRoot) {
         let content = roots::content(root.number);
         let _ = beneath::walk(&self.base, &content, &mut |_, _, stat| {
             self.usage.remove_entry(cost_of(stat));

@@ -27,7 +27,7 @@ use rustix::{
 use crate::budget::BudgetPart;
 
 use super::{
-    Scratch, TIMEOUT,
+    CACHE_TIMEOUT, Scratch,
     beneath::{self, is_served, kind},
     names::SET_ID,
     table::{OpenScratchDirectory, Opened as Open},
@@ -100,7 +100,10 @@ impl Scratch {
         Ok(())
     }
 
-    fn list(&self, directory: &OpenScratchDirectory) -> Result<(Vec<beneath::Listed>, BudgetPart)> {
+    fn list(
+        &self,
+        directory: &OpenScratchDirectory,
+    ) -> Result<(Vec<beneath::ListedEntry>, BudgetPart)> {
         let (mut taken, mut left) = (BudgetPart::nothing(&self.lists), MAX_ENTRIES);
         let list = beneath::list_within(directory.descriptor.as_fd(), |length| {
             left = left.checked_sub(1).ok_or(Errno::OVERFLOW)?;
@@ -120,7 +123,7 @@ impl FileSystem for Scratch {
     }
 
     fn missing_timeout(&self, _: NodeId) -> Duration {
-        TIMEOUT
+        CACHE_TIMEOUT
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -134,7 +137,7 @@ impl FileSystem for Scratch {
         _: Option<Handle>,
     ) -> Result<(Attributes, Duration)> {
         let stat = self.facts(node.0)?;
-        Ok((self.attributes_of(node.0, &stat), TIMEOUT))
+        Ok((self.attributes_of(node.0, &stat), CACHE_TIMEOUT))
     }
 
     fn set_attributes(

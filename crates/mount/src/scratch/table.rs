@@ -17,12 +17,12 @@ use rustix::{
     io::{Errno, Result},
 };
 
-use super::beneath::Listed;
+use super::beneath::ListedEntry;
 use crate::budget::BudgetPart;
 
 /// The bit in the ids of nodes and handles that marks scratch. Ids stay exact in programs that
 /// store them as floating point numbers.
-pub(crate) const BIT: u64 = 1 << 48;
+pub(crate) const SCRATCH_BIT: u64 = 1 << 48;
 
 /// A scratch node.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) enum Opened {
 pub(crate) struct OpenScratchDirectory {
     pub(crate) descriptor: OwnedFd,
     /// Its entries, once read.
-    pub(crate) list: Mutex<Option<(Vec<Listed>, BudgetPart)>>,
+    pub(crate) list: Mutex<Option<(Vec<ListedEntry>, BudgetPart)>>,
 }
 
 /// The table of nodes and handles.
@@ -75,7 +75,7 @@ impl Table {
             nodes: HashMap::new(),
             by_inode: HashMap::new(),
             handles: HashMap::new(),
-            next: BIT + 1,
+            next: SCRATCH_BIT + 1,
             names: 0,
             most_nodes,
             most_handles,

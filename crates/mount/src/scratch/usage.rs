@@ -26,11 +26,11 @@ pub(crate) struct Usage {
     entries: AtomicU64,
     refused: AtomicU64,
     /// Locks for changes of size, chosen by inode number: those of one file follow each other.
-    shards: [Mutex<()>; SHARDS],
+    shards: [Mutex<()>; MAX_CONCURRENT_CHANGES],
 }
 
 /// The maximum of files whose sizes change at the same time.
-const SHARDS: usize = 64;
+const MAX_CONCURRENT_CHANGES: usize = 64;
 
 /// Returns the cost of a file of that size: complete blocks, at least one, holes included.
 pub(crate) fn cost(size: u64) -> u64 {
@@ -53,7 +53,7 @@ pub(crate) fn size(stat: &Stat) -> u64 {
 impl Usage {
     pub(crate) fn new(limit: u64, (bytes, entries): (u64, u64)) -> Self {
         let (bytes, entries) = (AtomicU64::new(bytes), AtomicU64::new(entries));
-        let shards = [const { Mutex::new(()) }; SHARDS];
+        let shards = [const { Mutex::new(()) }; MAX_CONCURRENT_CHANGES];
         Self { limit, bytes, entries, refused: AtomicU64::new(0), shards }
     }
 
@@ -101,7 +101,8 @@ impl Usage {
         change: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let inode = fstat(file)?.st_ino;
-        let shard = self.shards.get(usize::try_from(inode % SHARDS as u64).unwrap_or(0));
+        let shard =
+            self.shards.get(usize::try_from(inode % MAX_CONCURRENT_CHANGES as u64).unwrap_or(0));
         let _alone = shard.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
         let before = size(&fstat(file)?);
         let most = most.max(before);

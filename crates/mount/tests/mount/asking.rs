@@ -59,12 +59,12 @@ fn a_read_passes_once_when_it_was_approved() {
     with(&policy(), files, |rig| {
         rig.sh("cat file").fails("Permission denied");
         let id = rig.question();
-        let why =
+        let reason =
             rig.python("import os; print(os.getxattr('file', 'user.portcullis.why').decode())");
-        let why = why.ok();
-        assert!(why.contains("denied by rule `careful`: a person is asked; "), "{why}");
+        let reason = reason.ok();
+        assert!(reason.contains("denied by rule `careful`: a person is asked; "), "{reason}");
         // With the id the program could ask the operator to approve something else.
-        assert!(!why.contains(&id), "{why}");
+        assert!(!reason.contains(&id), "{reason}");
         // Repeated attempts do not ask again.
         rig.sh("cat file").fails("Permission denied");
         assert_eq!(rig.questions(), [id.as_str()]);

@@ -211,8 +211,9 @@ fn a_denied_read_is_eacces_and_recorded() {
         rig.sh("cat src/main.rs").fails("Permission denied");
         assert_eq!(rig.about("src/main.rs"), ["decision read denied"]);
         assert_eq!(rig.sh("stat -c %s src/main.rs").ok(), "13\n");
-        let why = rig.python("import os; print(os.getxattr('src/main.rs', 'user.portcullis.why'))");
-        assert!(why.ok().contains("denied by rule `no`"));
+        let reason =
+            rig.python("import os; print(os.getxattr('src/main.rs', 'user.portcullis.why'))");
+        assert!(reason.ok().contains("denied by rule `no`"));
     });
 }
 

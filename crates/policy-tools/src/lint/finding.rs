@@ -8,7 +8,7 @@ pub struct Lint {
     /// Its stable id.
     pub id: &'static str,
     /// The reason why it matters.
-    pub why: &'static str,
+    pub reason: &'static str,
     /// True if the policy protects less than its text suggests and neither the workspace nor a test
     /// run is needed to see it: `policy check` warns of it, too.
     pub misleading: bool,
@@ -129,12 +129,12 @@ pub const LINTS: &[Lint] = &[
     ),
 ];
 
-const fn misleading(id: &'static str, why: &'static str) -> Lint {
-    Lint { id, why, misleading: true }
+const fn misleading(id: &'static str, reason: &'static str) -> Lint {
+    Lint { id, reason, misleading: true }
 }
 
-const fn other(id: &'static str, why: &'static str) -> Lint {
-    Lint { id, why, misleading: false }
+const fn other(id: &'static str, reason: &'static str) -> Lint {
+    Lint { id, reason, misleading: false }
 }
 
 /// One result of a lint.
@@ -159,8 +159,8 @@ impl Finding {
     }
 
     /// Returns the reason why it matters.
-    pub fn why(&self) -> &'static str {
-        self.lint().map_or("", |lint| lint.why)
+    pub fn reason(&self) -> &'static str {
+        self.lint().map_or("", |lint| lint.reason)
     }
 
     /// True if the policy protects less than its text suggests.

@@ -19,9 +19,9 @@ struct NameIndex {
 
 /// Patterns, to find those that may cover another one.
 #[derive(Debug, Default)]
-pub(super) struct Covers(NameIndex);
+pub(super) struct CoverIndex(NameIndex);
 
-impl Covers {
+impl CoverIndex {
     /// Indexes each pattern with its number; several patterns may share a number.
     pub(super) fn new<'a>(
         patterns: impl Iterator<Item = (usize, &'a PathPattern)> + Clone,
@@ -57,7 +57,7 @@ impl Covers {
 #[derive(Debug)]
 pub(super) struct Statements<'a> {
     all: Vec<(usize, &'a Statement)>,
-    covers: Covers,
+    covers: CoverIndex,
 }
 
 impl<'a> Statements<'a> {
@@ -66,7 +66,7 @@ impl<'a> Statements<'a> {
         let patterns = all.iter().enumerate().flat_map(|(number, (_, statement))| {
             statement.patterns.iter().map(move |pattern| (number, pattern))
         });
-        let covers = Covers::new(patterns);
+        let covers = CoverIndex::new(patterns);
         Self { all, covers }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     finding::Finding,
-    index::{Covers, Statements},
+    index::{CoverIndex, Statements},
     subject::{Subject, location},
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(super) fn lint(
 
 /// Finds patterns of one list that another one of the list covers.
 fn patterns(file: usize, list: &[&PathPattern], found: &mut Vec<Finding>) {
-    let covers = Covers::new(list.iter().copied().enumerate());
+    let covers = CoverIndex::new(list.iter().copied().enumerate());
     for (index, pattern) in list.iter().enumerate() {
         let others = covers.candidates(pattern).into_iter();
         let mut others = others.filter(|other| *other != index);

@@ -34,7 +34,7 @@ const RATE: &str = "limits.operationsPerSecond";
 
 /// The result of a step.
 pub(super) struct Done {
-    pub(super) ruling: ExpectedDecision,
+    pub(super) actual: ExpectedDecision,
     /// The disclosed text, if any.
     pub(super) disclosed: Option<Vec<u8>>,
     /// The reason why it was allowed and yet not done.
@@ -118,7 +118,7 @@ impl Scratch {
     /// Carries out one step once.
     pub(super) fn run(&mut self, step: &Step) -> Result<Done, String> {
         let mut done = self.perform(step)?;
-        if done.ruling.rule == RATE && step.rule.as_deref() != Some(RATE) {
+        if done.actual.rule == RATE && step.rule.as_deref() != Some(RATE) {
             thread::sleep(Duration::from_secs(1));
             done = self.perform(step)?;
         }
@@ -203,15 +203,15 @@ impl Scratch {
         };
         let receipt = receipt.ok_or("the gateway has stopped serving")?;
         // The question is the decision; the denial comes from its rejection.
-        let ruling = match refuser.asked() {
+        let actual = match refuser.asked() {
             Some(asked) => asked,
-            None => self.ruling(&receipt)?,
+            None => self.actual(&receipt)?,
         };
-        Ok(Done { ruling, disclosed, failed })
+        Ok(Done { actual, disclosed, failed })
     }
 
     /// Reads the decision from the record: a reply names no rule.
-    fn ruling(&self, receipt: &Receipt) -> Result<ExpectedDecision, String> {
+    fn actual(&self, receipt: &Receipt) -> Result<ExpectedDecision, String> {
         let source = Directory::new(&self.log);
         let entry = Reader::new(&source, receipt.seq).next().map_err(|error| error.to_string())?;
         let record = entry.and_then(|entry| entry.record().ok()).ok_or("the record is gone")?;

@@ -233,7 +233,7 @@ mod tests {
         use HostError as E;
         let long_label = "a".repeat(64);
         let long_name = ["a"; 128].join(".");
-        for (text, why) in [
+        for (text, reason) in [
             ("", E::Empty),
             ("example.com.", E::EmptyLabel),
             (".example.com", E::EmptyLabel),
@@ -258,7 +258,7 @@ mod tests {
             ("::ffff:127.0.0.1", E::Mapped),
             ("::ffff:7f00:1", E::Mapped),
         ] {
-            assert_eq!(Host::parse(text), Err(why), "{text:?}");
+            assert_eq!(Host::parse(text), Err(reason), "{text:?}");
         }
         for text in [
             "2130706433",

@@ -19,6 +19,7 @@ pub use request::{AsOperation, Operation};
 pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AgentName, AgentNameError, Session, Transport};
 pub use text::{
-    Escaped, Named, Quoted, changes_direction, has_hidden_characters, is_hidden_character, is_text,
+    Escaped, Quoted, QuotedName, changes_direction, has_hidden_characters, is_hidden_character,
+    is_text,
 };
 pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

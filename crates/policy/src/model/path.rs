@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{Escaped, Named, Quoted, has_hidden_characters};
+use super::text::{Escaped, Quoted, QuotedName, has_hidden_characters};
 
 /// A path relative to the workspace root: UTF-8, no `..`, no NUL, bounded.
 ///
@@ -126,8 +126,8 @@ impl WorkspacePath {
     }
 
     /// Returns the path as it is shown in a sentence.
-    pub fn named(&self) -> Named<'_> {
-        Named(self.quoted().0)
+    pub fn named(&self) -> QuotedName<'_> {
+        QuotedName(self.quoted().0)
     }
 
     /// True if this is the workspace root.

@@ -65,9 +65,9 @@ impl fmt::Display for Quoted<'_> {
 /// Displays an untrusted name in a sentence: as [`Quoted`], and between backticks where it is not in
 /// quotes.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a>(pub &'a str);
+pub struct QuotedName<'a>(pub &'a str);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for QuotedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quoted = Quoted(self.0);
         if quoted.is_ambiguous() { quoted.fmt(f) } else { write!(f, "`{quoted}`") }
@@ -142,9 +142,9 @@ mod tests {
             assert_eq!(Quoted(text).to_string(), shown);
         }
         assert_eq!(format!("{:#}", Quoted("make")), r#""make""#);
-        assert_eq!(Named("a/b.rs").to_string(), "`a/b.rs`");
-        assert_eq!(Named("a` to `b").to_string(), r#""a` to `b""#);
-        assert_eq!(Named("a` to \"b").to_string(), r#""a` to \"b""#);
+        assert_eq!(QuotedName("a/b.rs").to_string(), "`a/b.rs`");
+        assert_eq!(QuotedName("a` to `b").to_string(), r#""a` to `b""#);
+        assert_eq!(QuotedName("a` to \"b").to_string(), r#""a` to \"b""#);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Expression {
     ) -> Result<Self, String> {
         let syntax = syntax::Config::new().unicode(false).utf8(false);
         let syntax = syntax.multi_line(multi_line).crlf(multi_line);
-        let hir = syntax::parse_with(pattern, &syntax).map_err(|error| why(&error))?;
+        let hir = syntax::parse_with(pattern, &syntax).map_err(|error| reason(&error))?;
         let needs_keyword = !keywords.is_empty() && PartLiterals::of(&hir, keywords).found;
         let reach = hir.properties().maximum_len().filter(|_| needs_keyword);
         let weight = weight(&hir);
@@ -292,7 +292,7 @@ fn build(hir: &Hir) -> Result<Regex, String> {
     })
 }
 
-fn why(error: &regex_syntax::Error) -> String {
+fn reason(error: &regex_syntax::Error) -> String {
     match error {
         regex_syntax::Error::Parse(error) => {
             format!("{}, at character {}", error.kind(), error.span().start.column)

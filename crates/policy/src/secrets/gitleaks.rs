@@ -171,14 +171,15 @@ impl File<'_, '_> {
     }
 
     fn unusable(&mut self, table: &DeTable<'_>, id: &str, error: Unusable) {
-        let (key, what, why) = match error {
-            Unusable::Regex(why) => ("regex", "the expression", why),
-            Unusable::Path(why) => ("path", "the expression for paths", why),
+        let (key, what, reason) = match error {
+            Unusable::Regex(reason) => ("regex", "the expression", reason),
+            Unusable::Path(reason) => ("path", "the expression for paths", reason),
             Unusable::Group(most) => {
                 ("secretGroup", "the group", format!("the last group of the expression is {most}"))
             }
         };
-        let problem = Problem::new(format!("{what} of the rule `{id}` cannot be used")).label(why);
+        let problem =
+            Problem::new(format!("{what} of the rule `{id}` cannot be used")).label(reason);
         (self.report)(span(table, key), problem);
     }
 
@@ -211,9 +212,9 @@ impl File<'_, '_> {
             let Some(text) = value.get_ref().as_str() else { continue };
             match Expression::compile(&from_go(text), false, &[]) {
                 Ok(expression) => expressions.push(expression),
-                Err(why) => {
+                Err(reason) => {
                     let problem = Problem::new("an expression of an allowlist cannot be used");
-                    (self.report)(Some(value.span()), problem.label(why));
+                    (self.report)(Some(value.span()), problem.label(reason));
                 }
             }
         }

@@ -28,7 +28,7 @@ const FLAGS: [&str; 3] = [
 /// Maximum number of controls that group one hieroglyph: more carry a text of their own.
 const MAX_CONTROLS: usize = 3;
 /// Number of characters between two checks of the time.
-const BETWEEN_LOOKS: usize = 1 << 16;
+const CLOCK_CHECK_INTERVAL: usize = 1 << 16;
 
 /// The rule of one file of a policy.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ pub(super) fn runs(
                 }
             }
             looked += 1;
-            if looked % BETWEEN_LOOKS == 0 && overdue() {
+            if looked % CLOCK_CHECK_INTERVAL == 0 && overdue() {
                 return Err(TimeExceeded);
             }
         }
@@ -242,6 +242,6 @@ mod tests {
         ] {
             assert_eq!(found(text), expected, "{text:?}");
         }
-        assert!(runs("é".repeat(BETWEEN_LOOKS).as_bytes(), &|| true).is_err());
+        assert!(runs("é".repeat(CLOCK_CHECK_INTERVAL).as_bytes(), &|| true).is_err());
     }
 }

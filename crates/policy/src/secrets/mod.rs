@@ -7,12 +7,12 @@
 
 mod allowlist;
 mod consequence;
+mod content_check;
 mod dialect;
 mod expression;
 mod extent;
 mod gitleaks;
 mod invisible;
-mod judge;
 mod key;
 mod keywords;
 mod native;
@@ -29,9 +29,9 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use consequence::{OnRead, OnWrite};
+pub use content_check::{Disclosed, SecretFinding, SecretSpans, Subject, WithFindings};
 pub use expression::every_match_has_keyword;
 pub use extent::{begins_at_word_boundary, ends_at_word_boundary};
-pub use judge::{Disclosed, Judged, SecretFinding, SecretSpans, Subject};
 pub use key::SecretKey;
 
 pub(super) use gitleaks::parse as parse_gitleaks;

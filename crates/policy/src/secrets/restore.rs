@@ -27,7 +27,7 @@ pub(super) struct Restored {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MisusedPlaceholder {
     pub(super) line: u64,
-    pub(super) why: &'static str,
+    pub(super) reason: &'static str,
 }
 
 const UNKNOWN: &str = "it holds a placeholder that is none of this file as it is now; placeholders \
@@ -69,7 +69,7 @@ pub(super) fn restore(
             restored.bytes.extend_from_slice(piece);
             continue;
         }
-        let misused = |why| MisusedPlaceholder { line: number, why };
+        let misused = |reason| MisusedPlaceholder { line: number, reason };
         let same = known.get_mut(line).ok_or_else(|| misused(reason(line, view)))?;
         if ambiguous.contains(line) {
             return Err(misused(AMBIGUOUS));

@@ -24,11 +24,11 @@ pub(super) struct TimeExceeded;
 
 /// Maximum product of an expression's size and the bytes that it searches at once: less than a
 /// second of work in the worst case.
-const AT_ONCE: usize = 1 << 26;
+const MAX_SEARCH_COST: usize = 1 << 26;
 /// The corresponding maximum for finding the groups of one match.
-const GROUPS_AT_ONCE: usize = 1 << 28;
+const MAX_GROUP_SEARCH_COST: usize = 1 << 28;
 /// Number of bytes between two checks of the time, where each may take long.
-const BETWEEN_LOOKS: usize = 256;
+const CLOCK_CHECK_INTERVAL: usize = 256;
 
 /// Estimates the number of states of an expression.
 pub(super) fn weight(hir: &Hir) -> usize {
@@ -67,7 +67,7 @@ impl Search<'_> {
     /// If the time is over.
     pub(super) fn find(&self, input: &Input<'_>) -> Result<Option<Match>, TimeExceeded> {
         let span = input.get_span();
-        let at_once = (AT_ONCE / self.weight.max(1)).max(1);
+        let at_once = (MAX_SEARCH_COST / self.weight.max(1)).max(1);
         if span.len() <= at_once {
             return Ok(self.regex.search(input));
         }
@@ -122,7 +122,7 @@ impl Search<'_> {
         whole: Span,
         captures: &mut Captures,
     ) -> Result<(), TimeExceeded> {
-        if self.weight.saturating_mul(whole.len()) > GROUPS_AT_ONCE {
+        if self.weight.saturating_mul(whole.len()) > MAX_GROUP_SEARCH_COST {
             return Err(TimeExceeded);
         }
         let input = Input::new(text).span(whole).anchored(Anchored::Yes);
@@ -198,7 +198,7 @@ fn end_of_match(
     let mut end = None;
     let bytes = (input.start()..).zip(text.get(input.get_range()).unwrap_or_default());
     for (step, (at, byte)) in bytes.enumerate() {
-        if step % BETWEEN_LOOKS == 0 && overdue() {
+        if step % CLOCK_CHECK_INTERVAL == 0 && overdue() {
             return Err(MatchError::gave_up(at));
         }
         state = dfa.next_state(cache, state, *byte).map_err(|_| MatchError::gave_up(at))?;
@@ -226,7 +226,7 @@ fn start_of_match(
     let mut start = None;
     let bytes = text.get(input.get_range()).unwrap_or_default().iter();
     for (step, (at, byte)) in input.get_range().zip(bytes).rev().enumerate() {
-        if step % BETWEEN_LOOKS == 0 && overdue() {
+        if step % CLOCK_CHECK_INTERVAL == 0 && overdue() {
             return Err(MatchError::gave_up(at));
         }
         state = dfa.next_state(cache, state, *byte).map_err(|_| MatchError::gave_up(at))?;

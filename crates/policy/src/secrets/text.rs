@@ -12,7 +12,7 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// mark is not trusted, since a receiver of the bytes can read them in any way. Each reading is
 /// made on demand, since it may be half as large again as the content.
 pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
-    let wide: &[(usize, Order)] = if is_text(content) { &[] } else { &WIDE };
+    let wide: &[(usize, ByteOrder)] = if is_text(content) { &[] } else { &WIDE };
     let decoded = wide.iter().map(|(start, order)| {
         Cow::Owned(decode(content.get(*start..).unwrap_or_default(), *order))
     });
@@ -20,17 +20,17 @@ pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
 }
 
 /// A conversion of two bytes into one unit.
-type Order = fn([u8; 2]) -> u16;
+type ByteOrder = fn([u8; 2]) -> u16;
 
 /// The starting byte and the byte order.
-const WIDE: [(usize, Order); 4] = [
+const WIDE: [(usize, ByteOrder); 4] = [
     (0, u16::from_le_bytes),
     (0, u16::from_be_bytes),
     (1, u16::from_le_bytes),
     (1, u16::from_be_bytes),
 ];
 
-fn decode(content: &[u8], unit: Order) -> Vec<u8> {
+fn decode(content: &[u8], unit: ByteOrder) -> Vec<u8> {
     let (pairs, _) = content.as_chunks::<2>();
     let text = || {
         let read = char::decode_utf16(pairs.iter().map(|pair| unit(*pair)));

@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::Range};
 use toml::de::DeTable;
 
 use super::{
-    lined::StatedPattern,
+    located::StatedPattern,
     reader::{Reader, elements, sub},
     rules::empty,
 };

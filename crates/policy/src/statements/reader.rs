@@ -7,7 +7,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::lined::StatedPattern;
+use super::located::StatedPattern;
 use crate::{
     check::{Report, shortened},
     diagnostics::{Problem, Source},

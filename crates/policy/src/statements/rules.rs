@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::{
     labels::WHEN_READ,
-    lined::StatedPattern,
+    located::StatedPattern,
     reader::{Reader, Value, elements, explained, sub},
 };
 use crate::{

@@ -217,8 +217,8 @@ impl Reader<'_, '_> {
                 self.report(span, Problem::new("there is no such group").label(label));
                 None
             }
-            Err(Unusable::Regex(why) | Unusable::Path(why)) => {
-                let problem = Problem::new("the expression cannot be used").label(why);
+            Err(Unusable::Regex(reason) | Unusable::Path(reason)) => {
+                let problem = Problem::new("the expression cannot be used").label(reason);
                 let problem = problem.help("expressions are over bytes; see `docs/policy.md`");
                 self.report(regex_value.span(), problem);
                 None

@@ -5,7 +5,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use super::{
-    lined::{Lined, StatedList, StatedPattern},
+    located::{Located, StatedList, StatedPattern},
     reader::{Reader, Value, elements, sub},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     normalized::fold,
     pattern::{Comparison, Pattern},
     scratch::{History, PathList, Repository, StatedScratch, is_one_name},
-    settings::{Binary, Hardlinks, Stated, Symlinks},
+    settings::{Binary, Hardlinks, StatedSettings, Symlinks},
     size,
 };
 
@@ -71,12 +71,12 @@ impl Reader<'_, '_> {
         })
     }
 
-    pub(super) fn denied_extensions(&mut self, root: &DeTable<'_>) -> Vec<Lined<String>> {
+    pub(super) fn denied_extensions(&mut self, root: &DeTable<'_>) -> Vec<Located<String>> {
         let Some(table) = sub(root, "extensions") else { return Vec::new() };
         elements(table, "deny")
             .filter_map(|value| {
                 let extension = fold(&self.extension(value)?).into_owned();
-                Some(Lined { line: self.line(&value.span()), value: extension })
+                Some(Located { line: self.line(&value.span()), value: extension })
             })
             .collect()
     }
@@ -94,8 +94,8 @@ impl Reader<'_, '_> {
         elements(table, key).filter_map(|value| self.glob(value, mode)).collect()
     }
 
-    pub(super) fn settings(&mut self, root: &DeTable<'_>) -> Stated {
-        let mut stated = Stated::default();
+    pub(super) fn settings(&mut self, root: &DeTable<'_>) -> StatedSettings {
+        let mut stated = StatedSettings::default();
         if let Some(files) = sub(root, "files") {
             stated.max_read = files.get("maxReadSize").and_then(|value| self.size(value));
             stated.max_write = files.get("maxWriteSize").and_then(|value| self.size(value));
@@ -196,7 +196,7 @@ impl Reader<'_, '_> {
         stated
     }
 
-    fn agent(&mut self, agent: &DeTable<'_>, stated: &mut Stated) {
+    fn agent(&mut self, agent: &DeTable<'_>, stated: &mut StatedSettings) {
         if agent.contains_key("env") {
             let names = elements(agent, "env").filter_map(|value| self.variable(value));
             stated.env = Some(names.collect());

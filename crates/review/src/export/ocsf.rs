@@ -17,7 +17,7 @@ use portcullis_audit::{Hash, RecordView};
 use serde_json::{Map, Value, json};
 
 use super::{Exported, Writer, untimed};
-use crate::{Filter, Log, Order, Scanned, scan::OVERHEAD, visible_json};
+use crate::{Filter, Log, ScanOrder, Scanned, scan::OVERHEAD, visible_json};
 
 /// Version of the schema.
 pub const SCHEMA: &str = "1.8.0";
@@ -25,7 +25,7 @@ pub const SCHEMA: &str = "1.8.0";
 /// The number of SHA-256 in the schema (`fingerprint.algorithm_id`).
 const SHA256: u32 = 3;
 
-enum Piece {
+enum ExportPart {
     Event(String),
     /// A change without its outcome yet, and the number of bytes of its record.
     Waiting(u64, Waiting),
@@ -64,7 +64,7 @@ pub fn events(
     let mut writer = Writer { out, rows: 0, error: None };
     let (mut waiting, mut bytes) = (BTreeMap::<u64, Waiting>::new(), 0);
     let pick = |record: &RecordView<'_>, line: &[u8]| match (record.kind_name(), record.of) {
-        ("outcome" | "recovered", Some(of)) => Some(Piece::Answer {
+        ("outcome" | "recovered", Some(of)) => Some(ExportPart::Answer {
             of,
             seq: record.seq,
             result: record.result().unwrap_or_default().to_owned(),
@@ -78,29 +78,32 @@ pub fn events(
                 false => record.canonical_path()?.into(),
             };
             let Ok(time) = record.t.as_str().parse() else {
-                return Some(Piece::Untimed(record.seq));
+                return Some(ExportPart::Untimed(record.seq));
             };
             let mut event = event(record, line, device, &about, time);
             if record.kind_name() == "intent" {
                 let bytes = line.len() + OVERHEAD;
-                return Some(Piece::Waiting(record.seq, Waiting { event: Box::new(event), bytes }));
+                return Some(ExportPart::Waiting(
+                    record.seq,
+                    Waiting { event: Box::new(event), bytes },
+                ));
             }
             let result = record.result().unwrap_or_default();
             finish(&mut event, Some((result, record.reason())), None);
-            Some(Piece::Event(text(event)))
+            Some(ExportPart::Event(text(event)))
         }
         _ => None,
     };
     // An outcome may be later than the period, and repeats little of its intent.
     let everything = Filter { since: filter.since.clone(), ..Filter::default() };
     let mut lost = Scanned::default();
-    let mut scanned = log.scan(&everything, Order::Oldest, pick, |piece| match piece {
-        Piece::Event(line) => writer.line(&line),
-        Piece::Untimed(seq) => {
+    let mut scanned = log.scan(&everything, ScanOrder::Oldest, pick, |piece| match piece {
+        ExportPart::Event(line) => writer.line(&line),
+        ExportPart::Untimed(seq) => {
             untimed(seq, &mut lost);
             ControlFlow::Continue(())
         }
-        Piece::Waiting(seq, event) => {
+        ExportPart::Waiting(seq, event) => {
             bytes += event.bytes;
             waiting.insert(seq, event);
             while bytes > MAX_WAITING
@@ -118,7 +121,7 @@ pub fn events(
             }
             ControlFlow::Continue(())
         }
-        Piece::Answer { of, seq, result, reason, counts, denial } => {
+        ExportPart::Answer { of, seq, result, reason, counts, denial } => {
             let (mut event, answer) = match (waiting.remove(&of), denial) {
                 (Some(Waiting { mut event, bytes: its }), denial) => {
                     bytes -= its;

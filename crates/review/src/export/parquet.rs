@@ -24,10 +24,10 @@ use super::{Exported, untimed};
 use portcullis_audit::RecordView;
 use serde_json::json;
 
-use crate::{Field, Filter, Log, Order, Scanned};
+use crate::{Field, Filter, Log, ScanOrder, Scanned};
 
 /// Rows of a row group.
-const GROUP: usize = 65_536;
+const ROW_GROUP_SIZE: usize = 65_536;
 
 /// Fields that are objects in the log, written as JSON text.
 const OBJECTS: [&str; 3] = ["findings", "counts", "facts"];
@@ -81,7 +81,7 @@ pub fn parquet(log: &Log, filter: &Filter, out: &mut (impl Write + Send)) -> io:
     let mut lost = Scanned::default();
     let mut scanned = log.scan(
         filter,
-        Order::Oldest,
+        ScanOrder::Oldest,
         |record, _line| {
             let time = record.t.as_str().parse().ok();
             Some((cells(record, time), time.is_none().then_some(record.seq)))
@@ -95,7 +95,7 @@ pub fn parquet(log: &Log, filter: &Filter, out: &mut (impl Write + Send)) -> io:
             }
             rows += 1;
             waiting += 1;
-            if waiting < GROUP {
+            if waiting < ROW_GROUP_SIZE {
                 return ControlFlow::Continue(());
             }
             waiting = 0;

@@ -25,9 +25,9 @@ const FIELDS: [Field; 14] = [
 ];
 
 /// The columns under construction.
-pub(super) struct Columns(Vec<Gathered>);
+pub(super) struct Columns(Vec<ColumnBuilder>);
 
-struct Gathered {
+struct ColumnBuilder {
     field: Field,
     known: HashMap<Box<str>, u32>,
     texts: Vec<u8>,
@@ -44,8 +44,12 @@ pub(super) struct Column {
 
 impl Columns {
     pub(super) fn new() -> Self {
-        let gathered =
-            |field| Gathered { field, known: HashMap::new(), texts: Vec::new(), codes: Vec::new() };
+        let gathered = |field| ColumnBuilder {
+            field,
+            known: HashMap::new(),
+            texts: Vec::new(),
+            codes: Vec::new(),
+        };
         Self(FIELDS.map(gathered).into())
     }
 
@@ -60,11 +64,11 @@ impl Columns {
     }
 
     pub(super) fn finish(self) -> Vec<Column> {
-        self.0.into_iter().map(Gathered::finish).collect()
+        self.0.into_iter().map(ColumnBuilder::finish).collect()
     }
 }
 
-impl Gathered {
+impl ColumnBuilder {
     fn code(&mut self, text: &str) -> u32 {
         if let Some(code) = self.known.get(text) {
             return *code;

@@ -72,13 +72,13 @@ type Key = [Option<String>; 5];
 
 /// Denied requests, grouped as they are counted.
 #[derive(Debug, Default)]
-pub(super) struct Grouped {
+pub(super) struct GroupedDenials {
     total: u64,
     ungrouped: u64,
     groups: BTreeMap<Key, Denied>,
 }
 
-impl Grouped {
+impl GroupedDenials {
     /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
@@ -111,8 +111,8 @@ impl Grouped {
     }
 }
 
-impl From<Grouped> for Denials {
-    fn from(grouped: Grouped) -> Self {
+impl From<GroupedDenials> for Denials {
+    fn from(grouped: GroupedDenials) -> Self {
         let mut listed = Vec::from_iter(grouped.groups.into_values());
         let groups = listed.len() as u64;
         listed.sort_by_key(|group| std::cmp::Reverse(group.times));
@@ -141,7 +141,7 @@ mod tests {
             reason: None,
         };
         let most = MAX_GROUPS as u64;
-        let (mut first, mut later) = (Grouped::default(), Grouped::default());
+        let (mut first, mut later) = (GroupedDenials::default(), GroupedDenials::default());
         (0..most + 5).for_each(|seq| first.push(denied(seq)));
         // One of them is new to `first`.
         (1..=most + 1).for_each(|seq| later.push(denied(seq)));

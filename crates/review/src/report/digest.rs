@@ -16,7 +16,7 @@ use serde_json::Value;
 use self::hours::Hours;
 use super::{
     PolicyInForce,
-    bounded_list::{BoundedList, Grouped, MAX_LISTED},
+    bounded_list::{BoundedList, GroupedDenials, MAX_LISTED},
     items::{
         Agent, Approval, Connected, Decided, Denied, FileChange, Finding, GatewayStart, LabelUse,
         Operation, PolicyChange, SetAside,
@@ -42,8 +42,8 @@ pub(super) struct Digest {
     pub(super) operations: BTreeMap<String, Operation>,
     pub(super) hosts: BTreeMap<String, Connected>,
     pub(super) label_uses: BTreeMap<String, LabelUse>,
-    pub(super) denied: Grouped,
-    pub(super) observed: Grouped,
+    pub(super) denied: GroupedDenials,
+    pub(super) observed: GroupedDenials,
     pub(super) secrets: BoundedList<Finding>,
     pub(super) files: BTreeMap<String, FileChange>,
     pub(super) policies: BTreeMap<String, PolicyInForce>,

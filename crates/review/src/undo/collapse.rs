@@ -27,12 +27,12 @@ pub(super) fn collapse(steps: Vec<Step>) -> Vec<Step> {
 struct Plan {
     steps: Vec<Option<Step>>,
     /// The entries that were last restored or removed, by their current path.
-    open: BTreeMap<WorkspacePath, Open>,
+    open: BTreeMap<WorkspacePath, OpenStep>,
     /// The records of steps that cancelled each other.
     records: Vec<u64>,
 }
 
-struct Open {
+struct OpenStep {
     /// The position of its step.
     step: usize,
     /// The positions of later steps about its content and attributes only.
@@ -76,14 +76,14 @@ impl Plan {
         if is_needed && matches!(step.action, Action::Restore(_) | Action::Remove) {
             self.open.insert(
                 step.path.clone(),
-                Open { step: place, within: Vec::new(), renames: Vec::new() },
+                OpenStep { step: place, within: Vec::new(), renames: Vec::new() },
             );
         }
         self.steps.push(Some(step).filter(|_| is_needed));
     }
 
     /// Takes the open entries that a step concerns.
-    fn concerned(&mut self, step: &Step) -> Vec<(WorkspacePath, Open)> {
+    fn concerned(&mut self, step: &Step) -> Vec<(WorkspacePath, OpenStep)> {
         let mut concerned = Vec::new();
         for path in step.paths() {
             let beneath = self.open.range(path.clone()..).map(|(at, _)| at);
@@ -97,7 +97,7 @@ impl Plan {
 
     /// Removes the open step, since `step` replaces or removes its entry. True if `step` itself is
     /// needed.
-    fn override_by(&mut self, step: &mut Step, open: Open) -> bool {
+    fn override_by(&mut self, step: &mut Step, open: OpenStep) -> bool {
         let Some(Some(newer)) = self.steps.get(open.step) else { return true };
         let expected = newer.expected;
         let was_there = expected != Expected::Missing;

@@ -11,7 +11,7 @@ use portcullis_audit::Hash;
 use super::{
     Action, Error, History, Step,
     plan::Expected,
-    simulate::{Place, Simulation},
+    simulate::{SimulatedEntry, Simulation},
 };
 use crate::{
     change::Change,
@@ -214,11 +214,11 @@ impl<'a> StateReader<'a> {
     fn is_final(&self, path: &WorkspacePath) -> Result<bool, Error> {
         let disk = || on_disk_at(self.gateway, path);
         match self.simulation.find(path) {
-            Place::Missing => Ok(disk()? == CurrentState::Missing),
-            Place::Disk(on_disk) => Ok(on_disk == *path),
-            Place::Inside(..) => Ok(false),
-            Place::Backup(_) if self.simulation.changed_beneath([path, path]) => Ok(false),
-            Place::Backup(id) => match entry(self.gateway.backups(), path, id)? {
+            SimulatedEntry::Missing => Ok(disk()? == CurrentState::Missing),
+            SimulatedEntry::Disk(on_disk) => Ok(on_disk == *path),
+            SimulatedEntry::Inside(..) => Ok(false),
+            SimulatedEntry::Backup(_) if self.simulation.changed_beneath([path, path]) => Ok(false),
+            SimulatedEntry::Backup(id) => match entry(self.gateway.backups(), path, id)? {
                 Some(entry) => self.is_same(&entry, &disk()?),
                 None => Ok(false),
             },
@@ -334,9 +334,9 @@ impl<'a> StateReader<'a> {
         history: Option<&History>,
     ) -> Result<Status, Error> {
         let on_disk = match self.simulation.find(&step.path) {
-            Place::Missing => return Ok(Status::Done),
-            Place::Backup(_) | Place::Inside(..) => return Ok(Status::Ready),
-            Place::Disk(on_disk) => on_disk,
+            SimulatedEntry::Missing => return Ok(Status::Done),
+            SimulatedEntry::Backup(_) | SimulatedEntry::Inside(..) => return Ok(Status::Ready),
+            SimulatedEntry::Disk(on_disk) => on_disk,
         };
         let stat = match self.gateway.workspace().stat(&on_disk) {
             Ok(stat) => stat,
@@ -372,10 +372,12 @@ impl<'a> StateReader<'a> {
     /// Compares the removal of a directory, which requires that all its entries are removed.
     fn directory(&self, path: &WorkspacePath) -> Result<Status, Error> {
         let on_disk = match self.simulation.find(path) {
-            Place::Missing => return Ok(Status::Done),
-            Place::Backup(id) => return self.kept_directory(path, path, id),
-            Place::Inside(root, id, inside) => return self.kept_directory(&root, &inside, id),
-            Place::Disk(on_disk) => on_disk,
+            SimulatedEntry::Missing => return Ok(Status::Done),
+            SimulatedEntry::Backup(id) => return self.kept_directory(path, path, id),
+            SimulatedEntry::Inside(root, id, inside) => {
+                return self.kept_directory(&root, &inside, id);
+            }
+            SimulatedEntry::Disk(on_disk) => on_disk,
         };
         let listing = match self.gateway.workspace().list(&on_disk) {
             Ok(listing) => listing,
@@ -459,8 +461,8 @@ impl<'a> StateReader<'a> {
 
     fn there(&self, path: &WorkspacePath) -> Result<CurrentState, Error> {
         match self.simulation.find(path) {
-            Place::Missing => Ok(CurrentState::Missing),
-            Place::Disk(on_disk) => {
+            SimulatedEntry::Missing => Ok(CurrentState::Missing),
+            SimulatedEntry::Disk(on_disk) => {
                 // Earlier steps change the tree; it is compared again just before the step.
                 if self.simulation.changed_beneath([path, &on_disk])
                     && is_directory(self.gateway, &on_disk)
@@ -469,10 +471,10 @@ impl<'a> StateReader<'a> {
                 }
                 on_disk_at(self.gateway, &on_disk)
             }
-            Place::Inside(root, id, inside) => {
+            SimulatedEntry::Inside(root, id, inside) => {
                 Ok(self.nodes(&root, id)?.get(&inside).cloned().unwrap_or(CurrentState::Missing))
             }
-            Place::Backup(id) => Ok(match entry(self.gateway.backups(), path, id)? {
+            SimulatedEntry::Backup(id) => Ok(match entry(self.gateway.backups(), path, id)? {
                 Some(entry) if entry.kind != BackupKind::Tree => {
                     CurrentState::Content(entry.sha256, None)
                 }
@@ -483,10 +485,12 @@ impl<'a> StateReader<'a> {
 
     fn exists(&self, path: &WorkspacePath) -> Result<bool, Error> {
         match self.simulation.find(path) {
-            Place::Missing => Ok(false),
-            Place::Backup(_) => Ok(true),
-            Place::Inside(root, id, inside) => Ok(self.nodes(&root, id)?.contains_key(&inside)),
-            Place::Disk(on_disk) => {
+            SimulatedEntry::Missing => Ok(false),
+            SimulatedEntry::Backup(_) => Ok(true),
+            SimulatedEntry::Inside(root, id, inside) => {
+                Ok(self.nodes(&root, id)?.contains_key(&inside))
+            }
+            SimulatedEntry::Disk(on_disk) => {
                 match self.gateway.workspace().stat(&on_disk) {
                     // The path of a link that leads elsewhere exists, too.
                     Ok(_) | Err(WorkspaceError::Moved) => Ok(true),

@@ -7,7 +7,7 @@ use crate::{gateway::BackupId, model::WorkspacePath};
 
 /// The entry at a path after the simulated steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SimulatedEntry {
     /// The entry that the disk has now at this path.
     Disk(WorkspacePath),
     /// Nothing.
@@ -51,7 +51,7 @@ impl Simulation {
     }
 
     /// Returns the entry at `path` after the steps.
-    pub(super) fn find(&self, path: &WorkspacePath) -> Place {
+    pub(super) fn find(&self, path: &WorkspacePath) -> SimulatedEntry {
         let (mut path, mut before) = (path.clone(), self.taken.len());
         loop {
             let exact = self.last_exact(&path, before);
@@ -69,7 +69,7 @@ impl Simulation {
                 {
                     return answer;
                 }
-                (_, None) => return Place::Disk(path),
+                (_, None) => return SimulatedEntry::Disk(path),
                 (_, Some((place, step, from))) => {
                     let back = || path.rebase(from, &step.path);
                     let other = match &step.action {
@@ -78,7 +78,7 @@ impl Simulation {
                     };
                     match other {
                         Some(old) => (path, before) = (old, place),
-                        None => return Place::Missing,
+                        None => return SimulatedEntry::Missing,
                     }
                 }
             }
@@ -86,8 +86,8 @@ impl Simulation {
     }
 
     /// Returns the last step before `before` about the path or a directory above it.
-    fn last_exact(&self, path: &WorkspacePath, before: usize) -> Option<(usize, Place)> {
-        let mut last: Option<(usize, Place)> = None;
+    fn last_exact(&self, path: &WorkspacePath, before: usize) -> Option<(usize, SimulatedEntry)> {
+        let mut last: Option<(usize, SimulatedEntry)> = None;
         for above in path.ancestors().into_iter().chain([path.clone()]) {
             let Some(places) = self.exact.get(&above) else { continue };
             let Some(place) = places.iter().rev().find(|place| **place < before) else { continue };
@@ -95,9 +95,9 @@ impl Simulation {
                 continue;
             }
             let answer = match self.taken.get(*place).map(|step| &step.action) {
-                Some(Action::Restore(id)) if above == *path => Place::Backup(*id),
-                Some(Action::Restore(id)) => Place::Inside(above, *id, path.clone()),
-                _ => Place::Missing,
+                Some(Action::Restore(id)) if above == *path => SimulatedEntry::Backup(*id),
+                Some(Action::Restore(id)) => SimulatedEntry::Inside(above, *id, path.clone()),
+                _ => SimulatedEntry::Missing,
             };
             last = Some((*place, answer));
         }

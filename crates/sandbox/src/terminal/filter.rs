@@ -41,7 +41,7 @@ pub(super) struct Filter {
 
 /// Result of filtering some output.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Passed {
+pub(super) struct FilteredOutput {
     /// Bytes for the terminal.
     pub(super) output: Vec<u8>,
     /// Bytes for the program, as if they had been typed.
@@ -53,7 +53,7 @@ impl Filter {
     /// non-ASCII character might be a control character (C1), so `?` replaces it.
     pub(super) fn new(is_utf8: bool) -> Self {
         let screen = Screen {
-            passed: Passed::default(),
+            passed: FilteredOutput::default(),
             changes: Changes::default(),
             cursor: Cursor::new(ROWS, COLUMNS),
             is_utf8,
@@ -64,7 +64,7 @@ impl Filter {
     }
 
     /// Filters the program's next output.
-    pub(super) fn pass(&mut self, written: &[u8]) -> Passed {
+    pub(super) fn pass(&mut self, written: &[u8]) -> FilteredOutput {
         for byte in written {
             self.parser.advance(&mut self.screen, *byte);
         }
@@ -99,7 +99,7 @@ impl Filter {
 }
 
 struct Screen {
-    passed: Passed,
+    passed: FilteredOutput,
     changes: Changes,
     cursor: Cursor,
     is_utf8: bool,

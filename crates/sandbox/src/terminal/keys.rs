@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 /// Ctrl-]
-const KEY: u8 = 0x1d;
-const TIMES: usize = 3;
-const WITHIN: Duration = Duration::from_secs(1);
+const DETACH_KEY: u8 = 0x1d;
+const KEY_PRESSES: usize = 3;
+const KEY_PRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Watches what is typed.
 #[derive(Debug, Default)]
@@ -19,13 +19,13 @@ impl Keys {
     /// Records input at a moment. Returns true if the operator asked to leave.
     pub(super) fn typed(&mut self, bytes: &[u8], now: Instant) -> bool {
         for byte in bytes {
-            if *byte != KEY {
+            if *byte != DETACH_KEY {
                 self.typed.clear();
                 continue;
             }
-            self.typed.retain(|then| now.saturating_duration_since(*then) < WITHIN);
+            self.typed.retain(|then| now.saturating_duration_since(*then) < KEY_PRESS_TIMEOUT);
             self.typed.push(now);
-            if self.typed.len() >= TIMES {
+            if self.typed.len() >= KEY_PRESSES {
                 return true;
             }
         }

@@ -43,7 +43,7 @@ const MAX_LAST: usize = 1 << 20;
 /// Order from the broker. The operator's terminal, to read and to write, and the outer end of the
 /// program's are attached.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct TerminalOrder {
     /// True if the operator's terminal decodes UTF-8.
     pub(super) is_utf8: bool,
 }
@@ -59,7 +59,7 @@ pub(crate) fn run() -> Result<u8, StageError> {
     // The end of the broker or of its terminal stops this process by the channel: it must restore
     // the terminal first.
     let signals = signals().map_err(failed("watch for signals"))?;
-    let (order, descriptors) = control.receive::<Order>()?;
+    let (order, descriptors) = control.receive::<TerminalOrder>()?;
     let wrong = |_| failed("receive a terminal")(io::Error::from(io::ErrorKind::InvalidData));
     let [input, output, outer] = <[OwnedFd; 3]>::try_from(descriptors).map_err(wrong)?;
     let operator = OperatorTerminal::new(input, output).map_err(failed("look at the terminal"))?;
@@ -78,7 +78,8 @@ pub(crate) fn run() -> Result<u8, StageError> {
     let keys = Keys::default();
     let waiting = Vec::new();
     let is_open = true;
-    let mut between = Between { control, signals, operator, outer, is_open, filter, keys, waiting };
+    let mut between =
+        TerminalForwarder { control, signals, operator, outer, is_open, filter, keys, waiting };
     let copied = between.copy();
     between.leave();
     copied.map(|()| 0).map_err(failed("copy what a terminal shows"))
@@ -100,7 +101,7 @@ fn signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-struct Between {
+struct TerminalForwarder {
     control: Channel,
     signals: SignalFd,
     operator: OperatorTerminal,
@@ -113,7 +114,7 @@ struct Between {
     waiting: Vec<u8>,
 }
 
-impl Between {
+impl TerminalForwarder {
     /// Takes the terminal over and copies until the end.
     fn copy(&mut self) -> io::Result<()> {
         self.operator.make_raw()?;

@@ -13,7 +13,7 @@ use super::{
     directories::{Directories, Notice},
     known_entries::KnownEntries,
     notices,
-    queue::{Change, Ended, EventKind, Queue, WatchEnd},
+    queue::{Change, EndedSubscription, EventKind, Queue, WatchEnd},
     scope::Scope,
     tree::{Id, ROOT, Tree},
 };
@@ -25,18 +25,18 @@ use crate::{
 /// Maximum number of watched directories.
 pub(super) const MAX_WATCHED: usize = 1_000_000;
 /// Number of notices that are processed at once.
-const BATCH: usize = 16_384;
+const NOTICE_BATCH_SIZE: usize = 16_384;
 /// Time to wait for a notice that belongs to a received one.
-const SETTLE: Duration = Duration::from_millis(5);
+const MOVE_PAIR_TIMEOUT: Duration = Duration::from_millis(5);
 /// Number of batches after which the lock is released.
-const ROUNDS: usize = 4;
+const MAX_BATCHES_LOCKED: usize = 4;
 
 /// The state that the thread and the subscribers share.
 pub struct Hub<D> {
     state: Mutex<WatchState<D>>,
     directories: Arc<D>,
     stop: AtomicBool,
-    ended: Mutex<Vec<Ended>>,
+    ended: Mutex<Vec<EndedSubscription>>,
 }
 
 /// The watched directories and their subscribers.
@@ -94,8 +94,8 @@ impl<D: Directories> Hub<D> {
         while !self.stop.load(Ordering::SeqCst) {
             if let Err(error) = self.directories.wait() {
                 tracing::error!(%error, "cannot wait for changes");
-                let why = WatchEnd::Failed("the gateway cannot watch any more".to_owned());
-                self.lock().end_all(&why);
+                let reason = WatchEnd::Failed("the gateway cannot watch any more".to_owned());
+                self.lock().end_all(&reason);
                 return;
             }
             let mut state = self.lock();
@@ -168,7 +168,7 @@ impl<D: Directories> Hub<D> {
     }
 
     /// Returns the subscriptions that have ended since the last call.
-    pub fn ended(&self) -> Vec<Ended> {
+    pub fn ended(&self) -> Vec<EndedSubscription> {
         std::mem::take(&mut self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -220,7 +220,7 @@ impl<D: Directories> WatchState<D> {
 
     /// Processes notices, at least some; true if none remain.
     fn process_notices(&mut self) -> bool {
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_BATCHES_LOCKED {
             let (notices, drained) = match self.notices() {
                 Ok(read) => read,
                 Err(error) => {
@@ -249,12 +249,12 @@ impl<D: Directories> WatchState<D> {
         let mut notices = Vec::new();
         loop {
             let before = notices.len();
-            if !self.directories.read(&mut notices, BATCH)? {
+            if !self.directories.read(&mut notices, NOTICE_BATCH_SIZE)? {
                 return Ok((notices, false));
             }
             let more =
                 notices.len() > before && notices::is_unsettled(&notices, &*self.directories);
-            if !more || !self.directories.more_comes(SETTLE) {
+            if !more || !self.directories.more_comes(MOVE_PAIR_TIMEOUT) {
                 return Ok((notices, true));
             }
         }
@@ -294,15 +294,15 @@ impl<D: Directories> WatchState<D> {
         }
     }
 
-    pub(super) fn end_all(&mut self, why: &WatchEnd) {
-        self.scopes.iter().for_each(|scope| scope.end(why));
+    pub(super) fn end_all(&mut self, reason: &WatchEnd) {
+        self.scopes.iter().for_each(|scope| scope.end(reason));
     }
 
     /// Ends the recursive subscriptions, since not everything can be watched.
     pub(super) fn fail(&mut self, error: &Refusal<D::Error>) {
         tracing::warn!(%error, "subscriptions end");
-        let why = WatchEnd::Failed(error.to_string());
-        self.scopes.iter().filter(|s| s.is_recursive()).for_each(|scope| scope.end(&why));
+        let reason = WatchEnd::Failed(error.to_string());
+        self.scopes.iter().filter(|s| s.is_recursive()).for_each(|scope| scope.end(&reason));
     }
 }
 

@@ -19,4 +19,4 @@ mod tree;
 
 pub use directories::{Directories, DirectoryEvent, Notice, Unwatched, WatchId};
 pub use hub::{Extent, Hub, Refusal};
-pub use queue::{Change, Ended, EventKind, Queue, WatchEnd};
+pub use queue::{Change, EndedSubscription, EventKind, Queue, WatchEnd};

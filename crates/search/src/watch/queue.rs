@@ -16,7 +16,7 @@ const MAX_QUEUED: usize = 4096;
 /// Maximum number of bytes of paths that wait for one subscriber.
 const MAX_BYTES: usize = 1 << 20;
 /// Number of waiting changes among which an equivalent one is searched.
-const LOOK_BACK: usize = 32;
+const MAX_COMPARED_CHANGES: usize = 32;
 
 /// One change, as the subscriber may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl WatchEnd {
 
 /// A subscription that has ended, for its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedSubscription {
     /// The session that had it.
     pub session: Session,
     /// Its path.
@@ -99,7 +99,7 @@ pub struct Ended {
     /// The index of the record with which it began.
     pub seq: u64,
     /// The reason why it ended.
-    pub why: WatchEnd,
+    pub reason: WatchEnd,
     /// Number of changes reported, including those to list again.
     pub events: u64,
     /// Number of times that the subscriber had to list again.
@@ -185,8 +185,8 @@ impl Queue {
     }
 
     /// Closes the queue for further changes. The first reason counts.
-    pub fn end(&self, why: WatchEnd) {
-        self.lock().end.get_or_insert(why);
+    pub fn end(&self, reason: WatchEnd) {
+        self.lock().end.get_or_insert(reason);
         self.wake();
     }
 
@@ -195,14 +195,21 @@ impl Queue {
     }
 
     /// Returns the data for the record of its end, once, if it has ended and a record began it.
-    pub(super) fn report(&self) -> Option<Ended> {
+    pub(super) fn report(&self) -> Option<EndedSubscription> {
         let mut state = self.lock();
-        let (seq, why) = (*self.seq.get()?, state.end.clone()?);
+        let (seq, reason) = (*self.seq.get()?, state.end.clone()?);
         if std::mem::replace(&mut state.reported, true) {
             return None;
         }
         let (session, path) = (self.session.clone(), self.path.clone());
-        Some(Ended { session, path, seq, why, events: state.told, rescans: state.rescans })
+        Some(EndedSubscription {
+            session,
+            path,
+            seq,
+            reason,
+            events: state.told,
+            rescans: state.rescans,
+        })
     }
 
     /// Returns the next change, waiting at most `timeout` for one.
@@ -222,8 +229,8 @@ impl Queue {
                 state.rescans += u64::from(event.what == EventKind::Rescan);
                 return Ok(Some(event));
             }
-            if let Some(why) = &state.end {
-                return Err(why.clone());
+            if let Some(reason) = &state.end {
+                return Err(reason.clone());
             }
             state = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return Ok(None),
@@ -257,7 +264,7 @@ impl QueueState {
                 .events
                 .iter()
                 .rev()
-                .take(LOOK_BACK)
+                .take(MAX_COMPARED_CHANGES)
                 .find(|waiting| waiting.path == event.path)
                 .is_some_and(|waiting| {
                     matches!(waiting.what, EventKind::Created | EventKind::Modified)

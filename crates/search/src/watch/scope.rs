@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     queue::{Change, Queue, WatchEnd},
-    tree::{Id, Places},
+    tree::{Id, IdSet},
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WatchQuery, WorkspacePath},
@@ -17,13 +17,13 @@ pub(super) struct Scope {
     agent: AgentName,
     query: WatchQuery,
     /// The directories whose events it receives.
-    pub(super) entered: Places,
+    pub(super) entered: IdSet,
     pub(super) queues: Vec<Arc<Queue>>,
 }
 
 impl Scope {
     pub(super) fn new(agent: AgentName, query: WatchQuery) -> Self {
-        Self { agent, query, entered: Places::default(), queues: Vec::new() }
+        Self { agent, query, entered: IdSet::default(), queues: Vec::new() }
     }
 
     pub(super) fn is(&self, agent: &AgentName, query: &WatchQuery) -> bool {
@@ -91,9 +91,9 @@ impl Scope {
         }
     }
 
-    pub(super) fn end(&self, why: &WatchEnd) {
+    pub(super) fn end(&self, reason: &WatchEnd) {
         for queue in &self.queues {
-            queue.end(why.clone());
+            queue.end(reason.clone());
         }
     }
 

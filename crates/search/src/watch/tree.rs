@@ -167,9 +167,9 @@ impl Tree {
 
 /// A set of IDs.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(Vec<u64>);
+pub(super) struct IdSet(Vec<u64>);
 
-impl Places {
+impl IdSet {
     pub(super) fn has(&self, id: Id) -> bool {
         self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
     }
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn places_are_kept_one_by_one() {
-        let mut places = Places::default();
+        let mut places = IdSet::default();
         for id in [0, 63, 64, 1000] {
             places.set(id, true);
             assert!(places.has(id) && !places.has(id + 1));

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The maximum of requests of one client that wait for an approval.
-const WAITING: usize = 16;
+const MAX_WAITING: usize = 16;
 
 /// The slot of a request among those that are carried out.
 pub(super) struct HeldSlot {
@@ -35,7 +35,7 @@ pub(super) struct WaitingApprover<'a> {
 
 impl Approver for WaitingApprover<'_> {
     fn ask(&self, ticket: &Arc<Ticket>) {
-        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING {
+        if self.waiting.fetch_add(1, Ordering::SeqCst) >= MAX_WAITING {
             ticket.withdraw();
             return;
         }

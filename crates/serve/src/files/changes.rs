@@ -54,8 +54,8 @@ where
                 continue;
             }
             Err(WatchEnd::Closed) => return,
-            Err(why) => {
-                return send_end(&client, &why).await;
+            Err(reason) => {
+                return send_end(&client, &reason).await;
             }
         };
         for message in messages {
@@ -69,11 +69,11 @@ where
 
 /// Sends the last `change` message, with the reason. A failure to send is ignored:
 /// the client is gone.
-pub(super) async fn send_end<W>(client: &Client<W>, why: &impl std::fmt::Display)
+pub(super) async fn send_end<W>(client: &Client<W>, reason: &impl std::fmt::Display)
 where
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let error = format!("changes are not told any more: {why}");
+    let error = format!("changes are not told any more: {reason}");
     let over = ReportedChange { channel: CHANNEL, kind: "change", error: &error };
     let _ = client.send_message(&text(&over)).await;
 }

@@ -6,12 +6,12 @@ use portcullis_rpc::{MemoryBudget, Reservation};
 pub(super) const MAX_UNCOUNTED: usize = 64 * 1024;
 /// The maximum of copies of a message's byte in memory: in the message, in its content
 /// and in the reply.
-pub(super) const COPIES: usize = 3;
+pub(super) const MAX_COPIES: usize = 3;
 
 /// Waits for the memory of a message of `length` bytes; a small one needs none.
 pub(super) async fn reserve(share: &MemoryBudget, length: usize) -> Option<Reservation> {
     if length <= MAX_UNCOUNTED {
         return None;
     }
-    Some(share.reserve(length.saturating_mul(COPIES)).await)
+    Some(share.reserve(length.saturating_mul(MAX_COPIES)).await)
 }

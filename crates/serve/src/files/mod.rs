@@ -46,7 +46,7 @@ mod request_slots;
 mod wire;
 
 use approver::{HeldSlot, WaitingApprover};
-use memory::{COPIES, MAX_UNCOUNTED, reserve};
+use memory::{MAX_COPIES, MAX_UNCOUNTED, reserve};
 use reply::Reply;
 use request::ParsedRequest;
 use request_slots::{AgentSlots, RequestSlots};
@@ -54,11 +54,11 @@ use wire::{ClientMessage, Malformed};
 
 /// Timeout for the replies to requests that waited for approvals, once the client has
 /// left.
-const ANSWERS: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of shares of the memory; the clients of one agent have one share.
-const SHARES: usize = 4;
+const MEMORY_SHARES: usize = 4;
 /// The number of shares of the slots; the clients of one agent have one share.
-const TURN_SHARES: usize = 2;
+const SLOT_SHARES: usize = 2;
 
 /// The limits of the channel in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,10 +92,10 @@ pub enum Error {
     #[error("there is no memory for a message of {0} bytes")]
     NoMemory(usize),
     /// The client takes no replies any more.
-    #[error("the client takes no answers: {why}")]
+    #[error("the client takes no answers: {reason}")]
     Deaf {
         /// The error of the last reply.
-        why: io::Error,
+        reason: io::Error,
         /// The number of requests that were received and not begun.
         left: usize,
     },
@@ -141,8 +141,9 @@ struct Client<W> {
 impl Channel {
     /// Returns a channel without clients.
     pub fn new(gateway: Arc<Gateway>, limits: ChannelLimits) -> Arc<Self> {
-        let memory = MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / SHARES);
-        let turns = RequestSlots::new(limits.requests, limits.requests / TURN_SHARES);
+        let memory =
+            MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / MEMORY_SHARES);
+        let turns = RequestSlots::new(limits.requests, limits.requests / SLOT_SHARES);
         Arc::new(Self { gateway, limits, memory, turns })
     }
 
@@ -200,10 +201,10 @@ impl Channel {
                 }
                 let message = self.message(&mut input, &client.share).await?;
                 let Some((bytes, memory)) = message else { return Ok(()) };
-                let Err(why) = client.hear(bytes, memory).await else { continue };
+                let Err(reason) = client.hear(bytes, memory).await else { continue };
                 let left = left(&mut input).await;
-                return Err(match why {
-                    RejectedMessage::Deaf(why) => Error::Deaf { why, left },
+                return Err(match reason {
+                    RejectedMessage::Deaf(reason) => Error::Deaf { reason, left },
                     // The message at hand counts as well.
                     RejectedMessage::Revoked => Error::Revoked { left: left.saturating_add(1) },
                 });
@@ -236,7 +237,7 @@ impl Channel {
         }
         let memory = reserve(share, length).await;
         // A small message always has memory.
-        if memory.is_some() && !buffer::is_free(length.saturating_mul(COPIES)) {
+        if memory.is_some() && !buffer::is_free(length.saturating_mul(MAX_COPIES)) {
             return Err(Error::NoMemory(length));
         }
         let mut bytes = vec![0; length];
@@ -268,8 +269,8 @@ impl Channel {
 }
 
 /// Returns the record's facts for a dropped message.
-fn facts(why: &str) -> BTreeMap<String, Value> {
-    BTreeMap::from([("why".to_owned(), json!(why))])
+fn facts(reason: &str) -> BTreeMap<String, Value> {
+    BTreeMap::from([("why".to_owned(), json!(reason))])
 }
 
 /// Reads the length of the next message; `None` at the end.
@@ -335,7 +336,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 let _ = done.await;
             }
         };
-        let _ = tokio::time::timeout(ANSWERS, answered).await;
+        let _ = tokio::time::timeout(REPLY_TIMEOUT, answered).await;
     }
 
     /// Carries out one message; returns when the next one may be read.
@@ -398,9 +399,9 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
         let gateway = &self.channel.gateway;
         let message = match wire::parse(&bytes) {
             Ok(message) => message,
-            Err(Malformed { head, why }) => {
-                let receipt = self.channel.report(&self.session, facts(&why));
-                return Reply::to(&head).failed_because(&why, receipt.as_ref());
+            Err(Malformed { head, reason }) => {
+                let receipt = self.channel.report(&self.session, facts(&reason));
+                return Reply::to(&head).failed_because(&reason, receipt.as_ref());
             }
         };
         let ClientMessage { head, wanted } = message;
@@ -427,7 +428,8 @@ mod tests {
     fn an_agent_that_takes_no_reply_keeps_only_itself_waiting() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let memory = MemoryShares::new(MemoryBudget::new(512 << 20), (512 << 20) / SHARES);
+            let memory =
+                MemoryShares::new(MemoryBudget::new(512 << 20), (512 << 20) / MEMORY_SHARES);
             let now = async |agent: &str, length| {
                 let share = memory.share(agent.parse::<AgentName>().unwrap());
                 tokio::time::timeout(Duration::ZERO, reserve(&share, length)).await.ok()

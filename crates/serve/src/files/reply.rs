@@ -55,19 +55,19 @@ enum ReplyBody<'a, T> {
 
 #[derive(Serialize)]
 struct FileContent<'a> {
-    content: Shown<'a>,
+    content: JsonContent<'a>,
     encoding: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     redacted: bool,
 }
 
 /// A content as a JSON string, serialized without an intermediate copy.
-enum Shown<'a> {
+enum JsonContent<'a> {
     Text(&'a str),
     Base64(&'a [u8]),
 }
 
-impl Serialize for Shown<'_> {
+impl Serialize for JsonContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
@@ -181,9 +181,13 @@ fn file_content(content: &Content) -> FileContent<'_> {
     let redacted = content.redacted;
     match std::str::from_utf8(&content.bytes) {
         Ok(text) if content.text => {
-            FileContent { content: Shown::Text(text), encoding: "utf-8", redacted }
+            FileContent { content: JsonContent::Text(text), encoding: "utf-8", redacted }
         }
-        _ => FileContent { content: Shown::Base64(&content.bytes), encoding: "base64", redacted },
+        _ => FileContent {
+            content: JsonContent::Base64(&content.bytes),
+            encoding: "base64",
+            redacted,
+        },
     }
 }
 

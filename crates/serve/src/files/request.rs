@@ -80,7 +80,7 @@ impl ParsedRequest {
             "delete" => ChannelRequest::Change(Box::new(Remove { path: at, recursive: true })),
             _ => {
                 let content = content(&mut fields)
-                    .map_err(|why| parameters(&op, fields.path.as_deref(), why))?;
+                    .map_err(|reason| parameters(&op, fields.path.as_deref(), reason))?;
                 ChannelRequest::Change(Box::new(Write { path: at, content, mode: None }))
             }
         };
@@ -142,9 +142,9 @@ fn content(fields: &mut Fields<'_>) -> Result<Vec<u8>, String> {
     }
 }
 
-fn parameters(op: &str, path: Option<&str>, why: String) -> InvalidRequest {
+fn parameters(op: &str, path: Option<&str>, reason: String) -> InvalidRequest {
     let (op, path) = (op.to_owned(), path.map(str::to_owned));
-    InvalidRequest { op, path, refusal: Refusal::Parameters(why), said: None }
+    InvalidRequest { op, path, refusal: Refusal::Parameters(reason), said: None }
 }
 
 #[cfg(test)]

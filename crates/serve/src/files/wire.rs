@@ -47,7 +47,7 @@ pub(super) struct Fields<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
     pub(super) head: RequestHead,
-    pub(super) why: String,
+    pub(super) reason: String,
 }
 
 /// A message with fields of any type, so that an error in one is reported under the
@@ -75,7 +75,10 @@ struct Raw<'a> {
 
 /// Parses a message.
 pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
-    let bad = |head: &RequestHead, why: &str| Malformed { head: head.clone(), why: why.to_owned() };
+    let bad = |head: &RequestHead, reason: &str| Malformed {
+        head: head.clone(),
+        reason: reason.to_owned(),
+    };
     let mut head = RequestHead::default();
     let text = strict_json::check_line(bytes).map_err(|error| {
         bad(&seen(bytes), &error.to_string().replace("the line", "the message"))
@@ -212,16 +215,16 @@ mod tests {
                 r#"{{"channel":"files","type":"{kind}","requestId":"1","path":"a","x":"{padding}"}}"#
             );
             let parsed = parse(message.as_bytes());
-            let why = parsed.as_ref().err().map(|malformed| malformed.why.as_str());
-            assert_eq!(why, is_refused.then_some("the message is too long for its type"));
+            let reason = parsed.as_ref().err().map(|malformed| malformed.reason.as_str());
+            assert_eq!(reason, is_refused.then_some("the message is too long for its type"));
         }
     }
 
     #[test]
     fn what_is_no_request_says_why_under_its_id_where_it_has_one() {
-        let why = |text: &str| {
+        let reason = |text: &str| {
             let malformed = parse(text.as_bytes()).unwrap_err();
-            (malformed.head.id.is_some(), malformed.why)
+            (malformed.head.id.is_some(), malformed.reason)
         };
         for (text, id, part) in [
             ("", false, "not JSON"),
@@ -250,7 +253,7 @@ mod tests {
                 "`content`",
             ),
         ] {
-            let (has, said) = why(text);
+            let (has, said) = reason(text);
             assert_eq!(has, id, "{text}");
             assert!(said.contains(part), "{text}: {said}");
         }

@@ -29,7 +29,7 @@ const REVISION: &str = "mcp-protocol-version";
 const FINAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// An id in use until this is dropped.
-pub(super) struct Taken {
+pub(super) struct UsedId {
     ids: Ids,
     taken: (String, RequestId),
 }
@@ -40,7 +40,7 @@ pub(super) struct Handled {
     _end: Arc<ReleaseIds>,
 }
 
-struct ReleaseIds(Option<Arc<Taken>>);
+struct ReleaseIds(Option<Arc<UsedId>>);
 
 /// The head of a request.
 pub(super) struct Head<'a> {
@@ -76,7 +76,7 @@ pub(super) async fn take(
     session: Option<&str>,
     headers: &HeaderMap,
     head: Option<&Head<'_>>,
-) -> Result<Option<Arc<Taken>>, Box<Response<Body>>> {
+) -> Result<Option<Arc<UsedId>>, Box<Response<Body>>> {
     let Some(session) = session.filter(|_| has_sessions(headers)) else { return Ok(None) };
     let Some(id) = head.map(|head| head.id.clone()) else { return Ok(None) };
     let taken = (session.to_owned(), id);
@@ -84,7 +84,7 @@ pub(super) async fn take(
         shared.sessions.repeated(session).await;
         return Err(Box::new(refuse(&taken.1)));
     }
-    Ok(Some(Arc::new(Taken { ids: Arc::clone(&shared.ids), taken })))
+    Ok(Some(Arc::new(UsedId { ids: Arc::clone(&shared.ids), taken })))
 }
 
 fn refuse(id: &RequestId) -> Response<Body> {
@@ -94,7 +94,7 @@ fn refuse(id: &RequestId) -> Response<Body> {
 }
 
 impl Handled {
-    pub(super) fn new(taken: &Arc<Taken>) -> Self {
+    pub(super) fn new(taken: &Arc<UsedId>) -> Self {
         Self { _end: Arc::new(ReleaseIds(Some(Arc::clone(taken)))) }
     }
 }
@@ -112,7 +112,7 @@ impl Drop for ReleaseIds {
     }
 }
 
-impl Drop for Taken {
+impl Drop for UsedId {
     fn drop(&mut self) {
         lock(&self.ids).remove(&self.taken);
     }

@@ -12,7 +12,7 @@ use std::{
 use portcullis_rpc::{MemoryBudget, Reservation};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-use crate::{buffer, lock, ws::SMALL};
+use crate::{buffer, lock, ws::MAX_UNRESERVED_BYTES};
 
 /// Longest line, in bytes: a content in base64 and as a text, and both of them again
 /// for models.
@@ -53,7 +53,7 @@ pub(super) async fn next(
             // Freed at once, for other lines.
             lost = true;
             held = memory.empty();
-            line.truncate(SMALL);
+            line.truncate(MAX_UNRESERVED_BYTES);
             line.shrink_to_fit();
         }
         if !lost {
@@ -70,7 +70,7 @@ pub(super) async fn next(
 /// Reserves memory for a line of which `length` bytes have arrived. Returns false
 /// where there is none: waiting for it could deadlock lines that wait for each other.
 fn cover(held: &mut Reservation, length: usize) -> bool {
-    length <= SMALL || held.try_grow(length.saturating_mul(COPIES))
+    length <= MAX_UNRESERVED_BYTES || held.try_grow(length.saturating_mul(COPIES))
 }
 
 /// Returns the id of a skipped line, read from its beginning: a worker writes

@@ -42,7 +42,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ANSWERS, Caller, Front, OpenError, TokenHash,
+    Caller, Front, OpenError, TokenHash, WORKER_REPLY_TIMEOUT,
     reply::{self, Body},
     ws,
 };
@@ -62,9 +62,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The header with the id of a session.
 const SESSION_ID: &str = "mcp-session-id";
 /// Largest body without an announced length, in bytes.
-const UNTOLD: usize = 1 << 20;
+const MAX_UNSIZED_BODY: usize = 1 << 20;
 /// Permits for requests in flight; never exhausted.
-const MANY: u32 = 1 << 20;
+const REQUEST_PERMITS: u32 = 1 << 20;
 /// Maximum of pairs of token and workspace that have an endpoint.
 const MAX_SESSIONS: usize = 4096;
 
@@ -85,7 +85,7 @@ struct Endpoint {
 }
 
 /// The service and the state of an endpoint, for one request.
-type Served = (Service, Arc<Shared>);
+type EndpointService = (Service, Arc<Shared>);
 
 /// Handles one request; without `workspace` it goes to the caller's only one.
 pub(super) async fn handle(
@@ -108,7 +108,7 @@ pub(super) async fn handle(
     if length.is_some_and(|length| length > front.sockets().most()) {
         return reply::text(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
     }
-    let most = length.unwrap_or(UNTOLD).min(front.sockets().most());
+    let most = length.unwrap_or(MAX_UNSIZED_BODY).min(front.sockets().most());
     let mut memory = front.sockets().share(caller.token).empty();
     // Memory is reserved for bytes that have arrived, not for the announced length.
     let holds = |length| ws::cover(&mut memory, length);
@@ -207,7 +207,7 @@ async fn service(
     mcp: &Mcp,
     caller: &Caller,
     workspace: Option<&str>,
-) -> Result<Served, Box<Response<Body>>> {
+) -> Result<EndpointService, Box<Response<Body>>> {
     let refuse = |error: OpenError| Box::new(reply::refused(&error));
     if let Some(name) = workspace
         && let Some(service) = mcp.known(caller, name)
@@ -225,8 +225,8 @@ async fn service(
             name.to_owned()
         }
         (None, [_, _, ..]) => {
-            let why = "this token has several workspaces: use /workspaces/NAME/mcp";
-            return Err(Box::new(reply::text(StatusCode::NOT_FOUND, why)));
+            let reason = "this token has several workspaces: use /workspaces/NAME/mcp";
+            return Err(Box::new(reply::text(StatusCode::NOT_FOUND, reason)));
         }
         (None, []) => return Err(refuse(OpenError::UnknownWorkspace)),
     };
@@ -234,14 +234,19 @@ async fn service(
 }
 
 impl Mcp {
-    fn known(&self, caller: &Caller, workspace: &str) -> Option<Served> {
+    fn known(&self, caller: &Caller, workspace: &str) -> Option<EndpointService> {
         let mut endpoints = lock(&self.endpoints);
         let endpoint = endpoints.get_mut(&(caller.token, workspace.to_owned()))?;
         endpoint.used = Instant::now();
         Some(endpoint.served())
     }
 
-    fn get(&self, front: &Arc<Front>, caller: &Caller, workspace: String) -> Option<Served> {
+    fn get(
+        &self,
+        front: &Arc<Front>,
+        caller: &Caller,
+        workspace: String,
+    ) -> Option<EndpointService> {
         let mut endpoints = lock(&self.endpoints);
         if let Some(endpoint) = endpoints.get_mut(&(caller.token, workspace.clone())) {
             endpoint.used = Instant::now();
@@ -268,7 +273,7 @@ impl Mcp {
 }
 
 impl Endpoint {
-    fn served(&self) -> Served {
+    fn served(&self) -> EndpointService {
         (self.service.clone(), Arc::clone(&self.shared))
     }
 
@@ -299,7 +304,7 @@ fn make(
         sessions: Sessions::new(Arc::clone(&manager)),
         scheduler: SessionScheduler::new(active_sessions),
         ids: Ids::default(),
-        under_way: Arc::new(Semaphore::new(MANY as usize)),
+        under_way: Arc::new(Semaphore::new(REQUEST_PERMITS as usize)),
         common: tokio::sync::Mutex::default(),
     });
     let stop = CancellationToken::new();
@@ -314,7 +319,8 @@ fn make(
     tokio::spawn(async move {
         ending.stopping().await;
         // Pending requests get their replies first.
-        let _ = tokio::time::timeout(ANSWERS, under_way.acquire_many(MANY)).await;
+        let _ = tokio::time::timeout(WORKER_REPLY_TIMEOUT, under_way.acquire_many(REQUEST_PERMITS))
+            .await;
         stop.cancel();
     });
     let relayed = Arc::clone(&shared);

@@ -98,8 +98,11 @@ impl Reading {
         };
         match (message.method, message.id) {
             (None, None) => {
-                let why = message.error.map(|error| error.message);
-                tracing::warn!(why = why.as_deref(), "a worker answered nobody in particular");
+                let reason = message.error.map(|error| error.message);
+                tracing::warn!(
+                    reason = reason.as_deref(),
+                    "a worker answered nobody in particular"
+                );
                 return ControlFlow::Break(());
             }
             (None, Some(id)) => {
@@ -224,6 +227,7 @@ fn granted(bytes: &[u8]) -> Option<SubscriptionFilter> {
 
 /// Returns the error for a reply for which there is no memory.
 fn busy() -> ErrorData {
-    let why = "the reply is too large for what is under way; it was carried out, try again later";
-    ErrorData::internal_error(why, None)
+    let reason =
+        "the reply is too large for what is under way; it was carried out, try again later";
+    ErrorData::internal_error(reason, None)
 }

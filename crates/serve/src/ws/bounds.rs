@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use portcullis_rpc::{MemoryBudget, MemoryShares, Reservation};
 
-use super::{GROWTH, SMALL};
+use super::{MAX_UNRESERVED_BYTES, RESERVATION_STEP};
 use crate::TokenHash;
 
 /// The number of shares of the memory. The messages from and to one token have one
 /// share, which fits the largest message in any case.
-const SHARES: usize = 2;
+const MEMORY_SHARES: usize = 2;
 
 /// The limits of the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) struct Sockets {
 impl Sockets {
     pub(crate) fn new(bounds: Bounds) -> Self {
         debug_assert!(bounds.memory >= bounds.message, "room for one message");
-        let each = (bounds.memory / SHARES).max(bounds.message);
+        let each = (bounds.memory / MEMORY_SHARES).max(bounds.message);
         let memory = MemoryShares::new(MemoryBudget::new(bounds.memory), each);
         Self { bounds, memory }
     }
@@ -80,7 +80,8 @@ impl Sockets {
 /// where there is none: waiting for it could deadlock messages that wait for each
 /// other.
 pub(crate) fn cover(reservation: &mut Reservation, length: usize) -> bool {
-    reservation.try_grow(length.saturating_sub(SMALL).next_multiple_of(GROWTH))
+    reservation
+        .try_grow(length.saturating_sub(MAX_UNRESERVED_BYTES).next_multiple_of(RESERVATION_STEP))
 }
 
 #[cfg(test)]

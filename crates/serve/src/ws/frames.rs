@@ -21,17 +21,17 @@ use super::cover;
 use crate::buffer;
 
 /// Bytes of a message for which no memory is reserved.
-pub(crate) const SMALL: usize = 64 * 1024;
+pub(crate) const MAX_UNRESERVED_BYTES: usize = 64 * 1024;
 /// The steps in which memory is reserved for the rest, in bytes.
-pub(crate) const GROWTH: usize = 64 * 1024;
+pub(crate) const RESERVATION_STEP: usize = 64 * 1024;
 /// Minimum rate of a peer with a large message, in bytes a second.
-const RATE: usize = 256 * 1024;
+const MIN_BYTES_PER_SECOND: usize = 256 * 1024;
 /// The size of a socket's read buffer, in bytes.
-const READ: usize = 4 * 1024;
+const READ_BUFFER_SIZE: usize = 4 * 1024;
 /// Longest header of a frame, in bytes.
 const HEADER: usize = 14;
 /// Largest payload of a control frame, in bytes.
-const CONTROL: u64 = 125;
+const MAX_CONTROL_PAYLOAD: u64 = 125;
 
 /// A message or control frame from a client.
 pub(super) enum ClientFrame {
@@ -70,15 +70,15 @@ pub(super) struct Reader<R> {
     memory: MemoryBudget,
     /// Largest message, in bytes.
     most: usize,
-    /// Timeout for a message to arrive, besides a second for each [`RATE`] bytes.
+    /// Timeout for a message to arrive, besides a second for each [`MIN_BYTES_PER_SECOND`] bytes.
     arrive: Duration,
     /// The frames of an incomplete message.
-    begun: Option<Gathered>,
+    begun: Option<PartialMessage>,
     /// The deadline for more of it, once memory is reserved for it.
     due: Option<Instant>,
 }
 
-struct Gathered {
+struct PartialMessage {
     bytes: Vec<u8>,
     reserved: Reservation,
     /// The time of its first reservation.
@@ -87,7 +87,7 @@ struct Gathered {
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     pub(super) fn new(input: R, memory: MemoryBudget, most: usize, arrive: Duration) -> Self {
-        let input = BufReader::with_capacity(READ, input);
+        let input = BufReader::with_capacity(READ_BUFFER_SIZE, input);
         Self { input, memory, most, arrive, begun: None, due: None }
     }
 
@@ -101,10 +101,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             match header.opcode {
                 OpCode::Control(control) => {
-                    if !header.is_final || length > CONTROL {
+                    if !header.is_final || length > MAX_CONTROL_PAYLOAD {
                         return Err(Fault::Protocol);
                     }
-                    let mut payload = Gathered::new(&self.memory);
+                    let mut payload = PartialMessage::new(&self.memory);
                     in_time(self.due, self.payload(&mut payload, length, mask)).await?;
                     match control {
                         Control::Ping => return Ok(ClientFrame::Ping(payload.bytes)),
@@ -115,7 +115,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
                 OpCode::Data(data) => {
                     let mut message = match (data, self.begun.take()) {
-                        (Data::Text, None) => Gathered::new(&self.memory),
+                        (Data::Text, None) => PartialMessage::new(&self.memory),
                         (Data::Continue, Some(begun)) => begun,
                         (Data::Binary, None) => return Err(Fault::NotText),
                         _ => return Err(Fault::Protocol),
@@ -147,7 +147,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// Adds a frame's payload to a message.
     async fn payload(
         &mut self,
-        message: &mut Gathered,
+        message: &mut PartialMessage,
         length: u64,
         mask: [u8; 4],
     ) -> Result<(), Fault> {
@@ -160,7 +160,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 let since = *message.since.get_or_insert_with(Instant::now);
                 self.due = Some(since + self.arrive + at_rate(message.bytes.len()));
             }
-            let step = end.saturating_sub(message.bytes.len()).min(GROWTH);
+            let step = end.saturating_sub(message.bytes.len()).min(RESERVATION_STEP);
             if !buffer::grow(&mut message.bytes, step, end) {
                 return Err(Fault::Busy);
             }
@@ -177,12 +177,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// Reads and discards input until the client closes.
     pub(super) async fn drain(mut self) {
-        let mut waste = [0; READ];
+        let mut waste = [0; READ_BUFFER_SIZE];
         while matches!(self.input.read(&mut waste).await, Ok(1..)) {}
     }
 }
 
-impl Gathered {
+impl PartialMessage {
     fn new(memory: &MemoryBudget) -> Self {
         Self { bytes: Vec::new(), reserved: memory.empty(), since: None }
     }
@@ -220,9 +220,9 @@ async fn in_time<T>(
     }
 }
 
-/// Returns the time that so many bytes may take at [`RATE`].
+/// Returns the time that so many bytes may take at [`MIN_BYTES_PER_SECOND`].
 pub(super) fn at_rate(bytes: usize) -> Duration {
-    Duration::from_secs(u64::try_from(bytes / RATE).unwrap_or(u64::MAX))
+    Duration::from_secs(u64::try_from(bytes / MIN_BYTES_PER_SECOND).unwrap_or(u64::MAX))
 }
 
 /// Writes frames, each completely.
@@ -290,8 +290,12 @@ mod tests {
 
     fn next(bytes: &[u8], most: usize, memory: usize) -> Result<String, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let mut reader =
-            Reader::new(bytes, MemoryBudget::new(memory * GROWTH), most, Duration::from_secs(3600));
+        let mut reader = Reader::new(
+            bytes,
+            MemoryBudget::new(memory * RESERVATION_STEP),
+            most,
+            Duration::from_secs(3600),
+        );
         match runtime.block_on(reader.next())? {
             ClientFrame::Text(text, _) => Ok(text),
             ClientFrame::Ping(_) => Ok("ping".to_owned()),

@@ -13,7 +13,7 @@ use crate::reply::{self, Body};
 
 /// Checks the handshake, and returns the value of `Sec-WebSocket-Accept`.
 pub(super) fn accept<B>(request: &Request<B>) -> Result<HeaderValue, Box<Response<Body>>> {
-    let refuse = |status, why| Err(Box::new(reply::text(status, why)));
+    let refuse = |status, reason| Err(Box::new(reply::text(status, reason)));
     if request.method() != Method::GET {
         return Err(Box::new(reply::not_so("GET")));
     }

@@ -23,7 +23,7 @@ use super::{
 use crate::model::Transport;
 pub use bounds::Bounds;
 pub(super) use bounds::{Sockets, cover};
-pub(super) use frames::{GROWTH, SMALL};
+pub(super) use frames::{MAX_UNRESERVED_BYTES, RESERVATION_STEP};
 use pump::pump;
 
 /// Completes the handshake, opens a session and pumps until either side ends.

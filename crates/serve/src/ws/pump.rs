@@ -15,7 +15,7 @@ use super::{
     bounds::{Bounds, Sockets},
     frames::{ClientFrame, Fault, Reader, Writer, at_rate},
 };
-use crate::{ANSWERS, lock};
+use crate::{WORKER_REPLY_TIMEOUT, lock};
 
 /// Size of the pieces in which a message is sent to a client, in bytes.
 const MAX_PIECE: usize = 64 * 1024;
@@ -23,11 +23,11 @@ const MAX_PIECE: usize = 64 * 1024;
 const STOPS: &str = "the service is stopping";
 /// Time for which messages of a client are still forwarded when the service stops;
 /// requests forwarded by then get replies.
-const HEARS: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Time to wait for the stop of the service, once a worker has stopped.
-const NEWS: Duration = Duration::from_millis(500);
+const SERVICE_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout for a client to answer a close.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why a connection is closed.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,14 +63,14 @@ pub(super) async fn pump<S, F>(
         Closing::Close(CloseCode::Away, STOPS)
     };
     let end = tokio::select! {
-        end = link.both(&mut reader, worker, stopped(HEARS)) => end,
+        end = link.both(&mut reader, worker, stopped(DRAIN_TIMEOUT)) => end,
         // A slow worker does not delay the stop.
-        end = stopped(ANSWERS) => end,
+        end = stopped(WORKER_REPLY_TIMEOUT) => end,
     };
     let end = match end {
         // When the service stops, a worker may learn that before the front.
         Closing::Close(CloseCode::Error, _)
-            if tokio::time::timeout(NEWS, stopping()).await.is_ok() =>
+            if tokio::time::timeout(SERVICE_STOP_TIMEOUT, stopping()).await.is_ok() =>
         {
             Closing::Close(CloseCode::Away, STOPS)
         }
@@ -84,7 +84,7 @@ pub(super) async fn pump<S, F>(
                 reader.drain().await;
             }
         };
-        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, farewell).await;
     }
 }
 
@@ -111,7 +111,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
         };
         // It ends by itself then. A worker that is cut off counts the requests not
         // begun.
-        let _ = tokio::time::timeout(ANSWERS, outward).await;
+        let _ = tokio::time::timeout(WORKER_REPLY_TIMEOUT, outward).await;
         end
     }
 
@@ -150,10 +150,12 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
             // The memory is freed once the message is forwarded.
             let (text, _reserved) = match said {
                 ClientFrame::Text(text, reserved) => (text, reserved),
-                ClientFrame::Ping(payload) => match self.in_time(Piece::Pong(&payload)).await {
-                    Ok(()) => continue,
-                    Err(end) => return end,
-                },
+                ClientFrame::Ping(payload) => {
+                    match self.in_time(OutgoingFrame::Pong(&payload)).await {
+                        Ok(()) => continue,
+                        Err(end) => return end,
+                    }
+                }
                 ClientFrame::Pong => continue,
                 ClientFrame::Close => return Closing::Close(CloseCode::Normal, ""),
             };
@@ -180,7 +182,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
                 read = coming.read(&mut worker) => match read {
                     Ok(Some((first, last))) => {
                         patience = coming.patience(self.bounds.write);
-                        Piece::Text(&coming.piece, first, last)
+                        OutgoingFrame::Text(&coming.piece, first, last)
                     }
                     Ok(None) => return Closing::Close(CloseCode::Error, "the session has ended"),
                     Err(error) => {
@@ -196,7 +198,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
                         continue;
                     }
                     next_ping += self.bounds.ping;
-                    Piece::Ping
+                    OutgoingFrame::Ping
                 }
             };
             if let Err(end) = self.within(patience, piece).await {
@@ -207,17 +209,17 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
     }
 
     /// Sends one frame, which the client must take in time.
-    async fn in_time(&self, piece: Piece<'_>) -> Result<(), Closing> {
+    async fn in_time(&self, piece: OutgoingFrame<'_>) -> Result<(), Closing> {
         self.within(self.bounds.write, piece).await
     }
 
-    async fn within(&self, patience: Duration, piece: Piece<'_>) -> Result<(), Closing> {
+    async fn within(&self, patience: Duration, piece: OutgoingFrame<'_>) -> Result<(), Closing> {
         let sent = async {
             let mut writer = self.writer.lock().await;
             match piece {
-                Piece::Text(bytes, first, last) => writer.text(bytes, first, last).await,
-                Piece::Ping => writer.ping().await,
-                Piece::Pong(payload) => writer.pong(payload).await,
+                OutgoingFrame::Text(bytes, first, last) => writer.text(bytes, first, last).await,
+                OutgoingFrame::Ping => writer.ping().await,
+                OutgoingFrame::Pong(payload) => writer.pong(payload).await,
             }
         };
         match tokio::time::timeout(patience, sent).await {
@@ -229,7 +231,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
 }
 
 /// A frame to a client.
-enum Piece<'a> {
+enum OutgoingFrame<'a> {
     Text(&'a [u8], bool, bool),
     Ping,
     Pong(&'a [u8]),

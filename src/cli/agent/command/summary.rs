@@ -382,7 +382,7 @@ impl fmt::Display for Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::Other;
+    use crate::review::OtherRecord;
 
     /// The reason of the first one stood for all denials without a rule at one host, and the first
     /// line counted groups.
@@ -391,13 +391,13 @@ mod tests {
         let mut summary = Summary::default();
         let denials = [(None, "no method"), (None, "no path"), (None, "no path"), (Some("r"), "x")];
         for (rule, reason) in denials.into_iter().chain([(Some("r"), "y")]) {
-            summary.take(Event::Other(Box::new(Other {
+            summary.take(Event::Other(Box::new(OtherRecord {
                 op: Some("connect".to_owned()),
                 path: Some("a.example:443".to_owned()),
                 decision: Some("deny".to_owned()),
                 rule: rule.map(str::to_owned),
                 reason: Some(reason.to_owned()),
-                ..Other::default()
+                ..OtherRecord::default()
             })));
         }
         let text = summary.text("");

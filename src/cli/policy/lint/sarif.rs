@@ -12,7 +12,7 @@ pub(super) fn log(found: &[Located]) -> Result<String, serde_json::Error> {
         .iter()
         .map(|lint| Rule {
             id: lint.id,
-            short_description: SarifText { text: lint.why.to_owned() },
+            short_description: SarifText { text: lint.reason.to_owned() },
         })
         .collect();
     let results = found.iter().map(result).collect();
@@ -27,7 +27,7 @@ pub(super) fn log(found: &[Located]) -> Result<String, serde_json::Error> {
 
 fn result(located: &Located) -> Outcome {
     let finding = &located.finding;
-    let text = format!("{}. {}. {}", finding.message, finding.why(), finding.suggestion);
+    let text = format!("{}. {}. {}", finding.message, finding.reason(), finding.suggestion);
     Outcome {
         rule_id: finding.id,
         level: "warning",

@@ -2,14 +2,14 @@
 //!
 //! Workers gather spans (`spans`), the broker exports them (`exporter`).
 
+#[cfg(not(feature = "otlp"))]
+mod disabled;
 #[cfg(feature = "otlp")]
 mod exporter;
 #[cfg(feature = "otlp")]
 mod spans;
-#[cfg(not(feature = "otlp"))]
-mod without;
 
 #[cfg(feature = "otlp")]
 pub(super) use self::{exporter::Exporter, spans::Spans};
 #[cfg(not(feature = "otlp"))]
-pub(super) use without::{Exporter, Spans};
+pub(super) use disabled::{Exporter, Spans};

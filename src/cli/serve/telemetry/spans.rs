@@ -72,7 +72,7 @@ impl Spans {
                 && metadata.target() == Gateway::SPANS
                 && *metadata.level() <= Level::DEBUG
         });
-        Box::new(Gatherer(Arc::clone(self)).with_filter(only))
+        Box::new(SpanLayer(Arc::clone(self)).with_filter(only))
     }
 
     /// Sends gathered spans until [`finish`](Self::finish) is called.
@@ -150,7 +150,7 @@ impl PendingSpans {
 }
 
 /// Converts tracing spans to [`Span`]s.
-struct Gatherer(Arc<Spans>);
+struct SpanLayer(Arc<Spans>);
 
 /// A span in progress.
 struct OpenSpan {
@@ -158,7 +158,7 @@ struct OpenSpan {
     at: Instant,
 }
 
-impl<S> Layer<S> for Gatherer
+impl<S> Layer<S> for SpanLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {

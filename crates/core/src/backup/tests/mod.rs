@@ -171,14 +171,14 @@ pub(super) fn text(backup_store: &BackupStore, entry: &Backup) -> Vec<u8> {
 /// Runs the same test again in another process, which sees `role`.
 pub(super) fn again(test: &str, role: &str, directory: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env("VAULT_TEST_ROLE", role);
-    command.env("VAULT_TEST_DIR", directory);
+    command.args(["--exact", test, "--nocapture"]).env("BACKUP_TEST_ROLE", role);
+    command.env("BACKUP_TEST_DIR", directory);
     command
 }
 
 /// Runs the test as [`again`], with a file system of 1 MiB mounted at the directory.
 pub(super) fn again_with_tmpfs(test: &str, directory: &Path) {
-    let script = "mount -t tmpfs -o size=1m tmpfs \"$VAULT_TEST_DIR\" && exec \"$@\"";
+    let script = "mount -t tmpfs -o size=1m tmpfs \"$BACKUP_TEST_DIR\" && exec \"$@\"";
     let test = again(test, "tmpfs", directory);
     let output = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
@@ -193,8 +193,8 @@ pub(super) fn again_with_tmpfs(test: &str, directory: &Path) {
 
 /// The role that [`again`] gave this process, and its directory.
 pub(super) fn role() -> Option<(String, std::path::PathBuf)> {
-    let role = std::env::var("VAULT_TEST_ROLE").ok()?;
-    Some((role, std::env::var_os("VAULT_TEST_DIR").unwrap().into()))
+    let role = std::env::var("BACKUP_TEST_ROLE").ok()?;
+    Some((role, std::env::var_os("BACKUP_TEST_DIR").unwrap().into()))
 }
 
 /// Sets a flag at the end of a test, also when it fails: other threads that wait for it must end.

@@ -7,7 +7,7 @@ use std::{
 
 use portcullis_audit::AuditRecord;
 
-use super::{BATCH, Made, SIZE};
+use super::{AppliedChange, BATCH, SIZE};
 use crate::{
     backup::content_hash,
     gateway::{
@@ -29,7 +29,7 @@ impl Gateway {
         &self,
         session: &Session,
         transport: Option<&str>,
-        made: &Made,
+        made: &AppliedChange,
     ) -> Result<(), Failure> {
         let path = made.path.clone();
         let remove = Remove { path: path.clone(), recursive: false };
@@ -92,9 +92,13 @@ impl Gateway {
                 transport: Transport::Cli,
             };
             let backup = draft.backup.clone();
-            let made = Made { path, after: draft.after, backup, seq: intent.seq };
-            if let Err(why) = self.take_back(&session, draft.transport.as_deref(), &made) {
-                tracing::error!(record = made.seq, ?why, "a change of a batch was not taken back");
+            let made = AppliedChange { path, after: draft.after, backup, seq: intent.seq };
+            if let Err(reason) = self.take_back(&session, draft.transport.as_deref(), &made) {
+                tracing::error!(
+                    record = made.seq,
+                    ?reason,
+                    "a change of a batch was not taken back"
+                );
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::{
     policy::ObjectKind,
     workspace::{self, Permit},
 };
-use view::{Place, View};
+use view::{SearchDirectory, View};
 
 /// The result of a search by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,11 +71,11 @@ pub(crate) fn prepare_glob(
 ) -> Result<Sealed<SearchResult>, Error> {
     let start = match start {
         Start::At(permit) => match permit.object().kind {
-            ObjectKind::Directory => Some(Place::start(permit.path(), true)),
+            ObjectKind::Directory => Some(SearchDirectory::start(permit.path(), true)),
             ObjectKind::Missing => return Err(workspace::Error::NotFound.into()),
             _ => return Err(workspace::Error::NotADirectory.into()),
         },
-        Start::Beneath(path) => Some(Place::start(path, false)),
+        Start::Beneath(path) => Some(SearchDirectory::start(path, false)),
         Start::Asked => None,
     };
     let base = start.as_ref().map(|start| start.as_ref().clone());
@@ -101,12 +101,14 @@ pub(crate) fn prepare_grep(
 ) -> Result<(Sealed<Matches>, Vec<Disclosure>), Error> {
     let beginning = match start {
         Start::At(permit) => match permit.object().kind {
-            ObjectKind::Directory => Beginning::Beneath(Place::start(permit.path(), true)),
+            ObjectKind::Directory => {
+                Beginning::Beneath(SearchDirectory::start(permit.path(), true))
+            }
             ObjectKind::File => Beginning::At(View::start(permit.path().clone())),
             ObjectKind::Missing => return Err(workspace::Error::NotFound.into()),
             _ => return Err(Error::Invalid("this is neither a file nor a directory")),
         },
-        Start::Beneath(path) => Beginning::Beneath(Place::start(path, false)),
+        Start::Beneath(path) => Beginning::Beneath(SearchDirectory::start(path, false)),
         Start::Asked => Beginning::Asked,
     };
     let view = View::of(Context { source: Source::Disk, ..*context });
@@ -125,8 +127,8 @@ pub(crate) fn prepare_grep(
 fn facts(view: &View<'_>, summary: &Summary) -> Facts {
     let mut facts = Facts::default();
     facts.count("searched", summary.searched);
-    for (why, count) in &summary.skipped {
-        facts.count(why.as_str(), *count);
+    for (reason, count) in &summary.skipped {
+        facts.count(reason.as_str(), *count);
     }
     let (asked, relaxed) = view.counts();
     facts.count("askHidden", asked);

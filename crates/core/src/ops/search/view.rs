@@ -53,7 +53,7 @@ pub(super) struct View<'a> {
 
 /// A directory in which a search may look for entries that the agent may see.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SearchDirectory {
     path: WorkspacePath,
     is_shown: bool,
     /// True if its name is from a list.
@@ -109,7 +109,7 @@ pub(crate) struct Disclosure {
 }
 
 /// The matches in a file, and the facts for its record.
-pub(super) struct FoundIn {
+pub(super) struct RecordedMatches {
     file: FileMatches,
     disclosure: Disclosure,
 }
@@ -210,13 +210,13 @@ impl<'a> View<'a> {
 }
 
 impl portcullis_search::View for View<'_> {
-    type Directory = Place;
+    type Directory = SearchDirectory;
     type Waiting = Waiting;
     type Entry = Listable;
 
     fn list(
         &self,
-        directory: &Place,
+        directory: &SearchDirectory,
         wanted: &NameFilter,
         visit: &mut dyn Visit<Listable>,
     ) -> Result<(Option<Waiting>, u64), Skipped> {
@@ -253,20 +253,24 @@ impl portcullis_search::View for View<'_> {
         Ok((waiting, not_utf8))
     }
 
-    fn next(&self, waiting: &mut Waiting) -> Option<Place> {
+    fn next(&self, waiting: &mut Waiting) -> Option<SearchDirectory> {
         loop {
             let (name, is_shown) = waiting.names.pop()?;
             if let Ok(path) = waiting.parent.join(&name) {
-                return Some(Place { path, is_shown, is_listed: true });
+                return Some(SearchDirectory { path, is_shown, is_listed: true });
             }
         }
     }
 
-    fn above(&self, directory: &Place) -> Vec<Place> {
-        directory.path.ancestors().iter().map(|path| Place::start(path, true)).collect()
+    fn above(&self, directory: &SearchDirectory) -> Vec<SearchDirectory> {
+        directory.path.ancestors().iter().map(|path| SearchDirectory::start(path, true)).collect()
     }
 
-    fn ignore_file(&self, directory: &Place, most: u64) -> Result<Option<Vec<u8>>, Skipped> {
+    fn ignore_file(
+        &self,
+        directory: &SearchDirectory,
+        most: u64,
+    ) -> Result<Option<Vec<u8>>, Skipped> {
         let Some((path, text)) = self.read_ignore_file(&directory.path, most) else {
             return Ok(None);
         };
@@ -327,7 +331,7 @@ impl ByName for View<'_> {
 
 impl Contents for View<'_> {
     type Text = Text;
-    type Matched = FoundIn;
+    type Matched = RecordedMatches;
 
     fn read(&self, Listable(path): Listable) -> Result<Text, Skipped> {
         let Context { workspace, policy, agent, operation, .. } = self.context;
@@ -371,7 +375,7 @@ impl Contents for View<'_> {
         }
     }
 
-    fn matched(&self, text: Text, pieces: Vec<Piece>, matches: u64) -> FoundIn {
+    fn matched(&self, text: Text, pieces: Vec<Piece>, matches: u64) -> RecordedMatches {
         let Text { path, content, findings } = text;
         let lines = pieces.into_iter().map(|piece| {
             let Piece { number, bytes, matches, cut } = piece;
@@ -385,24 +389,24 @@ impl Contents for View<'_> {
         disclosure.count(&file.lines);
         // Without lines, a file still has matches.
         disclosure.matches = matches;
-        FoundIn { file, disclosure }
+        RecordedMatches { file, disclosure }
     }
 }
 
-impl Place {
+impl SearchDirectory {
     /// Returns a directory with a name that is not from a list.
     pub(super) fn start(path: &WorkspacePath, is_shown: bool) -> Self {
         Self { path: path.clone(), is_shown, is_listed: false }
     }
 }
 
-impl Directory for Place {
+impl Directory for SearchDirectory {
     fn is_shown(&self) -> bool {
         self.is_shown
     }
 }
 
-impl AsRef<WorkspacePath> for Place {
+impl AsRef<WorkspacePath> for SearchDirectory {
     fn as_ref(&self) -> &WorkspacePath {
         &self.path
     }
@@ -426,13 +430,13 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-impl AsRef<WorkspacePath> for FoundIn {
+impl AsRef<WorkspacePath> for RecordedMatches {
     fn as_ref(&self) -> &WorkspacePath {
         &self.file.path
     }
 }
 
-impl Matched for FoundIn {
+impl Matched for RecordedMatches {
     fn lines(&self) -> &[Line] {
         &self.file.lines
     }
@@ -443,7 +447,7 @@ impl Matched for FoundIn {
     }
 }
 
-impl FoundIn {
+impl RecordedMatches {
     pub(super) fn parts(self) -> (FileMatches, Disclosure) {
         (self.file, self.disclosure)
     }

@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use portcullis_search::watch::{Ended, Extent, Hub, Queue, Refusal};
+use portcullis_search::watch::{EndedSubscription, Extent, Hub, Queue, Refusal};
 pub use subscription::{Event, Subscription};
 
 use super::{Context, Error, Facts, Sealed, Start};
@@ -94,12 +94,12 @@ impl Watcher {
     }
 
     /// Returns the subscriptions that have ended since the last call.
-    pub(crate) fn ended(&self) -> Vec<Ended> {
+    pub(crate) fn ended(&self) -> Vec<EndedSubscription> {
         self.lock().as_ref().map(|running| running.hub.ended()).unwrap_or_default()
     }
 
     /// Ends all subscriptions; returns those that [`Self::ended`] has not returned.
-    pub(crate) fn stop(&self) -> Vec<Ended> {
+    pub(crate) fn stop(&self) -> Vec<EndedSubscription> {
         let Some(running) = self.lock().take() else { return Vec::new() };
         running.hub.stop();
         // The thread only has to end.

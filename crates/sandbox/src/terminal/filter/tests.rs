@@ -440,7 +440,7 @@ proptest! {
         let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(written.len() + 1)).collect();
         places.sort_unstable();
         let mut filter = Filter::new(true);
-        let mut got = Passed::default();
+        let mut got = FilteredOutput::default();
         let mut from = 0;
         for to in places.into_iter().chain([written.len()]) {
             let piece = filter.pass(&written[from..to]);

@@ -19,13 +19,13 @@ use super::*;
 use crate::{
     audit_log::AuditLog,
     gateway::{
-        Changed, Error as Refused, ErrorKind, Import, Reply, Request, approvals::Nobody, record,
+        Changed, Error as Refused, ErrorKind, Import, Reply, Request, approvals::NoApprover, record,
     },
     model::{
         Transport,
         request::{List, Mkdir, Rename, SetAttributes, Stat as StatRequest, Symlink, Write},
     },
-    ops::{Committed, Unfollowed},
+    ops::{Committed, NoFollower},
     policy::{PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
@@ -365,18 +365,18 @@ fn a_view_has_the_length_of_what_a_read_gives() {
     for (name, content) in [("a", "x tok_abcdefgh y\n"), ("b", "plain\n"), ("empty", "")] {
         fixture.file(name, content);
         let stat = fixture.see(name).unwrap().stat;
-        let size = view.view_size(&path(name), &stat, &Unfollowed).unwrap();
+        let size = view.view_size(&path(name), &stat, &NoFollower).unwrap();
         let read = fixture.ask(Transport::Mount, &read(name)).unwrap().output;
         assert_eq!(size, read.bytes.len() as u64, "{name}");
         assert_eq!(read.redacted, size != stat.size, "{name}");
         fs::write(fixture.at(name), "changed").unwrap();
-        assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Err(Error::Moved), "{name}");
+        assert_eq!(view.view_size(&path(name), &stat, &NoFollower), Err(Error::Moved), "{name}");
     }
     fixture.file("no", "x tok_abcdefgh y\n");
     fixture.file("large", &"x tok_abcdefgh y\n".repeat(9));
     for name in ["no", "large"] {
         let stat = fixture.see(name).unwrap().stat;
-        assert_eq!(view.view_size(&path(name), &stat, &Unfollowed), Ok(stat.size), "{name}");
+        assert_eq!(view.view_size(&path(name), &stat, &NoFollower), Ok(stat.size), "{name}");
         assert!(fixture.ask(Transport::Mount, &read(name)).is_err(), "{name}");
         // Nothing was disclosed, so there is no record.
     }

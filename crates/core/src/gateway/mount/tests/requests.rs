@@ -168,13 +168,13 @@ fn an_import_replaced_a_file_whose_content_is_denied() {
     };
     let (session, facts) = (session(Transport::Cli), BTreeMap::new());
     let import = Import { request: write("a", b"new"), before: None, original: original.clone() };
-    refused(fixture.gateway.import(&session, &import, &facts, &Nobody));
+    refused(fixture.gateway.import(&session, &import, &facts, &NoApprover));
     let request = crate::model::request::Remove { path: path("a"), recursive: false };
     let import = Import { request, before: None, original };
-    refused(fixture.gateway.import(&session, &import, &facts, &Nobody));
+    refused(fixture.gateway.import(&session, &import, &facts, &NoApprover));
     let denials = fixture.requests();
     let rules: Vec<_> = denials.iter().map(|record| record.draft.rule.as_deref()).collect();
     assert_eq!(rules, [Some("secrets.rules.password"); 2]);
     let import = Import { request: write("a", b"new"), before: None, original: None };
-    assert!(fixture.gateway.import(&session, &import, &facts, &Nobody).is_ok());
+    assert!(fixture.gateway.import(&session, &import, &facts, &NoApprover).is_ok());
 }

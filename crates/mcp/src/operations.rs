@@ -121,8 +121,8 @@ impl Server {
     ) -> Result<RunningOperation<Result<T, ErrorData>>, ErrorData> {
         self.introduce(context.client_info(), context.protocol_version());
         if self.shared.calls.load(Ordering::SeqCst) >= MAX_PENDING_CALLS {
-            let why = "too many calls are under way".to_owned();
-            return Err(self.refused(op, &Refusal::Parameters(why.clone()), why));
+            let reason = "too many calls are under way".to_owned();
+            return Err(self.refused(op, &Refusal::Parameters(reason.clone()), reason));
         }
         if let Err(refusal) = self.begin_call(context).await {
             return Err(self.refused(op, &refusal, "too many calls are under way".to_owned()));

@@ -9,7 +9,7 @@ use super::Note;
 use crate::{actor::Actor, change::Change, report::digest::findings, scan::OVERHEAD};
 
 /// The parts of one record that the summary needs.
-pub(super) struct StoryRecord {
+pub(super) struct SummaryRecord {
     pub(super) session: String,
     pub(super) agent: String,
     pub(super) seq: u64,
@@ -18,10 +18,10 @@ pub(super) struct StoryRecord {
     pub(super) process: Option<String>,
     /// The length of its line in bytes.
     pub(super) bytes: usize,
-    pub(super) what: StoryRecordKind,
+    pub(super) what: SummaryRecordKind,
 }
 
-pub(super) enum StoryRecordKind {
+pub(super) enum SummaryRecordKind {
     Change(Box<Change>),
     Answer {
         of: u64,
@@ -58,7 +58,7 @@ fn arguments(record: &RecordView<'_>) -> Option<Vec<String>> {
     list.filter(|_| is_start).map(texts)
 }
 
-pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord> {
+pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<SummaryRecord> {
     let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let fact = |name: &str| record.facts.as_ref()?.get(name);
     let process = fact("process").and_then(|process| process.get("arguments")?.as_str());
@@ -67,7 +67,7 @@ pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord
         Some(_) => Actor::Command(record.seq),
         None => Actor::of(record),
     };
-    Some(StoryRecord {
+    Some(SummaryRecord {
         session: record.session()?.to_owned(),
         agent: owned(record.agent()),
         seq: record.seq,
@@ -79,26 +79,26 @@ pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<StoryRecord
     })
 }
 
-fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> StoryRecordKind {
+fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordKind {
     let owned = |text: Option<&str>| text.map(str::to_owned);
     if let Some(arguments) = command {
-        return StoryRecordKind::Command { arguments, is_own: record.op() == Some("sandbox") };
+        return SummaryRecordKind::Command { arguments, is_own: record.op() == Some("sandbox") };
     }
     if let (Kind::Outcome | Kind::Recovered, Some(of)) = (record.kind, record.of) {
         if let (Some("deny"), Some(host)) = (record.decision(), record.subject()) {
             let rule = record.rule().unwrap_or("-").to_owned();
-            return StoryRecordKind::CutOff { of, host: host.into_owned(), rule };
+            return SummaryRecordKind::CutOff { of, host: host.into_owned(), rule };
         }
-        return StoryRecordKind::Answer {
+        return SummaryRecordKind::Answer {
             of,
             result: record.result().unwrap_or_default().to_owned(),
         };
     }
     if let Some(change) = Change::of(record) {
-        return StoryRecordKind::Change(Box::new(change));
+        return SummaryRecordKind::Change(Box::new(change));
     }
     if record.op() == Some("connect") && record.kind == Kind::Intent {
-        return StoryRecordKind::Connection(record.subject().unwrap_or_default().into_owned());
+        return SummaryRecordKind::Connection(record.subject().unwrap_or_default().into_owned());
     }
     if record.op() == Some("repeats") {
         let paths = record.facts.as_ref().and_then(|facts| facts.get("paths")?.as_array());
@@ -107,7 +107,9 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> StoryRecordKin
             let path = entry.get("path")?.as_str()?.to_owned();
             Some((path, count(entry, "opens"), count(entry, "denials")))
         };
-        return StoryRecordKind::Repeats(paths.into_iter().flatten().filter_map(repeat).collect());
+        return SummaryRecordKind::Repeats(
+            paths.into_iter().flatten().filter_map(repeat).collect(),
+        );
     }
     let path =
         record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
@@ -120,7 +122,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> StoryRecordKin
             (_, Some(result)) => Some(("failed", result.to_owned())),
         };
         let findings = findings(record);
-        return StoryRecordKind::Request {
+        return SummaryRecordKind::Request {
             op: op.to_owned(),
             path: path.into_owned(),
             word,
@@ -131,7 +133,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> StoryRecordKin
         (Kind::Decision, Some(op)) => op.to_owned(),
         _ => record.kind_name().to_owned(),
     };
-    StoryRecordKind::Note(Box::new(Note {
+    SummaryRecordKind::Note(Box::new(Note {
         seq: record.seq,
         t: record.t.as_str().to_owned(),
         what,

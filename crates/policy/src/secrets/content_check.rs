@@ -31,7 +31,7 @@ pub struct Subject<'a> {
 /// A verdict with the findings that led to it.
 #[derive(Debug)]
 #[must_use]
-pub struct Judged<T> {
+pub struct WithFindings<T> {
     /// The findings in the form for records.
     pub findings: Vec<SecretFinding>,
     /// The result, or the denial.
@@ -92,10 +92,10 @@ fn blocking(found: &[LocatedSecret]) -> Vec<Hit> {
 
 impl Secrets {
     /// Decides on the content that a reader gets of `content`.
-    pub fn disclose(&self, subject: &Subject<'_>, content: Vec<u8>) -> Judged<Disclosed> {
+    pub fn disclose(&self, subject: &Subject<'_>, content: Vec<u8>) -> WithFindings<Disclosed> {
         let found = match self.look(subject, &content) {
             Ok(found) => found,
-            Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
+            Err(denial) => return WithFindings { findings: Vec::new(), verdict: Err(denial) },
         };
         let first = |word| found.iter().find(|found| found.on_read == word);
         let verdict = match (first(OnRead::Deny), first(OnRead::Redact)) {
@@ -115,7 +115,7 @@ impl Secrets {
         let action = if verdict.is_err() { "denied" } else { "redacted" };
         let findings =
             findings(found, |found| if found.on_read == OnRead::Warn { "warned" } else { action });
-        Judged { findings, verdict }
+        WithFindings { findings, verdict }
     }
 
     /// Replaces the secrets in the words of a command line, or in a single text, with placeholders
@@ -174,7 +174,7 @@ impl Secrets {
         subject: &Subject<'_>,
         original: Option<&[u8]>,
         text: Cow<'t, [u8]>,
-    ) -> Judged<Cow<'t, [u8]>> {
+    ) -> WithFindings<Cow<'t, [u8]>> {
         let restored = if self.needs_original(&text) {
             self.restored(subject, original.unwrap_or_default(), &text)
                 .map(|Restored { bytes, secrets }| (bytes.into(), secrets))
@@ -187,7 +187,7 @@ impl Secrets {
         });
         let (bytes, secrets, found, withheld) = match looked {
             Ok(all) => all,
-            Err(denial) => return Judged { findings: Vec::new(), verdict: Err(denial) },
+            Err(denial) => return WithFindings { findings: Vec::new(), verdict: Err(denial) },
         };
         // A secret that the gateway itself restores is not new.
         let kept = |found: &LocatedSecret| {
@@ -225,7 +225,7 @@ impl Secrets {
             OnWrite::Warn => "warned",
         });
         findings.extend(bared);
-        Judged { findings, verdict: denial.map_or(Ok(bytes), Err) }
+        WithFindings { findings, verdict: denial.map_or(Ok(bytes), Err) }
     }
 
     /// Returns the secrets because of which reads of `original` are denied.
@@ -347,8 +347,8 @@ impl Secrets {
             found.clear();
         }
         let view = self.redacted(subject, original, &found);
-        restore(text, &view, original).map_err(|MisusedPlaceholder { line, why }| {
-            self.misuse(&format!("line {line} of the new content cannot be stored: {why}"))
+        restore(text, &view, original).map_err(|MisusedPlaceholder { line, reason }| {
+            self.misuse(&format!("line {line} of the new content cannot be stored: {reason}"))
         })
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct StatedList<T> {
 
 /// A value and its line.
 #[derive(Debug, Clone)]
-pub(crate) struct Lined<T> {
+pub(crate) struct Located<T> {
     pub(crate) line: u64,
     pub(crate) value: T,
 }

@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use crate::{
     app::output::is_closed,
     model::{Escaped, Quoted},
-    review::{Actor, Note, PartyActivity, Paths, Story, StoryPart},
+    review::{Actor, Note, PartyActivity, Paths, SessionSummary, SummaryPart},
 };
 
 /// The maximum of paths of a kind in a line for people.
 const MAX_NAMED: usize = 20;
 
 /// Prints it for people.
-pub(super) fn print(story: &Story) {
+pub(super) fn print(story: &SessionSummary) {
     outln!("session {}  agent {}", Quoted(&story.id), Quoted(&story.agent));
     for part in &story.parts {
         match part {
-            StoryPart::Note(note) => outln!("{}", note_line(note)),
-            StoryPart::Activity(activity) => outln!("{}", activity_lines(activity).trim_end()),
+            SummaryPart::Note(note) => outln!("{}", note_line(note)),
+            SummaryPart::Activity(activity) => outln!("{}", activity_lines(activity).trim_end()),
         }
         if is_closed() {
             return;
@@ -31,11 +31,11 @@ pub(super) fn print(story: &Story) {
 }
 
 /// Prints it as one JSON object a line.
-pub(super) fn print_json(story: &Story) {
+pub(super) fn print_json(story: &SessionSummary) {
     for part in &story.parts {
         let mut object = match part {
-            StoryPart::Note(note) => note_object(note),
-            StoryPart::Activity(activity) => activity_object(activity),
+            SummaryPart::Note(note) => note_object(note),
+            SummaryPart::Activity(activity) => activity_object(activity),
         };
         if let Some(fields) = object.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
@@ -191,7 +191,7 @@ fn activity_object(activity: &PartyActivity) -> Value {
         "record": activity.records.0, "lastRecord": activity.records.1,
         "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),
         "denied": list(&activity.denied, "rule"), "asked": list(&activity.asked, "rule"),
-        "failed": list(&activity.failed, "why"), "connected": list(&activity.connected, "op"), "looked": activity.looked,
+        "failed": list(&activity.failed, "why"), "connected": list(&activity.connected, "op"), "looked": activity.lookups,
         "findings": (!activity.findings.is_empty()).then_some(&activity.findings),
     })
 }

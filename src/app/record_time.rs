@@ -8,9 +8,9 @@ use super::failure::{Exit, Failure};
 
 /// A point in time in the format of a record's `t`, with which it compares as text.
 #[derive(Debug, Clone)]
-pub(crate) struct Moment(String);
+pub(crate) struct RecordTime(String);
 
-impl Moment {
+impl RecordTime {
     /// Returns the text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
@@ -22,21 +22,21 @@ impl Moment {
 /// # Errors
 /// When the period is empty: a report about nothing reads as if nothing had happened.
 pub(crate) fn period(
-    since: Option<&Moment>,
-    until: Option<&Moment>,
+    since: Option<&RecordTime>,
+    until: Option<&RecordTime>,
 ) -> Result<(Option<String>, Option<String>), Failure> {
-    if let (Some(Moment(since)), Some(Moment(until))) = (since, until)
+    if let (Some(RecordTime(since)), Some(RecordTime(until))) = (since, until)
         && since >= until
     {
         return Err(Failure::new(format_args!("no time is from {since} on and before {until}"))
             .help("--since is the beginning, and --until the first moment that does not count")
             .exit(Exit::Usage));
     }
-    let text = |moment: &Moment| moment.0.clone();
+    let text = |time: &RecordTime| time.0.clone();
     Ok((since.map(text), until.map(text)))
 }
 
-impl FromStr for Moment {
+impl FromStr for RecordTime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -46,11 +46,11 @@ impl FromStr for Moment {
         if let Some(date) = date.filter(|date| date.year() >= 0) {
             return Ok(Self(format!("{date}T00:00:00.000000Z")));
         }
-        let moment = text.parse::<Timestamp>().ok().or_else(|| describe(text)).ok_or(
+        let time = text.parse::<Timestamp>().ok().or_else(|| describe(text)).ok_or(
             "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), how long \
              ago (`90m`, `2d`, `1 hour ago`), `today`, `yesterday` or `last week`",
         )?;
-        Ok(Self(format!("{moment:.6}")))
+        Ok(Self(format!("{time:.6}")))
     }
 }
 
@@ -58,7 +58,7 @@ impl FromStr for Moment {
 fn describe(text: &str) -> Option<Timestamp> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
     let midnight = |day: Zoned| day.start_of_day().ok();
-    let moment = match text.trim() {
+    let time = match text.trim() {
         "now" => Some(now),
         "today" => midnight(now),
         "yesterday" => midnight(now.yesterday().ok()?),
@@ -70,7 +70,7 @@ fn describe(text: &str) -> Option<Timestamp> {
             (!span.is_negative() && !text.contains(':')).then(|| now.checked_sub(span).ok())?
         }
     };
-    moment.map(|moment| moment.timestamp())
+    time.map(|time| time.timestamp())
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn moments() {
-        let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
+        let since = |text: &str| text.parse::<RecordTime>().map(|since| since.0);
         assert_eq!(since("2026-11-21").unwrap(), "2026-11-21T00:00:00.000000Z");
         assert_eq!(since("9999-12-31").unwrap(), "9999-12-31T00:00:00.000000Z");
         assert_eq!(since("2026-11-21T08:00:00+02:00").unwrap(), "2026-11-21T06:00:00.000000Z");
@@ -94,8 +94,8 @@ mod tests {
             ("2d ago", 2 * 86_400),
             ("last week", 7 * 86_400),
         ] {
-            let moment: Timestamp = since(past).unwrap().parse().unwrap();
-            let passed = Timestamp::now().duration_since(moment).as_secs();
+            let time: Timestamp = since(past).unwrap().parse().unwrap();
+            let passed = Timestamp::now().duration_since(time).as_secs();
             assert!((seconds..seconds + 5).contains(&passed), "{past}: {passed}");
         }
         for wrong in ["", "tomorrow", "last", "ago", "2026-13-01", "-", "99999999999999999999d"] {
@@ -106,7 +106,7 @@ mod tests {
     /// The time used to be ignored, and the date taken at midnight.
     #[test]
     fn a_time_without_a_zone_is_not_cut_to_its_date() {
-        let since = |text: &str| text.parse::<Moment>().map(|since| since.0);
+        let since = |text: &str| text.parse::<RecordTime>().map(|since| since.0);
         for wrong in [
             "2026-11-23T06:00",
             "2026-11-23T06:00:00",
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn yesterday_begins_a_day_before_today() {
-        let time = |text: &str| text.parse::<Moment>().unwrap().0.parse::<Timestamp>().unwrap();
+        let time = |text: &str| text.parse::<RecordTime>().unwrap().0.parse::<Timestamp>().unwrap();
         let (today, yesterday) = (time("today"), time("yesterday"));
         assert_eq!(today.duration_since(yesterday).as_hours(), 24);
         assert!(today.to_string().ends_with("T00:00:00Z"), "{today}");
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn how_long_ago_is_neither_in_the_future_nor_a_time_of_day() {
         for wrong in ["-2h", "-2h ago", "-2d", "06:00:00", "-PT2H"] {
-            assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RecordTime>().is_err(), "{wrong}");
         }
     }
 }

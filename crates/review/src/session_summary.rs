@@ -14,11 +14,11 @@ use std::{
 
 pub use paths::Paths;
 use portcullis_audit::RecordView;
-use record::{StoryRecord, StoryRecordKind, piece};
+use record::{SummaryRecord, SummaryRecordKind, piece};
 use serde_json::Value;
 
 use super::{
-    Filter, Log, Order, Scanned, SessionError,
+    Filter, Log, ScanOrder, Scanned, SessionError,
     actor::Actor,
     change::Change,
     scan::{MAX_STORED_BYTES, OVERHEAD},
@@ -31,13 +31,13 @@ const MAX_SESSIONS: usize = 1000;
 
 /// The summary of a session.
 #[derive(Debug)]
-pub struct Story {
+pub struct SessionSummary {
     /// Its identifier.
     pub id: String,
     /// The agent.
     pub agent: String,
     /// Its parts, in the order of first records.
-    pub parts: Vec<StoryPart>,
+    pub parts: Vec<SummaryPart>,
     /// Number of records that were left out because there were too many parts.
     pub left_out: u64,
     /// The parts of the log that could not be read.
@@ -46,7 +46,7 @@ pub struct Story {
 
 /// One part of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoryPart {
+pub enum SummaryPart {
     /// A record about the session itself.
     Note(Box<Note>),
     /// The activity of one party, within a turn if there are turns.
@@ -101,12 +101,12 @@ pub struct PartyActivity {
     /// path; also those that were cut off.
     pub connected: Paths,
     /// Number of records of requests for directories, names and attributes of files.
-    pub looked: u64,
+    pub lookups: u64,
     /// The number of findings by rule.
     pub findings: BTreeMap<String, u64>,
 }
 
-impl Story {
+impl SessionSummary {
     /// Summarizes the one session whose identifier begins with `prefix`.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ impl Story {
     pub fn find(log: &Log, prefix: &str) -> Result<Self, SessionError> {
         let filter = Filter { sessions: vec![prefix.to_owned()], ..Filter::default() };
         let pick = |record: &RecordView<'_>, line: &[u8]| piece(record, line.len());
-        let (mut telling, mut ids) = (Telling::new(), BTreeSet::new());
-        let scanned = log.scan(&filter, Order::Oldest, pick, |piece| {
+        let (mut telling, mut ids) = (SummaryBuilder::new(), BTreeSet::new());
+        let scanned = log.scan(&filter, ScanOrder::Oldest, pick, |piece| {
             if !ids.contains(&piece.session) {
                 // Several sessions are an error, so further records do not matter.
                 if ids.len() >= MAX_SESSIONS {
@@ -128,7 +128,7 @@ impl Story {
         })?;
         telling.end();
         let mut ids = Vec::from_iter(ids);
-        let Telling { agent, parts, left_out, .. } = telling;
+        let SummaryBuilder { agent, parts, left_out, .. } = telling;
         match (ids.pop(), ids.is_empty()) {
             (None, _) => Err(SessionError::Unknown),
             (Some(id), true) => Ok(Self { id, agent, parts, left_out, scanned }),
@@ -141,14 +141,14 @@ impl Story {
 
     /// True if it begins with the start of its gateway.
     pub fn is_whole(&self) -> bool {
-        matches!(self.parts.first(), Some(StoryPart::Note(note)) if note.what == "start")
+        matches!(self.parts.first(), Some(SummaryPart::Note(note)) if note.what == "start")
     }
 }
 
 /// A summary under construction.
-struct Telling {
+struct SummaryBuilder {
     agent: String,
-    parts: Vec<StoryPart>,
+    parts: Vec<SummaryPart>,
     left_out: u64,
     /// Number of bytes that may still be stored.
     room: usize,
@@ -166,7 +166,7 @@ struct Telling {
     connections: BTreeMap<u64, usize>,
 }
 
-impl Telling {
+impl SummaryBuilder {
     fn new() -> Self {
         Self {
             agent: String::new(),
@@ -183,18 +183,18 @@ impl Telling {
         }
     }
 
-    fn take(&mut self, piece: StoryRecord) {
-        let StoryRecord { agent, seq, what, bytes, .. } = &piece;
+    fn take(&mut self, piece: SummaryRecord) {
+        let SummaryRecord { agent, seq, what, bytes, .. } = &piece;
         if self.agent.is_empty() {
             self.agent.clone_from(agent);
         }
         match what {
-            StoryRecordKind::Note(note) => return self.note(Note::clone(note), *bytes),
-            StoryRecordKind::Answer { of, result } => return self.answer(*of, result),
-            StoryRecordKind::CutOff { of, host, rule } if self.connections.contains_key(of) => {
+            SummaryRecordKind::Note(note) => return self.note(Note::clone(note), *bytes),
+            SummaryRecordKind::Answer { of, result } => return self.answer(*of, result),
+            SummaryRecordKind::CutOff { of, host, rule } if self.connections.contains_key(of) => {
                 return self.cut_off(*of, host, rule);
             }
-            StoryRecordKind::Command { arguments, is_own } => {
+            SummaryRecordKind::Command { arguments, is_own } => {
                 if *is_own {
                     self.own = Some(*seq);
                 }
@@ -203,14 +203,14 @@ impl Telling {
                     self.commands.insert(*seq, arguments.clone());
                 }
             }
-            StoryRecordKind::Change(_)
-            | StoryRecordKind::Request { .. }
-            | StoryRecordKind::Repeats(_)
-            | StoryRecordKind::Connection(_)
-            | StoryRecordKind::CutOff { .. } => {}
+            SummaryRecordKind::Change(_)
+            | SummaryRecordKind::Request { .. }
+            | SummaryRecordKind::Repeats(_)
+            | SummaryRecordKind::Connection(_)
+            | SummaryRecordKind::CutOff { .. } => {}
         }
         let Some(place) = self.activity(&piece) else { return self.left_out += 1 };
-        if let StoryRecordKind::Change(change) = piece.what {
+        if let SummaryRecordKind::Change(change) = piece.what {
             if piece.bytes > self.room {
                 return self.left_out += 1;
             }
@@ -218,11 +218,11 @@ impl Telling {
             self.open.insert(piece.seq, (place, piece.bytes, change));
             return;
         }
-        if matches!(piece.what, StoryRecordKind::Connection(_)) && self.room >= OVERHEAD {
+        if matches!(piece.what, SummaryRecordKind::Connection(_)) && self.room >= OVERHEAD {
             self.room -= OVERHEAD;
             self.connections.insert(piece.seq, place);
         }
-        let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) else { return };
+        let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) else { return };
         activity.take(piece.what, &mut self.room);
     }
 
@@ -237,12 +237,12 @@ impl Telling {
                 _ => note.turn = self.turn.take(),
             }
         }
-        if self.push(StoryPart::Note(Box::new(note)), bytes).is_none() {
+        if self.push(SummaryPart::Note(Box::new(note)), bytes).is_none() {
             self.left_out += 1;
         }
     }
 
-    fn push(&mut self, part: StoryPart, bytes: usize) -> Option<usize> {
+    fn push(&mut self, part: SummaryPart, bytes: usize) -> Option<usize> {
         if self.parts.len() >= MAX_PARTS || bytes > self.room {
             return None;
         }
@@ -252,7 +252,7 @@ impl Telling {
     }
 
     /// Returns the position of the party's activity in the current turn.
-    fn activity(&mut self, piece: &StoryRecord) -> Option<usize> {
+    fn activity(&mut self, piece: &SummaryRecord) -> Option<usize> {
         let actor = match (self.own, &piece.actor) {
             (Some(own), Actor::Process { .. }) => Actor::Command(own),
             (Some(own), Actor::Client(transport)) if transport == "mount" => Actor::Command(own),
@@ -264,12 +264,12 @@ impl Telling {
             Some(place) => *place,
             None => {
                 let activity = PartyActivity::new(&key, self.command_of(&key.1), piece);
-                let place = self.push(StoryPart::Activity(Box::new(activity)), piece.bytes)?;
+                let place = self.push(SummaryPart::Activity(Box::new(activity)), piece.bytes)?;
                 self.places.insert(key, place);
                 place
             }
         };
-        let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) else { return None };
+        let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) else { return None };
         activity.times.1.clone_from(t);
         activity.records.1 = seq;
         Some(place)
@@ -284,7 +284,7 @@ impl Telling {
     fn cut_off(&mut self, of: u64, host: &str, rule: &str) {
         let Some(place) = self.connections.remove(&of) else { return };
         self.room += OVERHEAD;
-        if let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) {
+        if let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) {
             activity.denied.add(host, rule, 1, &mut self.room);
         }
     }
@@ -300,7 +300,7 @@ impl Telling {
     }
 
     fn settle(&mut self, place: usize, change: &Change) {
-        if let Some(StoryPart::Activity(activity)) = self.parts.get_mut(place) {
+        if let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) {
             activity.settle(change, &mut self.room);
         }
     }
@@ -317,7 +317,7 @@ impl PartyActivity {
     fn new(
         (turn, actor): &(Option<u64>, Actor),
         command: Vec<String>,
-        piece: &StoryRecord,
+        piece: &SummaryRecord,
     ) -> Self {
         let is_process = matches!(actor, Actor::Process { .. });
         Self {
@@ -333,14 +333,14 @@ impl PartyActivity {
             failed: Paths::default(),
             asked: Paths::default(),
             connected: Paths::default(),
-            looked: 0,
+            lookups: 0,
             findings: BTreeMap::new(),
         }
     }
 
-    fn take(&mut self, what: StoryRecordKind, room: &mut usize) {
+    fn take(&mut self, what: SummaryRecordKind, room: &mut usize) {
         match what {
-            StoryRecordKind::Repeats(paths) => {
+            SummaryRecordKind::Repeats(paths) => {
                 for (path, opens, denials) in paths {
                     if opens > 0 {
                         self.read.add(&path, "read", opens, room);
@@ -350,7 +350,7 @@ impl PartyActivity {
                     }
                 }
             }
-            StoryRecordKind::Request { op, path, word, findings } => {
+            SummaryRecordKind::Request { op, path, word, findings } => {
                 for (rule, times) in findings {
                     *self.findings.entry(rule).or_default() += times;
                 }
@@ -365,15 +365,15 @@ impl PartyActivity {
                     }
                     // The connection has a record of its own.
                     None if op == "connect" => {}
-                    None => self.looked += 1,
+                    None => self.lookups += 1,
                 }
             }
-            StoryRecordKind::Connection(host) => self.connected.add(&host, "connect", 1, room),
-            StoryRecordKind::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
-            StoryRecordKind::Change(_)
-            | StoryRecordKind::Answer { .. }
-            | StoryRecordKind::Command { .. }
-            | StoryRecordKind::Note(_) => {}
+            SummaryRecordKind::Connection(host) => self.connected.add(&host, "connect", 1, room),
+            SummaryRecordKind::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
+            SummaryRecordKind::Change(_)
+            | SummaryRecordKind::Answer { .. }
+            | SummaryRecordKind::Command { .. }
+            | SummaryRecordKind::Note(_) => {}
         }
     }
 

@@ -61,12 +61,12 @@ pub(super) struct JudgedLine {
 }
 
 /// The log, with whose records replies are compared.
-pub(super) struct Judge<'a> {
+pub(super) struct ReplyChecker<'a> {
     directory: &'a DemoDirectory,
     log: PathBuf,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> ReplyChecker<'a> {
     pub(super) fn new(directory: &'a DemoDirectory) -> Self {
         Self { directory, log: directory.state().join("audit") }
     }

@@ -26,11 +26,11 @@ impl FromStr for AllowedOperation {
 
     fn from_str(text: &str) -> Result<Self, String> {
         // The second name of a rename and restores are of no interest here.
-        let asked = |deed: &EntryOperation| {
-            !matches!(deed, EntryOperation::RenameTo | EntryOperation::Restore)
+        let asked = |operation: &EntryOperation| {
+            !matches!(operation, EntryOperation::RenameTo | EntryOperation::Restore)
         };
         let known = EntryOperation::ALL.into_iter().filter(asked);
-        known.clone().find(|deed| deed.as_str() == text).map(Self).ok_or_else(|| {
+        known.clone().find(|operation| operation.as_str() == text).map(Self).ok_or_else(|| {
             let words: Vec<_> = known.map(EntryOperation::as_str).collect();
             format!("expected one of {}", words.join(", "))
         })
@@ -43,7 +43,7 @@ impl AllowedOperation {
     fn ways(&self) -> &[EntryOperation] {
         match &self.0 {
             EntryOperation::Read => &[EntryOperation::Read, EntryOperation::Grep],
-            deed => std::slice::from_ref(deed),
+            operation => std::slice::from_ref(operation),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn run(
     let policy = load(&common.policy)?;
     let workspace = open_workspace(&common.workspace)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
-    let AllowedOperation(deed) = can;
+    let AllowedOperation(operation) = can;
     let mut root = Node::default();
     let (mut paths, mut asks, mut observed) = (Vec::new(), Vec::new(), Vec::new());
     for entry in &tree.entries {
@@ -82,7 +82,7 @@ pub(super) fn run(
         // A directory is removed with its entries, so they count instead of it.
         let counts = can.filter(|_| {
             entry.object.kind != ObjectKind::Directory
-                || matches!(deed, EntryOperation::List | EntryOperation::Mkdir)
+                || matches!(operation, EntryOperation::List | EntryOperation::Mkdir)
         });
         root.add(&mut entry.path.components(), counts.as_ref());
         let Some(decision) = counts else { continue };
@@ -97,7 +97,7 @@ pub(super) fn run(
     if json {
         let report = json!({
             "agent": agent.as_str(),
-            "can": deed.as_str(),
+            "can": operation.as_str(),
             "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
             "mode": policy.mode().as_str(),
             "paths": paths,
@@ -109,7 +109,7 @@ pub(super) fn run(
         outjson!(report);
         return Ok(ExitCode::SUCCESS);
     }
-    print(&policy, agent, deed, &root, tree.not_served);
+    print(&policy, agent, operation, &root, tree.not_served);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -152,15 +152,21 @@ impl Node {
     }
 }
 
-fn print(policy: &Policy, agent: &AgentName, deed: EntryOperation, root: &Node, not_served: u64) {
-    let what = if matches!(deed, EntryOperation::List | EntryOperation::Mkdir) {
+fn print(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: EntryOperation,
+    root: &Node,
+    not_served: u64,
+) {
+    let what = if matches!(operation, EntryOperation::List | EntryOperation::Mkdir) {
         "directories"
     } else {
         "files"
     };
     outln!(
         "agent `{agent}` can {} {} of {} {what} (policy `{}` version {})",
-        deed.as_str(),
+        operation.as_str(),
         root.allowed,
         root.asked,
         policy.name(),
