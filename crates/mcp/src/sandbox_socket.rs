@@ -224,7 +224,7 @@ impl FailedConnections {
             (std::mem::take(&mut counts.unrecorded), counts.reason.as_str());
         tracing::warn!(connections, reason, "connections from the sandbox failed");
         let facts =
-            [("why".to_owned(), reason.into()), ("connections".to_owned(), connections.into())];
+            [("reason".to_owned(), reason.into()), ("connections".to_owned(), connections.into())];
         if let Err(error) = self.gateway.report(&self.session, "mcp.dropped", facts.into()) {
             tracing::error!(%error, "cannot record");
         }

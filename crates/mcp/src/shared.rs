@@ -115,7 +115,7 @@ impl Shared {
         self.writer.close(grace);
         if self.writer.failed() {
             let reason = json!("the client did not take all answers");
-            self.report("mcp.dropped", BTreeMap::from([("why".to_owned(), reason)]));
+            self.report("mcp.dropped", BTreeMap::from([("reason".to_owned(), reason)]));
         }
         if !self.attached {
             self.gateway.end_session(&self.session);

@@ -208,7 +208,7 @@ impl Wire {
     }
 
     fn drop(&mut self, reason: &str, length: Option<usize>) -> Option<Receipt> {
-        let mut facts = BTreeMap::from([("why".to_owned(), json!(reason))]);
+        let mut facts = BTreeMap::from([("reason".to_owned(), json!(reason))]);
         facts.extend(length.map(|length| ("bytes".to_owned(), json!(length))));
         self.shared.report("mcp.dropped", facts)
     }

@@ -50,7 +50,7 @@ pub struct Manifest {
     /// Version of the format: 1.
     pub version: u32,
     /// The time at which it was made, RFC 3339 in UTC.
-    pub made: String,
+    pub created: String,
     /// The index of the first record.
     pub first: u64,
     /// The index of the last record.

@@ -33,7 +33,7 @@ pub struct Report {
     /// Version of this structure: 1.
     pub version: u32,
     /// The time at which it was made, RFC 3339 in UTC.
-    pub made: String,
+    pub created: String,
     /// The program's version.
     pub program: &'static str,
     /// The workspaces that gateways served.
@@ -188,7 +188,7 @@ impl Report {
         let unsettled = digest.unsettled();
         Self {
             version: 1,
-            made: scope.now.clone(),
+            created: scope.now.clone(),
             program: env!("CARGO_PKG_VERSION"),
             workspaces: digest.workspaces.into_iter().collect(),
             period: Period {

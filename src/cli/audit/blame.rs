@@ -200,7 +200,7 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
         "before": change.before,
         "after": change.after,
         "backup": change.backup.map(|id| id.to_string()),
-        "kept": kept.as_ref().map(|kept| json!({
+        "stored": kept.as_ref().map(|kept| json!({
             "type": kept.kind.as_str(),
             "bytes": kept.bytes,
         })),

@@ -266,9 +266,9 @@ impl Archive<'_> {
     }
 
     fn finish(mut self, first: u64, last: u64) -> io::Result<()> {
-        let made = format!("{:.0}", Timestamp::now());
+        let created = format!("{:.0}", Timestamp::now());
         let files = std::mem::take(&mut self.files);
-        let manifest = Manifest { version: 1, made, first, last, files };
+        let manifest = Manifest { version: 1, created, first, last, files };
         let text = serde_json::to_string_pretty(&manifest)? + "\n";
         self.begin(MANIFEST)?;
         self.zip.write_all(text.as_bytes())?;

@@ -191,7 +191,7 @@ fn activity_object(activity: &PartyActivity) -> Value {
         "record": activity.records.0, "lastRecord": activity.records.1,
         "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),
         "denied": list(&activity.denied, "rule"), "asked": list(&activity.asked, "rule"),
-        "failed": list(&activity.failed, "why"), "connected": list(&activity.connected, "op"), "looked": activity.lookups,
+        "failed": list(&activity.failed, "reason"), "connected": list(&activity.connected, "op"), "lookups": activity.lookups,
         "findings": (!activity.findings.is_empty()).then_some(&activity.findings),
     })
 }

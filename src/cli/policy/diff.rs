@@ -244,7 +244,7 @@ fn report_json(found: &Diff) -> Value {
                 "path": change.path.to_string(),
                 "to": change.to.as_ref().map(ToString::to_string),
                 "agents": if change.agents.is_empty() { &found.agents } else { &change.agents },
-                "seen": seen,
+                "origin": seen,
                 "first": first,
                 "records": records,
                 "old": decision(&change.old),

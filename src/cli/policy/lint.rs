@@ -240,7 +240,7 @@ pub(super) fn findings_json(found: &[Located]) -> Vec<Value> {
                 "line": located.line(),
                 "column": located.column(),
                 "message": located.finding.message,
-                "why": located.finding.reason(),
+                "reason": located.finding.reason(),
                 "suggestion": located.finding.suggestion,
             })
         })

@@ -377,7 +377,7 @@ fn recorded_requests_are_asked_about() {
         .find(|change| change["path"] == "docs/later.md")
         .unwrap()
         .clone();
-    assert_eq!((&change["opens"], &change["seen"]), (&true.into(), &"log".into()));
+    assert_eq!((&change["opens"], &change["origin"]), (&true.into(), &"log".into()));
     assert_eq!(change["records"], 2);
     let done =
         world.run(&["policy", "diff", "old.toml", "new.toml", "--log", "--since", "2999-01-01"]);

@@ -38,7 +38,7 @@ fn says_who_changed_a_file_last_and_whether_it_is_the_same() {
     assert_eq!(newest["record"], last_intent(&world));
     assert_eq!((&newest["rule"], &newest["result"]), (&"allowedPaths.write".into(), &"ok".into()));
     assert_eq!(newest["before"], sha256("one"));
-    assert_eq!(newest["kept"]["bytes"], 3);
+    assert_eq!(newest["stored"]["bytes"], 3);
     // Its outcome is the named record.
     let answer = newest["answer"].as_u64().unwrap();
     assert_eq!(world.records()[usize::try_from(answer).unwrap()]["of"], newest["record"]);
@@ -85,7 +85,7 @@ fn what_was_removed_and_put_back_is_told() {
     let removed = last_intent(&world);
     let found = blame(&world, "d/x");
     assert_eq!((&found["state"], seqs(&found)[0]), (&"gone".into(), removed));
-    assert_eq!(found["changes"][0]["kept"]["type"], "tree");
+    assert_eq!(found["changes"][0]["stored"]["type"], "tree");
     world.run(&["backup", "restore", "d"]).ok();
     let found = blame(&world, "d/x");
     assert_eq!(found["state"], "same");

@@ -267,7 +267,7 @@ fn a_malformed_manifest_is_refused_by_both() {
         manifest.as_object_mut().unwrap().remove(name);
         manifest.to_string()
     };
-    let fields = ["version", "made", "first", "last", "files"];
+    let fields = ["version", "created", "first", "last", "files"];
     let mut cases: Vec<String> = fields.map(without).into();
     cases.extend([
         with("version", 2.into()),

@@ -117,7 +117,7 @@ fn a_story_groups_by_command_or_process_and_marks_what_programs_claim() {
     assert_eq!(actors, [json!({"command": 0}), json!({"process": 7}), json!({"process": 8})]);
     assert_eq!(done[0]["command"], json!(["cargo", "test"]));
     assert_eq!(
-        (&done[0]["looked"], &done[0]["record"], &done[0]["lastRecord"]),
+        (&done[0]["lookups"], &done[0]["record"], &done[0]["lastRecord"]),
         (&json!(1), &json!(0), &json!(5))
     );
     assert_eq!(

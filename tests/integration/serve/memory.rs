@@ -124,7 +124,7 @@ fn a_message_for_which_a_worker_has_no_memory_ends_its_session_alone() {
     large.say(&text).unwrap();
     assert_eq!(large.rest().0, 0);
     site.await_record("shop", |record| {
-        let why = record["facts"]["why"].as_str();
+        let why = record["facts"]["reason"].as_str();
         record["op"] == "files.dropped" && why.is_some_and(|why| why.contains("memory"))
     });
     assert_eq!(other.read("file.txt").unwrap(), "of shop\n");

@@ -322,13 +322,13 @@ fn what_there_is_not_is_refused_on_record_over_http_too() {
     let notification = json!({ "jsonrpc": "2.0", "method": "notifications/no" }).to_string();
     assert_eq!(status(&all(session.send("POST", &notification))), 202);
     site.await_record("shop", |record| {
-        record["facts"]["why"].as_str().is_some_and(|why| why.contains("`notifications/no`"))
+        record["facts"]["reason"].as_str().is_some_and(|why| why.contains("`notifications/no`"))
     });
     // A message of the front to its worker is not a client's to send.
     let notification = json!({ "jsonrpc": "2.0", "method": "notifications/portcullis/repeated" });
     assert_eq!(status(&all(session.send("POST", &notification.to_string()))), 202);
     site.await_record("shop", |record| {
-        let why = record["facts"]["why"].as_str();
+        let why = record["facts"]["reason"].as_str();
         why.is_some_and(|why| why.contains("there is no notification `notifications/portcullis/"))
     });
 }

@@ -61,7 +61,7 @@ fn a_confined_gateway_watches_what_is_made_after_it_was_confined() {
     assert!(watch.child.wait().unwrap().success());
     let last = world.last();
     assert_eq!((&last["op"], &last["counts"]["events"]), (&json!("watch.end"), &json!(4)));
-    assert_eq!(last["facts"]["why"], "closed");
+    assert_eq!(last["facts"]["reason"], "closed");
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn the_limit_of_the_user_is_an_error_that_says_so() {
     }
     assert_eq!(watch.child.wait().unwrap().code(), Some(1));
     let ended = world.last();
-    assert_eq!((&ended["op"], &ended["facts"]["why"]), (&json!("watch.end"), &json!("failed")));
+    assert_eq!((&ended["op"], &ended["facts"]["reason"]), (&json!("watch.end"), &json!("failed")));
 }

@@ -106,7 +106,8 @@ fn beginning_and_end_are_on_record() {
         assert_eq!(ended["facts"]["watch"], begun["seq"]);
         assert_eq!(ended["path"], begun["path"]);
     }
-    let why: Vec<_> = ended.iter().map(|ended| ended["facts"]["why"].as_str().unwrap()).collect();
+    let why: Vec<_> =
+        ended.iter().map(|ended| ended["facts"]["reason"].as_str().unwrap()).collect();
     assert_eq!(why, ["closed", "closed", "stopped"]);
     assert!(ended[0]["counts"]["events"].as_u64().unwrap() >= 2, "{}", ended[0]);
     assert_eq!(ended[0]["counts"]["rescans"], 0);

@@ -57,7 +57,7 @@ impl Gateway {
             let mut draft = record::request(&ended.session, &policy, "watch.end", Some(&path));
             let counts = [("events", ended.events), ("rescans", ended.rescans)];
             draft.counts = Some(counts.map(|(name, count)| (name.to_owned(), count)).into());
-            let facts = [("watch", json!(ended.seq)), ("why", json!(ended.reason.as_str()))];
+            let facts = [("watch", json!(ended.seq)), ("reason", json!(ended.reason.as_str()))];
             draft.facts = Some(facts.map(|(name, fact)| (name.to_owned(), fact)).into());
             draft.result = Some("ok".to_owned());
             if let Err(error) = self.audit_log.record(draft) {

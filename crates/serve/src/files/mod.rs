@@ -270,7 +270,7 @@ impl Channel {
 
 /// Returns the record's facts for a dropped message.
 fn facts(reason: &str) -> BTreeMap<String, Value> {
-    BTreeMap::from([("why".to_owned(), json!(reason))])
+    BTreeMap::from([("reason".to_owned(), json!(reason))])
 }
 
 /// Reads the length of the next message; `None` at the end.

@@ -52,9 +52,9 @@ def read_manifest():
     try:
         manifest = json.loads(read("manifest.json").decode(), object_pairs_hook=object_of, parse_constant=refuse,
                               parse_int=lambda text: refuse(text) if text == "-0" else int(text))
-        need(isinstance(manifest, dict) and set(manifest) == {"version", "made", "first", "last", "files"}
+        need(isinstance(manifest, dict) and set(manifest) == {"version", "created", "first", "last", "files"}
              and all(verify.NUMBER(manifest[name]) for name in ("version", "first", "last"))
-             and isinstance(manifest["made"], str) and manifest["made"].encode() is not None
+             and isinstance(manifest["created"], str) and manifest["created"].encode() is not None
              and isinstance(manifest["files"], dict) and all(map(verify.HASH, manifest["files"].values())),
              "manifest.json is no manifest")
     except (OSError, ValueError, RecursionError):
