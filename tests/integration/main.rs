@@ -46,6 +46,7 @@ mod faults;
 mod files;
 mod fs;
 mod generate;
+mod glossary;
 mod golden;
 mod layers;
 mod limited_machines;
