@@ -42,7 +42,7 @@ const NOTIFY_SEND: &str = "notify-send";
 /// The wait for a change where none is due.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Where notifications go.
+/// The destinations of notifications.
 #[derive(Debug, Serialize, Deserialize)]
 struct NotifierOrder {
     /// The program that shows them, absolute.

@@ -16,7 +16,7 @@ const HERE: &str = ".";
 /// command's own.
 const HEADING: &str = "Gateway options";
 
-/// Which workspace, under which policy, with which state, for which agent.
+/// The workspace with its policy and its state, and the agent.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
     /// The directory that the agent works in
@@ -49,7 +49,7 @@ pub(crate) struct Common {
         env = "PORTCULLIS_CONFIG"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Where log and backups are kept [default: a directory of the workspace's
+    /// Directory of log and backups [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(
         long,

@@ -1,4 +1,5 @@
-//! The hosts that a preset names, as rules of the session: `preset:NAME:` and what names the host there.
+//! The hosts that a preset names, as rules of the session: `preset:NAME:` and what names the host
+//! there.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +36,8 @@ struct PresetHost {
 }
 
 impl PresetHosts {
-    /// Those of a preset, whose agent has the environment. If `bound`, the session reaches no others.
+    /// Those of a preset, whose agent has the environment. If `bound`, the session reaches no
+    /// others.
     ///
     /// # Errors
     /// Which entry names no host, and why.
@@ -95,8 +97,8 @@ impl PresetHosts {
     }
 }
 
-/// Parses `HOST` or `HOST:PORT`, where HOST is one of a policy's rules; an IPv6 address with a port stands in
-/// brackets.
+/// Parses `HOST` or `HOST:PORT`, where HOST is one of a policy's rules; an IPv6 address with a port
+/// stands in brackets.
 pub(super) fn parse(entry: &str) -> Result<(HostPattern, u16), String> {
     let wrong = |reason: String| format!("`{entry}` names no host: {reason}");
     let is_port = |(host, _): &(&str, &str)| !host.contains(':') || host.ends_with(']');

@@ -56,8 +56,8 @@ impl Drop for Child {
 pub(crate) fn check_children() -> Result<(), Failure> {
     match ignores_children().or_fail("no process can be started")? {
         true => Err(Failure::new(
-            "whoever started this ignores the signal SIGCHLD, and so does this process: nobody can \
-             learn how a program ends that it starts",
+            "this process ignores the signal SIGCHLD, as the process that started it does, so it cannot \
+             learn how a program that it starts ends",
         )
         .help("start it with `env --default-signal=CHLD portcullis …`")),
         false => Ok(()),

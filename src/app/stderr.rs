@@ -115,8 +115,8 @@ pub(crate) fn write_blocking(text: fmt::Arguments<'_>) {
 
 fn write_within_timeout(message: &[u8]) {
     let mut state = lock();
-    let patience = if state.missed > 0 { Duration::ZERO } else { READER_TIMEOUT };
-    let end = Instant::now() + patience;
+    let max_wait = if state.missed > 0 { Duration::ZERO } else { READER_TIMEOUT };
+    let end = Instant::now() + max_wait;
     while !state.put(message) {
         if !room_before(Some(end)) {
             state.missed = state.missed.saturating_add(1);

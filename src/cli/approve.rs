@@ -71,8 +71,8 @@ pub(crate) struct Args {
     /// Approve the same operation on the same path for the rest of the session
     #[arg(long, requires = "id")]
     session: bool,
-    /// Approve without showing the request and asking, by its complete identifier: for scripts that read
-    /// it from `--list --json`
+    /// Approve without showing the request and asking, by its complete identifier: for scripts that
+    /// read it from `--list --json`
     #[arg(long, requires = "id")]
     yes: bool,
     /// Print one JSON object
@@ -314,8 +314,8 @@ fn question(item: &Item, choice: Choice) -> String {
     wrapped(&asks(&shown), 0, 4, Some(width))
 }
 
-/// Prints a pending approval, of which `count` are equal. Only its first line begins at the left edge,
-/// so that no text of the agent's looks like another one.
+/// Prints a pending approval, of which `count` are equal. Only its first line begins at the left
+/// edge, so that no text of the agent's looks like another one.
 fn print(item: &Item, count: usize) {
     let width = stdout_width();
     let show = |text: &str| outln!("{}", wrapped(text, 2, 6, width));

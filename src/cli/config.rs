@@ -37,9 +37,9 @@ enum ConfigCommand {
 
 /// Read a configuration as a start does, and say what is wrong with it
 ///
-/// Starts nothing. The files of keys of `[[credentials]]` are read, variables are not. Policies that
-/// it names are not loaded: `portcullis policy check` does that. A start refuses a configuration that
-/// an agent could change, too: `portcullis doctor` says so of a workspace.
+/// Starts nothing. The files of keys of `[[credentials]]` are read, variables are not. Policies
+/// that it names are not loaded: `portcullis policy check` does that. A start refuses a
+/// configuration that an agent could change, too: `portcullis doctor` says so of a workspace.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis config check\n  \

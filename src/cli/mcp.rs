@@ -48,7 +48,7 @@ pub(crate) struct Args {
     common: Common,
     #[command(flatten)]
     logging: logging::Options,
-    /// Which tools: `workspace__NAME__read_file` and so on, or those of the
+    /// The set of tools: `workspace__NAME__read_file` and so on, or those of the
     /// reference filesystem server
     #[arg(long, value_name = "SET", default_value = "workspace",
         value_parser = ["workspace", "reference"])]

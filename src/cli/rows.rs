@@ -44,8 +44,8 @@ pub(super) fn wrapped(line: &str, first: usize, other: usize, width: Option<usiz
     rows.map(indent).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats a line of a table for standard output: wrapped for a terminal, and in red if the request was
-/// denied and there are colours.
+/// Formats a line of a table for standard output: wrapped for a terminal, and in red if the request
+/// was denied and there are colours.
 pub(super) fn fitted(line: &str, is_denied: bool) -> String {
     let text = wrapped(line, 0, CONTINUED, stdout_width());
     if is_denied && output::colours() { format!("\u{1b}[31m{text}\u{1b}[0m") } else { text }
@@ -64,8 +64,8 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     fits.chain([CUT]).collect()
 }
 
-/// Displays a name in a sentence ([`QuotedName`]), in at most `width` columns: its middle is cut out, so
-/// that its end remains.
+/// Displays a name in a sentence ([`QuotedName`]), in at most `width` columns: its middle is cut
+/// out, so that its end remains.
 pub(super) fn named(name: &str, width: usize) -> String {
     let whole = QuotedName(name).to_string();
     if columns(&whole) <= width {

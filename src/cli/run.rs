@@ -44,7 +44,7 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
-    /// Where file content comes from and goes to: auto, disk, editor, or mount, where the agent is
+    /// The source and destination of file content: auto, disk, editor, or mount, where the agent is
     /// offered no files over ACP and its own tools reach them
     /// [default: the preset's, or auto]
     #[arg(long, value_name = "SOURCE", value_parser = ["auto", "disk", "editor", "mount"])]

@@ -75,13 +75,13 @@ const OTHER_VARIABLES: [&str; 6] = ["HOME", "PATH", "SHELL", "TERM", "TMPDIR", "
 pub struct Credential {
     /// Its name in policies, records and messages.
     pub id: String,
-    /// Where the key goes.
+    /// The host and port that the key is for.
     pub to: Connect,
     /// The header that has the key.
     pub header: String,
     /// The text in front of the key in the header.
     pub prefix: String,
-    /// Where the key is.
+    /// The source of the key.
     pub from: KeySource,
     /// The variable in which programs find what they send in the key's place.
     pub env: String,
@@ -100,7 +100,7 @@ pub struct Credential {
 /// The place of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// A variable of the environment of whoever starts the sandbox.
+    /// A variable of the environment of the process that starts the sandbox.
     Environment(String),
     /// A file, absolute.
     File(PathBuf),

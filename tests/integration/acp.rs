@@ -169,7 +169,7 @@ fn the_operator_can_forward_a_method_and_never_fs() {
 }
 
 #[test]
-fn lines_that_are_not_strict_are_dropped_and_whoever_waits_is_told() {
+fn lines_that_are_not_strict_are_dropped_and_the_waiting_party_is_told() {
     let mut rig = served();
     let path = rig.path("a.txt");
     // These get no reply.

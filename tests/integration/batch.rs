@@ -294,13 +294,13 @@ fn killed_while_it_takes_a_batch_back_it_is_taken_back_by_the_next_start() {
 }
 
 /// Keeps a search where it is until it is let go on.
-struct Held {
+struct PausedSearch {
     there: mpsc::Sender<()>,
     go: Mutex<mpsc::Receiver<()>>,
     once: AtomicBool,
 }
 
-impl Follower for Held {
+impl Follower for PausedSearch {
     fn is_wanted(&self) -> bool {
         if !self.once.swap(true, Ordering::SeqCst) {
             self.there.send(()).unwrap();
@@ -343,7 +343,7 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
     };
     let (there, arrived) = mpsc::channel();
     let (go, wait) = mpsc::channel();
-    let held = Held { there, go: Mutex::new(wait), once: AtomicBool::new(false) };
+    let held = PausedSearch { there, go: Mutex::new(wait), once: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let query = GlobQuery { pattern: "**".to_owned(), ..GlobQuery::default() };

@@ -67,13 +67,13 @@ fn prepare(world: &World, round: u64, big: &str) {
 
 /// Backups for the restores: the ids of a file and a tree, and the contents of
 /// the tree.
-struct Kept {
+struct StoredBackups {
     file: String,
     tree: String,
     nodes: Snapshot,
 }
 
-impl Kept {
+impl StoredBackups {
     fn new(world: &World, big: &str) -> Self {
         world.file("kept.txt", format!("first\n{big}"));
         world.file("kept/a/1.txt", "one");
@@ -97,7 +97,13 @@ fn beneath(name: &str, top: &str) -> bool {
     name == top || name.starts_with(&format!("{top}/"))
 }
 
-fn step(random: &mut Random, before: &Snapshot, kept: &Kept, round: u64, big: &str) -> Step {
+fn step(
+    random: &mut Random,
+    before: &Snapshot,
+    kept: &StoredBackups,
+    round: u64,
+    big: &str,
+) -> Step {
     let mut after = before.clone();
     let mut input = String::new();
     let mode = |name: &str| before[name].split_once(' ').unwrap().0.to_owned();
@@ -186,7 +192,7 @@ fn killed_at_any_moment_the_gateway_leaves_old_or_new() {
     let mut random = Random::new(seed);
     let world = World::with_policy(POLICY);
     let big = "x".repeat(200_000);
-    let kept = Kept::new(&world, &big);
+    let kept = StoredBackups::new(&world, &big);
     let (mut killed, mut changed) = (0, 0);
     let rounds = ROUNDS * budget().min(10);
     for round in 1..=rounds {

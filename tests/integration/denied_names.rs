@@ -231,9 +231,9 @@ pub(crate) fn requests(path: &WorkspacePath) -> Vec<Box<dyn AnyRequest>> {
 
 /// Collects the progress of a search.
 #[derive(Default)]
-struct Told(Mutex<Vec<u64>>);
+struct RecordedProgress(Mutex<Vec<u64>>);
 
-impl Follower for Told {
+impl Follower for RecordedProgress {
     fn is_wanted(&self) -> bool {
         true
     }
@@ -256,7 +256,7 @@ fn the_progress_of_a_search_does_not_count_what_is_hidden() {
     let make = |name: &str| std::fs::write(root.join("pub").join(name), "").unwrap();
     ["a.md", "b.md"].into_iter().for_each(make);
     let told = || {
-        let told = Told::default();
+        let told = RecordedProgress::default();
         let query = GrepQuery { pattern: "x".to_owned(), ..GrepQuery::default() };
         let grep = Grep { path: WorkspacePath::parse("pub").unwrap(), query };
         let client = Client { follower: &told, ..Client::default() };

@@ -12,7 +12,7 @@ mod states;
 
 use std::path::Path;
 
-use case::{Asked, Log};
+use case::{Log, VerifierArguments};
 use python_verifier::{Second, first, program};
 
 use crate::{common::budget, seeded_random::Random};
@@ -34,7 +34,7 @@ fn both_verifiers_say_the_same_of_every_log() {
     let (seeds, place) = (case::seeds(), case::place());
     let mut second = Second::start();
     let (mut met, mut disagreements) = ([0; 3], Vec::new());
-    let mut ask = |number: u64, name: &str, log: &Log, asked: &Asked| {
+    let mut ask = |number: u64, name: &str, log: &Log, asked: &VerifierArguments| {
         let directory = case::path(place.path(), number);
         std::fs::create_dir(&directory).unwrap();
         log.write(&directory);
@@ -52,7 +52,7 @@ fn both_verifiers_say_the_same_of_every_log() {
         std::fs::remove_dir_all(&directory).unwrap();
     };
     for (number, (name, log)) in (0..).zip(&seeds) {
-        ask(number, name, log, &Asked::default());
+        ask(number, name, log, &VerifierArguments::default());
     }
     let mut random = Random::new(seed());
     for number in 0..CASES * budget() {
@@ -82,7 +82,11 @@ fn both_verifiers_say_the_same_of_logs_of_several_segments() {
     for number in 0..LONG_CASES + budget() {
         let mut log = long.clone();
         // As it is, first.
-        let asked = if number == 0 { Asked::default() } else { log.change(&mut random, &seeds) };
+        let asked = if number == 0 {
+            VerifierArguments::default()
+        } else {
+            log.change(&mut random, &seeds)
+        };
         let ask = |log: &Log, by: &mut dyn FnMut(&Path) -> serde_json::Value| {
             let directory = case::path(place.path(), number);
             std::fs::create_dir(&directory).unwrap();

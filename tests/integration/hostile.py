@@ -111,7 +111,7 @@ def through_link(file):
 
 
 def descriptors():
-    """What was left open by whoever started us."""
+    """What was left open by the process that started this one."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -265,7 +265,7 @@ def listening(port, more):
 
 
 def terminals(operators):
-    """Pseudo-terminals of the agent's own, and the terminal of whoever started it."""
+    """Pseudo-terminals of the agent's own, and the terminal of the process that started it."""
     import fcntl
     import pty
     import struct

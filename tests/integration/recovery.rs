@@ -23,7 +23,7 @@ mod exchange;
 
 const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
 const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";
-const CONDEMNED: &str = ".portcullis-fffffffffffffffffffffffffffffffe.tmp";
+const DELETION_NAME: &str = ".portcullis-fffffffffffffffffffffffffffffffe.tmp";
 
 /// A gateway that admits an intent and dies.
 fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: Option<Hash>) {
@@ -245,7 +245,7 @@ fn a_removal_that_died_is_finished_under_the_same_process_id() {
     died_after(&world, "remove", "tree", Some(Hash::of(b"a tree")), None);
     for number in 1..4 {
         for descriptor in 3..64 {
-            world.file(&format!("{CONDEMNED}/1-{number}-{descriptor}/x/file"), "x");
+            world.file(&format!("{DELETION_NAME}/1-{number}-{descriptor}/x/file"), "x");
         }
     }
     let gateway = world.command(&["fs", "ls"]);
@@ -452,8 +452,8 @@ fn a_tree_of_which_a_part_may_not_be_removed_stays_whole() {
 fn what_may_not_be_deleted_of_a_removal_keeps_no_gateway_from_starting() {
     let world = world();
     died_after(&world, "remove", "tree", Some(Hash::of(b"a tree")), None);
-    world.file(&format!("{CONDEMNED}/sub/f"), "f");
-    give_away(&world.path(CONDEMNED).join("sub"), 0o755);
+    world.file(&format!("{DELETION_NAME}/sub/f"), "f");
+    give_away(&world.path(DELETION_NAME).join("sub"), 0o755);
     let done = world.fs(&["ls"]).ok();
     assert!(done.stderr.contains("cannot be deleted") && !done.text().contains("tmp"), "{done:?}");
     assert_eq!(
@@ -461,7 +461,7 @@ fn what_may_not_be_deleted_of_a_removal_keeps_no_gateway_from_starting() {
         "committed"
     );
     assert!(!world.fs(&["ls"]).ok().stderr.contains("deleted"));
-    assert_eq!(names(&world.root()), [CONDEMNED]);
+    assert_eq!(names(&world.root()), [DELETION_NAME]);
 }
 
 /// One change of a batch was settled as another process's by now: the others stayed.

@@ -86,13 +86,13 @@ struct SandboxWorld {
 
 /// The exit code and output of an agent.
 #[derive(Debug)]
-struct Ended {
+struct AgentOutput {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-impl Ended {
+impl AgentOutput {
     /// Returns the results that the hostile agent reported.
     fn attempts(&self) -> BTreeMap<String, String> {
         let found: BTreeMap<_, _> = self
@@ -195,7 +195,7 @@ impl SandboxWorld {
     }
 
     /// `portcullis run OPTIONS… -- AGENT…`, to its end.
-    fn run(&self, options: &[&str], agent: &[&str]) -> Ended {
+    fn run(&self, options: &[&str], agent: &[&str]) -> AgentOutput {
         end(self.start(options, agent))
     }
 
@@ -270,7 +270,12 @@ impl SandboxWorld {
 }
 
 /// Runs a command by another program, which gets the place as its last argument before it.
-fn wrapped(program: &str, arguments: &[&str], world: &SandboxWorld, inner: &Command) -> Ended {
+fn wrapped(
+    program: &str,
+    arguments: &[&str],
+    world: &SandboxWorld,
+    inner: &Command,
+) -> AgentOutput {
     let mut outer = Command::new(program);
     outer
         .args(arguments)
@@ -286,11 +291,11 @@ fn wrapped(program: &str, arguments: &[&str], world: &SandboxWorld, inner: &Comm
 }
 
 /// Waits with the agent's input kept open, as an editor that is still there does.
-fn end(mut child: Child) -> Ended {
+fn end(mut child: Child) -> AgentOutput {
     let stdin = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     drop(stdin);
-    Ended {
+    AgentOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -264,7 +264,7 @@ fn a_resource_that_a_rule_asks_about_is_put_to_the_editors_user_too() {
 }
 
 #[test]
-fn whoever_has_no_word_or_an_old_one_is_not_served() {
+fn a_client_without_a_current_token_is_not_served() {
     let mut run = Run::start(POLICY, &[], Editor::default());
     let servers = run.order(&json!({"order": "servers"}));
     let word = servers["ok"][0]["env"][0]["value"].as_str().unwrap().to_owned();

@@ -64,7 +64,7 @@ fn what_is_neither_a_file_nor_a_directory_stays_where_it_is() {
 /// Files whose extension is not among those that may be listed were taken for
 /// directories, and moved to where they are seen.
 #[test]
-fn what_an_extension_hides_is_not_renamed_into_sight_nor_named() {
+fn what_an_extension_hides_is_not_renamed_into_view_nor_named() {
     let world = World::with_rules(
         "[extensions]\nallow = { list = [\"md\"] }\n[[rules]]\nid = \"kept\"\neffect = \"deny\"\n\
          operations = [\"remove\"]\npaths = [\"kept/*.key\", \"kept/WORDS\", \"kept/shut/x.md\"]\n",

@@ -51,7 +51,7 @@ struct LoginVariable {
 
 /// True if an entry of `authMethods` leaves the login to the agent.
 pub(super) fn passes(entry: &RawValue, allowed: &Allowed) -> bool {
-    matches!(fate(entry, allowed), MethodTreatment::Passes)
+    matches!(treatment(entry, allowed), MethodTreatment::Passes)
 }
 
 /// True if the member `type` of an entry that passes is forwarded.
@@ -59,7 +59,7 @@ pub(super) fn keeps_type(value: &RawValue) -> bool {
     !matches!(serde_json::from_str(value.get()), Ok(VARIABLES))
 }
 
-fn fate(entry: &RawValue, allowed: &Allowed) -> MethodTreatment {
+fn treatment(entry: &RawValue, allowed: &Allowed) -> MethodTreatment {
     let Some(entry) = Object::parse(entry.get()) else { return MethodTreatment::Acts };
     let mut types = entry.members().filter(|(key, _)| folds_to(key, "type"));
     match (types.next(), types.next()) {
@@ -98,7 +98,7 @@ pub(super) fn removed(raw: &RawValue, allowed: &Allowed) -> Vec<RemovedLogin> {
         .filter_map(|list| serde_json::from_str::<Vec<&RawValue>>(list.get()).ok())
         .flatten()
         .filter_map(|entry| {
-            let missing = match fate(entry, allowed) {
+            let missing = match treatment(entry, allowed) {
                 MethodTreatment::Passes => return None,
                 MethodTreatment::Lacks(names) => {
                     Some(names.into_iter().filter(|name| is_name(name)).take(MAX_NAMES).collect())

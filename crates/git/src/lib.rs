@@ -22,6 +22,6 @@ pub use error::Error;
 pub use name::{check_branch, check_path};
 pub use object::{Format, Object, ObjectId, ObjectKind};
 pub use pack::write_pack;
-pub use replay::{Begin, FileChange, Outcome, PathDecider, Replay, Replayed};
+pub use replay::{Begin, FileChange, Outcome, PathAuthorizer, Replay, Replayed};
 pub use source::{Objects, Source};
 pub use tree::{Entry, Mode, Tree};

@@ -38,7 +38,7 @@ pub struct FileChange<'a> {
 }
 
 /// The decisions on each path. An error is the reason why a path may not be changed.
-pub trait PathDecider {
+pub trait PathAuthorizer {
     /// Decides on a text of a commit that is imported verbatim.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl<'a> Replay<'a> {
 
     /// Replays one commit whose parents were replayed. If an object of either repository cannot be
     /// read, only this commit is refused.
-    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn PathDecider) -> Replayed {
+    pub fn commit(&mut self, id: &ObjectId, decide: &mut dyn PathAuthorizer) -> Replayed {
         let (mut subject, mut parent) = (String::new(), None);
         let outcome = match self.try_commit(id, decide, (&mut subject, &mut parent)) {
             Ok(outcome) => outcome,
@@ -189,7 +189,7 @@ impl<'a> Replay<'a> {
     fn try_commit(
         &mut self,
         id: &ObjectId,
-        decide: &mut dyn PathDecider,
+        decide: &mut dyn PathAuthorizer,
         (subject, first_parent): (&mut String, &mut Option<ObjectId>),
     ) -> Result<Outcome, Error> {
         let refused = |reason: String| Ok(Outcome::Refused(vec![(None, reason)]));
@@ -271,7 +271,7 @@ struct CommitReplay<'a, 'o> {
     /// The tree onto which the commit is replayed.
     tree: &'a ObjectId,
     commit: &'a ObjectId,
-    decide: &'a mut dyn PathDecider,
+    decide: &'a mut dyn PathAuthorizer,
 }
 
 impl CommitReplay<'_, '_> {
@@ -289,7 +289,7 @@ impl CommitReplay<'_, '_> {
         // The removed paths show that the commit replaces a directory.
         let there = there.filter(|entry| entry.mode != Mode::Directory);
         let are_files = is_file(&change.old) && is_file(&there);
-        // Contents of files are compared by [`PathDecider`], since secrets differ.
+        // Contents of files are compared by [`PathAuthorizer`], since secrets differ.
         if !are_files && change.old != there {
             return Err(refuse(
                 "it is not in the operator's commit as the agent's commit had it: it was not \

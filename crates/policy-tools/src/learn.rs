@@ -273,8 +273,8 @@ impl<'a> Guard<'a> {
         .map(|decision| decision.rule().to_owned())
     }
 
-    /// True if a pattern for the entries of `location` would open something that `baseline` denies and
-    /// the policy in force does not.
+    /// True if a pattern for the entries of `location` would open something that `baseline` denies
+    /// and the policy in force does not.
     fn opens(&self, access: Access, pattern: &PathPattern, location: &WorkspacePath) -> bool {
         let Ok(agent) = "agent".parse() else { return true };
         let locations = BTreeSet::from([location.clone()]);

@@ -2,8 +2,8 @@
 //!
 //! Most names in a directory matter to no pattern except for those about the directory. So a name
 //! is compared only with the patterns that its own text may match. If there are none, the result is
-//! that of the first such name. All uncertain cases use [`Policy::visibility`]; a property test compares
-//! the two.
+//! that of the first such name. All uncertain cases use [`Policy::visibility`]; a property test
+//! compares the two.
 
 use std::cell::Cell;
 
@@ -110,8 +110,8 @@ fn asks(rules: &[CompiledRule], entry: u32, question: ActionSet, agent: &AgentNa
 }
 
 impl DirectoryVisibility<'_> {
-    /// Returns the result of [`Policy::visibility`] for the entry `name`, whose path is made by `path`
-    /// only if it is needed; `None` if there is no such path.
+    /// Returns the result of [`Policy::visibility`] for the entry `name`, whose path is made by
+    /// `path` only if it is needed; `None` if there is no such path.
     pub fn of<'n>(
         &self,
         name: &str,

@@ -52,7 +52,8 @@ pub enum ScanOrder {
 pub struct Scanned {
     /// Number of records that were read.
     pub records: u64,
-    /// Descriptions of damage, which may contain untrusted text; at most [`Scanned::MAX_DESCRIBED`].
+    /// Descriptions of damage, which may contain untrusted text; at most
+    /// [`Scanned::MAX_DESCRIBED`].
     pub damages: Vec<String>,
     /// Number of damages.
     pub damaged: u64,

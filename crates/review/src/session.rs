@@ -62,8 +62,8 @@ pub struct OtherRecord {
     pub path: Option<String>,
     /// The new path of a rename.
     pub to: Option<String>,
-    /// `allow` or `deny`; of a connection that was cut off `deny`, with the rule and the reason of its
-    /// outcome.
+    /// `allow` or `deny`; of a connection that was cut off `deny`, with the rule and the reason of
+    /// its outcome.
     pub decision: Option<String>,
     /// True if the rule denies it and observe mode allowed it.
     pub would_deny: bool,

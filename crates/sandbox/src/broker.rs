@@ -1,5 +1,6 @@
-//! The broker's side of a sandbox: checks the [`SandboxSpec`], chooses the mode, starts the first stage
-//! and reads the result of the self-test. Nothing that an agent wrote passes through this module.
+//! The broker's side of a sandbox: checks the [`SandboxSpec`], chooses the mode, starts the first
+//! stage and reads the result of the self-test. Nothing that an agent wrote passes through this
+//! module.
 
 use std::{
     ffi::OsString,

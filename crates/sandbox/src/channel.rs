@@ -168,17 +168,17 @@ impl Channel {
         Ok((message, descriptors))
     }
 
-    /// Receives as [`receive`](Self::receive) does, but waits no longer than `patience`.
+    /// Receives as [`receive`](Self::receive) does, but waits no longer than `max_wait`.
     ///
     /// # Errors
     /// As `receive`, and [`ChannelError::Timeout`].
     pub fn receive_within<T: DeserializeOwned>(
         &self,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
         let limit = Timespec {
-            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: patience.subsec_nanos().into(),
+            tv_sec: i64::try_from(max_wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: max_wait.subsec_nanos().into(),
         };
         loop {
             let mut wait = [PollFd::new(&self.0, PollFlags::IN)];

@@ -1,10 +1,10 @@
 //! Named pipes that lead from a sandbox without namespaces to the gateway. UNIX sockets are refused
 //! there: before ABI 9, Landlock cannot restrict which of the host's sockets a process connects to.
 //!
-//! A directory contains `announcements` and, for each of [`SLOTS`] concurrent connections, `N.in` and
-//! `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to `announcements`, and reads
-//! `N.out` up to the line `NONCE`: bytes before it were for an earlier client. Then it writes to
-//! `N.in` and reads the gateway's messages, up to the byte [`END`].
+//! A directory contains `announcements` and, for each of [`SLOTS`] concurrent connections, `N.in`
+//! and `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to `announcements`,
+//! and reads `N.out` up to the line `NONCE`: bytes before it were for an earlier client. Then it
+//! writes to `N.in` and reads the gateway's messages, up to the byte [`END`].
 
 use std::{
     io::{self, ErrorKind},

@@ -23,7 +23,7 @@ struct Finder<'a, V: Names> {
     view: &'a V,
     tally: &'a Tally<'a>,
     after: Option<&'a WorkspacePath>,
-    found: Mutex<Vec<V::Found>>,
+    found: Mutex<Vec<V::FoundEntry>>,
 }
 
 /// Searches beneath the start for entries whose path, relative to it, matches. They are sorted by
@@ -37,7 +37,7 @@ pub fn glob<V: Names>(
     start: Option<V::Directory>,
     query: &GlobQuery,
     follower: &dyn Follower,
-) -> Result<(Vec<V::Found>, Summary), Error> {
+) -> Result<(Vec<V::FoundEntry>, Summary), Error> {
     let pattern = pattern(&query.pattern)?;
     let page = query.page.as_deref();
     let most = if page.is_some() { MAX_ENTRIES } else { DEFAULT_MAX_ENTRIES };

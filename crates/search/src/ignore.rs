@@ -21,8 +21,8 @@ const GIT: &str = ".git";
 const MAX_IGNORE_FILE: u64 = 64 << 10;
 /// Bytes of all files after which a search reads no more.
 const MAX_IGNORE_BYTES: u64 = 256 << 10;
-/// Bytes of all patterns that a search obeys, each counted with [`PATTERN_OVERHEAD`] more: some 2,000 patterns.
-/// Compiled they need several hundred times that.
+/// Bytes of all patterns that a search obeys, each counted with [`PATTERN_OVERHEAD`] more: some
+/// 2,000 patterns. Compiled they need several hundred times that.
 const MAX_PATTERNS: u64 = 64 << 10;
 const PATTERN_OVERHEAD: usize = 16;
 

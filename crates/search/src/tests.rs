@@ -128,7 +128,7 @@ impl View for Memory {
 }
 
 impl Names for Memory {
-    type Found = Entry;
+    type FoundEntry = Entry;
 
     fn look(&self, entry: Entry) -> Result<Entry, Skipped> {
         Ok(entry)

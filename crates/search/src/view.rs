@@ -58,13 +58,13 @@ pub trait Directory: AsRef<WorkspacePath> + Send + Sync {
 /// The view of a search by name.
 pub trait Names: View {
     /// An entry with the properties that a reply contains.
-    type Found: AsRef<WorkspacePath> + Send;
+    type FoundEntry: AsRef<WorkspacePath> + Send;
 
     /// Returns the properties of an entry.
     ///
     /// # Errors
     /// If it is gone.
-    fn look(&self, entry: Self::Entry) -> Result<Self::Found, Skipped>;
+    fn look(&self, entry: Self::Entry) -> Result<Self::FoundEntry, Skipped>;
 }
 
 /// The view of a search in content.

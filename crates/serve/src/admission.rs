@@ -53,7 +53,8 @@ impl Admission {
         })
     }
 
-    /// Waits until a connection may be accepted; if it may not for any request, then for health checks.
+    /// Waits until a connection may be accepted; if it may not for any request, then for health
+    /// checks.
     pub(super) async fn admit(self: &Arc<Self>) -> Arc<AdmissionGuard> {
         let (permit, is_for_health) = tokio::select! {
             biased;
@@ -113,8 +114,8 @@ impl AdmissionGuard {
         !state.is_for_health
     }
 
-    /// Counts the connection for the token of a request, and for no other any more. Returns false if
-    /// that token has as many connections as it may.
+    /// Counts the connection for the token of a request, and for no other any more. Returns false
+    /// if that token has as many connections as it may.
     pub(super) fn count_for(&self, token: TokenHash) -> bool {
         let mut state = lock(&self.state);
         if state.token == Some(token) {

@@ -295,13 +295,13 @@ impl Front {
         &self,
         caller: Option<Caller>,
         want: BrokerRequestKind,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<BrokerReply, OpenError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
         let ask = BrokerRequest { caller, want, reply };
         // Not `Busy`, which only clients with a valid token get.
         self.asks.try_send(ask).map_err(|_| OpenError::Unavailable)?;
-        match tokio::time::timeout(patience, answer).await {
+        match tokio::time::timeout(max_wait, answer).await {
             Ok(Ok(answer)) => answer,
             _ => Err(OpenError::Unavailable),
         }

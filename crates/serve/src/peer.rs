@@ -32,7 +32,7 @@ impl Peer {
 
     /// Returns the wider network counted when the table has no room for
     /// [`network`](Self::network): 48 bits in IPv6 and 16 in IPv4.
-    pub(super) fn wider_crowd(&self) -> Self {
+    pub(super) fn wider_network(&self) -> Self {
         let network: IpAddr = match self.network() {
             Self::Address(IpAddr::V6(address)) => {
                 Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into()

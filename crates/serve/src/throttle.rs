@@ -39,8 +39,8 @@ struct FailureCounts {
 /// Origins that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum OriginGroup {
-    Origin(Peer),
     Network(Peer),
+    WiderNetwork(Peer),
     All,
 }
 
@@ -108,7 +108,7 @@ impl Throttle {
         let take = |(counted_as, failures): (&OriginGroup, &mut Failures)| {
             let attempts = std::mem::take(&mut failures.unseen);
             let peer = match counted_as {
-                OriginGroup::Origin(peer) | OriginGroup::Network(peer) => peer.clone(),
+                OriginGroup::Network(peer) | OriginGroup::WiderNetwork(peer) => peer.clone(),
                 OriginGroup::All => Peer::Address([0, 0, 0, 0].into()),
             };
             (attempts > 0).then_some(BrokerNotice::Throttled { peer, attempts })
@@ -127,9 +127,9 @@ impl FailureCounts {
     fn counted_as(&mut self, caller: &Caller, now: Instant) -> OriginGroup {
         let counts =
             |failures: &Failures| now - failures.since < FAILURE_WINDOW || failures.unseen > 0;
-        let crowd = OriginGroup::Origin(caller.peer.network());
-        let wider = OriginGroup::Network(caller.peer.wider_crowd());
-        for (counted_as, most) in [(crowd, MAX_ADDRESSES), (wider, 2 * MAX_ADDRESSES)] {
+        let network = OriginGroup::Network(caller.peer.network());
+        let wider = OriginGroup::WiderNetwork(caller.peer.wider_network());
+        for (counted_as, most) in [(network, MAX_ADDRESSES), (wider, 2 * MAX_ADDRESSES)] {
             if self.failures.contains_key(&counted_as) {
                 return counted_as;
             }

@@ -34,8 +34,8 @@ pub(crate) fn starts(session: &str) -> String {
 /// session at the same time.
 ///
 /// # Errors
-/// When `place` is not beneath the directory of all scratch directories, cannot be read, or has more
-/// in it than sessions make: not all would be looked at.
+/// When `place` is not beneath the directory of all scratch directories, cannot be read, or has
+/// more in it than sessions make: not all would be looked at.
 pub(crate) fn find(
     place: &Path,
     git: &Git,

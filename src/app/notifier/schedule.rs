@@ -1,4 +1,4 @@
-//! When a notification is due.
+//! The times at which notifications are due.
 
 use std::time::{Duration, Instant};
 

@@ -55,10 +55,10 @@ struct ShutdownState {
 }
 
 impl Shutdown {
-    /// Waits until the end is near or `patience` has passed; returns true if the end is near.
-    fn wait(&self, patience: Duration) -> bool {
+    /// Waits until the end is near or `max_wait` has passed; returns true if the end is near.
+    fn wait(&self, max_wait: Duration) -> bool {
         let ends = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(ends, patience, |ends| !ends.near);
+        let waited = self.changed.wait_timeout_while(ends, max_wait, |ends| !ends.near);
         waited.unwrap_or_else(PoisonError::into_inner).0.near
     }
 
@@ -105,8 +105,8 @@ impl Shipping {
     }
 
     /// Does so within a shorter time.
-    pub(crate) fn finish_within(self, patience: Duration) {
-        let end = Instant::now() + patience.min(FINAL_TIMEOUT);
+    pub(crate) fn finish_within(self, max_wait: Duration) {
+        let end = Instant::now() + max_wait.min(FINAL_TIMEOUT);
         self.0.change(|ends| ends.near = true);
         let mut ends = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         while ends.sending > 0 {

@@ -1,8 +1,8 @@
 //! The credentials that programs in a sandbox use and never have.
 //!
-//! The broker reads a key and hands it to a process of its own over a pipe; it keeps the key to start
-//! that process again. Programs find a phantom in its place, and a URL on the sandbox's loopback
-//! interface.
+//! The broker reads a key and hands it to a process of its own over a pipe; it keeps the key to
+//! start that process again. Programs find a phantom in its place, and a URL on the sandbox's
+//! loopback interface.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,8 +71,8 @@ impl Credentials {
         Ok(Self::default())
     }
 
-    /// Those that the policy lets programs use. The sandbox has a socket for each, and what programs need
-    /// in their environment, where it has a network of its own.
+    /// Those that the policy lets programs use. The sandbox has a socket for each, and what
+    /// programs need in their environment, where it has a network of its own.
     ///
     /// # Errors
     /// When one is not there, or the sandbox would be given its key.

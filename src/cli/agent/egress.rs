@@ -1,5 +1,5 @@
-//! The processes that stand between a sandbox and the network: the egress process, the connector, and
-//! those of credentials.
+//! The processes that stand between a sandbox and the network: the egress process, the connector,
+//! and those of credentials.
 //!
 //! The broker starts them and hands them their ends; the gateway process gets the other ones. They
 //! end with the broker, or when the gateway process closes its end. One that ends before is started
@@ -67,7 +67,7 @@ struct Process {
     /// The socket to which programs connect, while there is or will be a process that accepts.
     listener: Option<OwnedFd>,
     running: Option<RunningProcess>,
-    /// When it is to be started again.
+    /// The time at which it is started again.
     due: Option<Instant>,
 }
 
@@ -129,7 +129,7 @@ impl Egress {
             .map(|running| running.end.as_fd())
     }
 
-    /// When to look again.
+    /// Returns the time of the next check.
     pub(super) fn next_look(&self) -> Instant {
         let due = self.processes.iter().filter_map(|process| process.due);
         due.fold(self.next_look, Instant::min)

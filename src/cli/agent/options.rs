@@ -87,8 +87,8 @@ pub(in crate::cli) enum Purpose {
 }
 
 impl SandboxOptions {
-    /// The preset that was named. What the command line says besides holds, too; its network instead
-    /// of the preset's hosts.
+    /// The preset that was named. What the command line says besides holds, too; its network
+    /// instead of the preset's hosts.
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
         let (preset, file) = presets::load(reference)?;

@@ -91,7 +91,7 @@ pub(crate) struct CredentialRoute {
     pub(crate) host: String,
     /// The host's port.
     pub(crate) port: u16,
-    /// Where programs reach it.
+    /// The URL at which programs reach it.
     pub(crate) url: String,
 }
 
@@ -146,7 +146,7 @@ pub(crate) enum GatewayOrder {
     },
     /// A process of egress has ended, or is another one now, whose ends are attached.
     Egress {
-        /// Which one.
+        /// Its role.
         role: EgressRole,
         /// True if another process takes its place.
         is_restarted: bool,

@@ -304,8 +304,8 @@ pub(in crate::cli) fn introduce(
     }
 }
 
-/// Starts what serves the sandbox's proxy and its credentials, if it has some, for `agent`. Says what a preset opens, and where
-/// rules of hosts have no effect.
+/// Starts what serves the sandbox's proxy and its credentials, if it has some, for `agent`. Says
+/// what a preset opens, and where rules of hosts have no effect.
 pub(in crate::cli) fn start_egress(
     built: &mut BuiltSandbox,
     spec: &SandboxSpec,

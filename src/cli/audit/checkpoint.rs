@@ -21,7 +21,7 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis audit checkpoint > checkpoint-of-today\n  \
     portcullis audit checkpoint --cosigned from-the-witness --witness witness.vkey\n\n\
-    Keep checkpoints where whoever holds this disk cannot reach them: \
+    Keep checkpoints out of reach of those who can change this disk: \
     `portcullis audit verify --head`\ntakes one and shows whether the log goes on from it.")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -22,7 +22,7 @@ const OP: &str = "audit.key";
 #[command(after_help = "Examples:\n  \
     portcullis audit key > log.vkey\n  \
     portcullis audit key --new\n\n\
-    Keep the public key where whoever holds this disk cannot reach it: `portcullis audit verify \
+    Keep the public key out of reach of those who can change this disk: `portcullis audit verify \
     --key`\ntakes it. The private key is in `keys/checkpoint.key` of the state directory, unless \
     a signer is\nconfigured.")]
 pub(super) struct Args {

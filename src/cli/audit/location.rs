@@ -15,7 +15,7 @@ use crate::{
     operator_files,
 };
 
-/// Which log: the common options, of which a log needs only where it is.
+/// The log: the common options, of which a log needs only where it is.
 /// `--agent` is a filter of `show` instead.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LogLocation {
@@ -23,7 +23,7 @@ pub(super) struct LogLocation {
     /// is given the one to which that belongs]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
     pub(super) workspace: Option<PathBuf>,
-    /// Where log and backups are kept [default: a directory of the workspace's
+    /// Directory of log and backups [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
     state: Option<PathBuf>,
@@ -85,7 +85,7 @@ impl LogLocation {
     }
 }
 
-/// Which log to read: a workspace's, or one anywhere.
+/// The log to read: a workspace's, or one anywhere.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LogSource {
     #[command(flatten)]

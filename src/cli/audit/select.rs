@@ -30,7 +30,7 @@ use crate::{
 /// The size of a log, in bytes, from which on progress is shown.
 const PROGRESS_MIN_BYTES: u64 = 64 << 20;
 
-/// Which log, and whether to use its index.
+/// The log, and the use of its index.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Indexed {
     #[command(flatten)]
@@ -60,7 +60,7 @@ impl Indexed {
     }
 }
 
-/// Which log, for what is shown to somebody else: whoever can write an index could
+/// The log, for output that is shown to somebody else: a process that can write an index could
 /// hide records with it, so the log itself is read.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct UnindexedLog {

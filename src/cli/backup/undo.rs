@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// Every change of this session; the beginning of its id is enough, and `last` is as --last
     #[arg(long, value_name = "ID", group = "what", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: Option<String>,
-    /// The change of this record of the log; with what else was stored of a file while a program had it open
+    /// The change of this record of the log; with what else was stored of a file while a program
+    /// had it open
     #[arg(long, value_name = "RECORD", group = "what")]
     record: Option<u64>,
     #[command(flatten)]

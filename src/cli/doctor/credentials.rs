@@ -5,7 +5,8 @@ use serde_json::json;
 use super::check::{Check, Status};
 use crate::{cli::agent::credentials::read_key, config::credentials::Credential, policy::Policy};
 
-/// Judges the credentials of the configuration; nothing where there are none and the policy names none.
+/// Judges the credentials of the configuration; nothing where there are none and the policy names
+/// none.
 pub(super) fn judge(credentials: &[Credential], policy: &Policy) -> Option<Check> {
     const NAME: &str = "credentials";
     let named = policy.network().credentials();

@@ -165,8 +165,8 @@ fn judge_limits(limits: &EnforcedLimits) -> Check {
     check.facts(facts)
 }
 
-/// Judges if programs could have a proxy, with the processes behind it, by which they reach the hosts that
-/// the policy allows.
+/// Judges if programs could have a proxy, with the processes behind it, by which they reach the
+/// hosts that the policy allows.
 fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     const NAME: &str = "proxy";
     let network = policy.network();

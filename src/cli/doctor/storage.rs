@@ -73,7 +73,7 @@ pub(super) fn directory(path: &Path) -> Check {
 /// Looks at what is in it as a start does: parts that are there can be used.
 ///
 /// # Errors
-/// Why one cannot.
+/// The reason why one cannot.
 fn parts(path: &Path) -> Result<(), String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for part in PARTS {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     cli::local_gateway::LocalGateway,
     gateway::{Error, Import, Request},
-    git::{FileChange, PathDecider},
+    git::{FileChange, PathAuthorizer},
     model::{
         WorkspacePath, changes_direction,
         request::{Remove, Symlink, Write},
@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// Decides under the policy in force, and records the decisions.
-pub(super) struct ImportDecider<'a> {
+pub(super) struct ImportAuthorizer<'a> {
     pub(super) local: &'a LocalGateway,
     /// The session that made the commits.
     pub(super) session: &'a str,
 }
 
-impl ImportDecider<'_> {
+impl ImportAuthorizer<'_> {
     fn decide<R>(
         &self,
         change: &FileChange<'_>,
@@ -51,7 +51,7 @@ fn words(error: &Error) -> String {
     }
 }
 
-impl PathDecider for ImportDecider<'_> {
+impl PathAuthorizer for ImportAuthorizer<'_> {
     fn text(&mut self, text: &str) -> Result<(), String> {
         let is_unseen =
             |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || changes_direction(c);

@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    decide::ImportDecider,
+    decide::ImportAuthorizer,
     processes::{NAMESPACE, Processes, Writing},
     refs::{self, Moved},
     report::{Branch, Report},
@@ -159,7 +159,7 @@ fn replay<'a>(
     (moved, known, existing): (Moved, HashMap<ObjectId, ObjectId>, BTreeSet<String>),
     (theirs, operators): (&'a mut dyn Source, &'a mut dyn Source),
 ) -> Result<(Report, Vec<Object>), Failure> {
-    let mut decide = ImportDecider { local, session: &begun.session };
+    let mut decide = ImportAuthorizer { local, session: &begun.session };
     let trailers = vec![
         format!("Portcullis-Session: {}", begun.session),
         format!("Portcullis-Record: {}", begun.record),

@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use crate::app::{failure::Failure, record_time::RecordTime, trusted_paths};
 
-/// Which log.
+/// The log.
 #[derive(Debug, Clone, clap::Args)]
 struct HistoryLog {
     /// The directory that the agent works in [default: the current one]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_WORKSPACE")]
     workspace: Option<PathBuf>,
-    /// Where log and backups are kept [default: a directory of the workspace's
+    /// Directory of log and backups [default: a directory of the workspace's
     /// own under $XDG_STATE_HOME/portcullis]
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
     state: Option<PathBuf>,
 }
 
-/// Which log, and from when on.
+/// The log, and the time from which on it is read.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LogArgs {
     #[command(flatten)]

@@ -113,7 +113,7 @@ fn print_wider(learned: &Learned) {
             new.access
         );
     }
-    errln!("  what is listed is allowed to every agent, whoever asked for it");
+    errln!("  what is listed is allowed to every agent, not only to the one that asked");
 }
 
 /// Checks that the proposal loads.

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     pub(super) common: Common,
     #[command(flatten)]
     pub(super) logging: logging::Options,
-    /// Where to listen, instead of what the configuration says [default:
+    /// Address to listen on, in place of the configuration's [default:
     /// 127.0.0.1:8750]
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     pub(super) listen: Vec<Listen>,
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// its directory]
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<Name>,
-    /// Which tools MCP clients get: `workspace__NAME__read_file` and so on, or
+    /// The tools of MCP clients: `workspace__NAME__read_file` and so on, or
     /// those of the reference filesystem server
     #[arg(long, value_name = "SET", default_value = "workspace",
         value_parser = ["workspace", "reference"])]

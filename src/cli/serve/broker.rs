@@ -276,9 +276,9 @@ impl Broker {
             self.stop_worker(&name, true);
         }
         while !self.leaving.is_empty() && Instant::now() < end {
-            let patience = end.saturating_duration_since(Instant::now());
+            let max_wait = end.saturating_duration_since(Instant::now());
             self.handle_last_messages();
-            let heard = self.wait_within(patience.min(Duration::from_millis(50)))?;
+            let heard = self.wait_within(max_wait.min(Duration::from_millis(50)))?;
             for who in heard {
                 if let MessageSender::Leaving(_) = who {
                     self.hear(who)?;
@@ -312,10 +312,10 @@ impl Broker {
     }
 
     /// Waits as [`wait`](Self::wait), for stopping workers only.
-    fn wait_within(&self, patience: Duration) -> Result<Vec<MessageSender>, Failure> {
+    fn wait_within(&self, max_wait: Duration) -> Result<Vec<MessageSender>, Failure> {
         let limit = Timespec {
-            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(0),
-            tv_nsec: patience.subsec_nanos().into(),
+            tv_sec: i64::try_from(max_wait.as_secs()).unwrap_or(0),
+            tv_nsec: max_wait.subsec_nanos().into(),
         };
         let mut waiting: Vec<_> = self
             .leaving

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, given: &ArgMatches) -> Result<ExitCode, Failure> 
     let open = plan.service.tls.is_none() && front_listeners.addresses().any(|at| far(&at));
     if open {
         errln!(
-            "portcullis: warning: other machines may connect without TLS; whoever is on the way \
+            "portcullis: warning: other machines may connect without TLS; a machine on the way \
              can read tokens and files"
         );
     }

@@ -64,13 +64,13 @@ fn a_crowded_directory_is_listed_and_removed_whole() {
     let mut world = world();
     let rule = "[[rules]]\nid = \"deep\"\neffect = \"deny\"\npaths = [\"**/*.key\"]\n";
     world.set_policy(&format!("{POLICY}{rule}"));
-    std::fs::create_dir(world.path("crowd")).unwrap();
+    std::fs::create_dir(world.path("many")).unwrap();
     for number in 0..20_000 {
-        std::fs::write(world.path(&format!("crowd/{number}")), number.to_string()).unwrap();
+        std::fs::write(world.path(&format!("many/{number}")), number.to_string()).unwrap();
     }
-    let listed = world.fs(&["ls", "--json", "crowd"]).ok().json();
+    let listed = world.fs(&["ls", "--json", "many"]).ok().json();
     assert_eq!(listed["entries"].as_array().unwrap().len(), 20_000);
-    world.fs(&["mv", "crowd", "moved"]).ok();
+    world.fs(&["mv", "many", "moved"]).ok();
 
     // Each entry is decided: one that may not be removed keeps them all.
     let key = world.file("moved/deep/er/one.key", "TOP-SECRET");

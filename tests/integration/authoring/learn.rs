@@ -76,7 +76,7 @@ fn a_proposal_is_a_diff_with_counts_and_records() {
       with the proposal, `secrets.names[0]` denies 1
     with the proposal, 5 more of the recorded requests are allowed
       `src/*.rs` allows more to write than the 3 paths that were asked for
-      what is listed is allowed to every agent, whoever asked for it
+      what is listed is allowed to every agent, not only to the one that asked
     ");
 }
 
@@ -289,7 +289,7 @@ fn what_the_policy_allows_by_now_does_not_stay_denied() {
       with the proposal, `secrets.names[0]` denies 1
       with the proposal, `workspace.outside` denies 1
     with the proposal, 1 more of the recorded requests are allowed
-      what is listed is allowed to every agent, whoever asked for it
+      what is listed is allowed to every agent, not only to the one that asked
     ");
     let json = learn(&world, &["--policy", "learned.toml", "--json"]).ok().json();
     assert_eq!(json["allowedNow"], 4, "{json}");

@@ -151,7 +151,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     5 | write = ["src/**", "src/**", "generated/**", "docs/**"]
       |          ^^^^^^^^
       |
-      = note: whoever writes such a file has something else run it later, outside the gateway
+      = note: another program runs such a file later, outside of the gateway
       = help: add `extends = ["baseline"]`, which denies them
 
     warning[duplicate-pattern]: `src/**` stands in this list before: `src/**`

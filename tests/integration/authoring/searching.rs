@@ -40,9 +40,9 @@ fn world() -> World {
 }
 
 /// Effect and rule.
-type Said = (String, String);
+type EffectAndRule = (String, String);
 
-fn explained(world: &World, args: &[&str]) -> Said {
+fn explained(world: &World, args: &[&str]) -> EffectAndRule {
     let report = world.run(&[&["policy", "explain", "--json"], args].concat()).ok().json();
     let decision = &report["decision"];
     (text(&decision["effect"]), text(&decision["rule"]))

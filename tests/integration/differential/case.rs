@@ -30,7 +30,7 @@ pub(super) struct Log(BTreeMap<String, Node>);
 
 /// Further arguments of a verifier.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
+pub(super) struct VerifierArguments {
     pub(super) heads: BTreeMap<u64, Hash>,
     pub(super) key: Option<PublicKey>,
 }
@@ -138,8 +138,12 @@ impl Log {
     }
 
     /// Changes the log, and returns further arguments for the verifiers.
-    pub(super) fn change(&mut self, random: &mut Random, seeds: &[(String, Self)]) -> Asked {
-        let mut asked = Asked::default();
+    pub(super) fn change(
+        &mut self,
+        random: &mut Random,
+        seeds: &[(String, Self)],
+    ) -> VerifierArguments {
+        let mut asked = VerifierArguments::default();
         for _ in 0..=random.below(2) {
             match random.below(20) {
                 0..=11 => self.change_lines(random),

@@ -9,7 +9,7 @@ use std::{
 use portcullis_audit::{Directory, Source as _, Verifier};
 use serde_json::{Value, json};
 
-use super::case::Asked;
+use super::case::VerifierArguments;
 use crate::proof::PYTHON;
 
 /// A process that verifies many logs.
@@ -35,7 +35,7 @@ impl Second {
     }
 
     /// Returns its result for the log in `directory`.
-    pub(super) fn answer(&mut self, directory: &Path, asked: &Asked) -> Value {
+    pub(super) fn answer(&mut self, directory: &Path, asked: &VerifierArguments) -> Value {
         let heads: serde_json::Map<_, _> =
             asked.heads.iter().map(|(seq, leaf)| (seq.to_string(), json!(leaf))).collect();
         let key = asked.key.as_ref().map(|key| format!("{key}\n"));
@@ -57,7 +57,7 @@ impl Drop for Second {
 }
 
 /// Returns the first verifier's result, by its library.
-pub(super) fn first(directory: &Path, asked: &Asked) -> Value {
+pub(super) fn first(directory: &Path, asked: &VerifierArguments) -> Value {
     let source = Directory::new(directory);
     let of_a_log = |name: &str, regular: bool| {
         let others = ["checkpoint", "checkpoints", "key.vkey", "roots", "frontier", "quarantine"];
@@ -73,7 +73,7 @@ pub(super) fn first(directory: &Path, asked: &Asked) -> Value {
 }
 
 /// Returns the program's result.
-pub(super) fn program(directory: &Path, asked: &Asked) -> Value {
+pub(super) fn program(directory: &Path, asked: &VerifierArguments) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     command.args(["audit", "verify", "--json", "--dir"]).arg(directory);
     for (seq, leaf) in &asked.heads {

@@ -28,16 +28,16 @@ fn change(world: &World, random: &mut Random) -> String {
     let path = world.state().join(name);
     let old = std::fs::read(&path).unwrap_or_default();
     let at = usize::try_from(random.below(old.len() as u64 + 1)).unwrap();
-    let deed = random.below(9);
+    let operation = random.below(9);
     let gone = || match std::fs::symlink_metadata(&path) {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(&path).unwrap(),
         Ok(_file) => std::fs::remove_file(&path).unwrap(),
         Err(_none) => {}
     };
-    if deed != 0 {
+    if operation != 0 {
         gone();
     }
-    match deed {
+    match operation {
         0 => return format!("nothing with {name}"),
         1 => {}
         2 => std::fs::write(&path, &old[..at]).unwrap(),
@@ -57,7 +57,7 @@ fn change(world: &World, random: &mut Random) -> String {
         7 => std::fs::create_dir(&path).unwrap(),
         _ => std::fs::write(&path, b"").unwrap(),
     }
-    format!("{name}: {deed} at {at}")
+    format!("{name}: {operation} at {at}")
 }
 
 #[test]

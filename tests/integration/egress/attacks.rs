@@ -213,7 +213,8 @@ fn a_head_that_does_not_end_is_given_up() {
     assert_eq!(net.connects().len(), 0);
 }
 
-/// There was no record, since a packet has no room for it, and the program heard that the gateway is gone.
+/// There was no record, since a packet has no room for it, and the program heard that the gateway
+/// is gone.
 #[test]
 fn a_host_that_is_too_long_for_a_packet_is_refused_on_record() {
     let net = Net::new(443, "");
@@ -227,7 +228,7 @@ fn a_host_that_is_too_long_for_a_packet_is_refused_on_record() {
     assert!(records.iter().all(|record| record["decision"] == "deny"), "{records:?}");
 }
 
-/// Nobody paused whoever was refused: the log grew by a megabyte a second.
+/// Refused clients were not paused: the log grew by a megabyte a second.
 #[test]
 fn refused_connections_are_heard_two_hundred_times_a_second() {
     let net = Net::new(443, "");
@@ -250,8 +251,8 @@ fn many_idle_connections_leave_room_for_one_that_is_used() {
     assert_eq!(outcomes.count(), 300);
 }
 
-/// Uses that many connections, opens as many that send nothing, and uses one more. Returns how many were
-/// refused.
+/// Uses that many connections, opens as many that send nothing, and uses one more. Returns how many
+/// were refused.
 fn survives_connections(count: u32) -> u64 {
     let server = Server::echo();
     let net = Net::new(server.port, "");

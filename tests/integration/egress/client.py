@@ -255,7 +255,7 @@ def around(tcp, udp):
             made.connect(what)
 
     def inherited():
-        """Something that whoever started the gateway had open."""
+        """Something that the process that started the gateway had open."""
         for number in range(3, 64):
             try:
                 os.write(number, b"x")

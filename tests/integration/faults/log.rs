@@ -11,12 +11,12 @@ use super::*;
 ///
 /// Returns the gateway's messages.
 #[track_caller]
-fn after(deed: impl FnOnce(&World)) -> (World, String) {
+fn after(operation: impl FnOnce(&World)) -> (World, String) {
     let world = World::with_policy(POLICY);
     world.file("a.txt", "old");
     let mut scripted_agent = ScriptedAgent::start(&world);
     receipt(&scripted_agent.ask(scripted_agent.write("a.txt", "served")));
-    deed(&world);
+    operation(&world);
     let before = world.state().join("audit");
     let before = consistency::snapshot(&before);
     let backups = consistency::snapshot(&world.state().join("backups"));

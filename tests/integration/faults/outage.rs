@@ -46,7 +46,7 @@ impl Rack {
     }
 }
 
-/// Which disks there are.
+/// The disks of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disks {
     /// A disk with everything.

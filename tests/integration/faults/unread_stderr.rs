@@ -66,7 +66,7 @@ fn a_gateway_whose_stderr_nobody_reads_follows_its_orders() {
 }
 
 #[test]
-fn whoever_reads_again_hears_that_messages_were_lost() {
+fn a_reader_that_returns_is_told_that_messages_were_lost() {
     let world = World::with_policy(&policy(1, ""));
     let mut child = start(&world);
     replace(&world, policy(2, ""));

@@ -339,7 +339,7 @@ fn a_client_that_reads_late_gets_everything() {
 }
 
 #[test]
-fn whoever_begins_with_something_else_is_not_served_and_does_no_harm() {
+fn a_client_that_begins_with_something_else_is_not_served_and_does_no_harm() {
     let world = world();
     let mut client = Client::silent(&world, &[]);
     client.raw(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");

@@ -153,7 +153,7 @@ impl Client {
         result["content"].as_array().unwrap().iter().map(text).collect()
     }
 
-    /// Why a call fails that must fail, with its receipt checked.
+    /// The reason why a call fails that must fail, with its receipt checked.
     #[track_caller]
     pub(super) fn bad(&mut self, tool: &str, arguments: &Value) -> Value {
         let result = self.call(tool, arguments);

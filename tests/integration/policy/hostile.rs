@@ -109,7 +109,7 @@ fn policies_that_extend_themselves() {
 }
 
 #[test]
-fn chains_and_crowds_of_policies() {
+fn long_chains_and_many_policies() {
     let world = World::new();
     let write = |name: String, extends: Vec<String>| {
         let text = format!("schema = 1\nextends = {extends:?}\n");
@@ -120,12 +120,12 @@ fn chains_and_crowds_of_policies() {
         // Each extends all that follow: two to the twentieth ways through.
         write(format!("d{n}.toml"), (n + 1..20).map(|m| format!("d{m}.toml")).collect());
     }
-    write("crowd.toml".into(), (0..100).map(|n| format!("e{n}.toml")).collect());
+    write("many.toml".into(), (0..100).map(|n| format!("e{n}.toml")).collect());
     (0..100).for_each(|n| write(format!("e{n}.toml"), vec![]));
     for (file, with) in [
         ("c0.toml", "more than 8 deep"),
         ("d0.toml", "more than 8 deep"),
-        ("crowd.toml", "more than 32 files"),
+        ("many.toml", "more than 32 files"),
     ] {
         let done = world.run(&["policy", "check", file]);
         assert_eq!(done.code, 4);

@@ -52,12 +52,12 @@ fn every_filter_finds_what_it_names_and_nothing_else() {
     world.run(&["fs", "ls", ".", "--agent", "lister"]).ok();
     let after = world.last_after();
 
-    type Wanted<'a> = Box<dyn Fn(&Value) -> bool + 'a>;
+    type Predicate<'a> = Box<dyn Fn(&Value) -> bool + 'a>;
     let starts = |r: &Value, field: &str, text: &str| {
         r[field].as_str().is_some_and(|value| value.starts_with(text))
     };
     let session = world.last()["session"].as_str().unwrap()[..8].to_owned();
-    let cases: Vec<(Vec<&str>, Wanted)> = vec![
+    let cases: Vec<(Vec<&str>, Predicate)> = vec![
         (vec![], Box::new(|_| true)),
         (vec!["--op", "read"], Box::new(|r| r["op"] == "read")),
         (

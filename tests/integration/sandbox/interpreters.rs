@@ -20,7 +20,7 @@ fn world(who: As) -> SandboxWorld {
     world
 }
 
-fn start(world: &SandboxWorld, agent: &str) -> Ended {
+fn start(world: &SandboxWorld, agent: &str) -> AgentOutput {
     let (tools, own) = (world.at("tools"), world.at("own"));
     let options = ["--allow-partial", "--agent-write", &tools, "--agent-read", &own];
     let mut command = world.command(&[&["run"], &options[..], &["--", agent]].concat());

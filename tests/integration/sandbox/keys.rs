@@ -4,7 +4,7 @@ use super::*;
 
 /// `portcullis run` as root of a user namespace with one user, as in many containers,
 /// where `/etc/ssl` is a directory of our own.
-fn run(world: &SandboxWorld, before: &str, options: &[&str]) -> Ended {
+fn run(world: &SandboxWorld, before: &str, options: &[&str]) -> AgentOutput {
     let look = "cat /etc/ssl/certs/a.pem /etc/ssl/private/machine.key /etc/ssl/other/b.pem >&2; \
         touch /etc/ssl/private/new && echo made >&2; exit 0";
     let inner = world.command(&[&["run"], options, &["--", "/bin/sh", "-c", look]].concat());

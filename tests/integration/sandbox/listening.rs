@@ -39,7 +39,7 @@ fn listening(
     drop(child.stdin.take());
     lines.for_each(drop);
     let code = child.wait().unwrap().code().unwrap();
-    let ended = Ended { code, stdout: String::new(), stderr };
+    let ended = AgentOutput { code, stdout: String::new(), stderr };
     assert_eq!(ended.code, 0, "{ended:?}");
     ended.attempts()
 }

@@ -116,7 +116,7 @@ impl SandboxWorld {
     }
 
     /// `portcullis exec OPTIONS… -- sh -c SCRIPT`.
-    fn exec(&self, options: &[&str], script: &str) -> Ended {
+    fn exec(&self, options: &[&str], script: &str) -> AgentOutput {
         let policy = self.at("policies/policy.toml");
         let command = ["--policy", &policy, "--", "sh", "-c", script];
         end(self.limited(&[&["exec"], options, &command].concat()).spawn().unwrap())

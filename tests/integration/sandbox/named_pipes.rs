@@ -59,7 +59,7 @@ impl Run {
     }
 
     /// Closes the connection; returns the text on stderr.
-    fn end(mut self) -> (SandboxWorld, Ended) {
+    fn end(mut self) -> (SandboxWorld, AgentOutput) {
         self.client = None;
         let ended = end(self.child);
         assert_eq!(ended.code, 0, "{ended:?}");

@@ -23,7 +23,7 @@ impl SandboxWorld {
     }
 
     /// `portcullis run ARGS…` with a directory of programs before the others.
-    fn run_in_path(&self, programs: &str, args: &[&str]) -> Ended {
+    fn run_in_path(&self, programs: &str, args: &[&str]) -> AgentOutput {
         let mut command = self.command(&[&["run"], args].concat());
         command.env("PATH", format!("{programs}:/usr/bin:/bin"));
         command.env("OPENAI_API_KEY", "the-key").env("OTHER_KEY", "another");

@@ -19,7 +19,7 @@ fn unconfined_is_warned_about() {
 
 /// It was reported of the agent, too.
 #[test]
-fn whoever_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
+fn a_process_that_keeps_the_powers_of_root_is_not_said_to_have_given_them_up() {
     if !is_root() {
         return;
     }

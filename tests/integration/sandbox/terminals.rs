@@ -15,7 +15,7 @@ fn from_a_terminal(world: &SandboxWorld, options: &[&str]) -> BTreeMap<String, S
     let inner = world.command(&[&read, options, &agent].concat());
     let ended = wrapped("/usr/bin/python3", &["-c", ON_A_TERMINAL], world, &inner);
     // A terminal has one stream.
-    let ended = Ended { stderr: ended.stdout.clone(), ..ended };
+    let ended = AgentOutput { stderr: ended.stdout.clone(), ..ended };
     assert_eq!(ended.code, 0, "{ended:?}");
     ended.attempts()
 }

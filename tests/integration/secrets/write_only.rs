@@ -22,7 +22,7 @@ fn append(world: &World, path: &str, text: &str) -> Done {
     world.run_with_input(&["fs", "append", path], text)
 }
 
-/// Why it was denied.
+/// The reason why it was denied.
 fn said(done: &Done) -> String {
     let line = done.stderr.lines().find_map(|line| line.split_once("denied by"));
     line.unwrap_or_else(|| panic!("{done:?}")).1.to_owned()

@@ -112,7 +112,7 @@ fn haste_is_refused_by_name_and_ends_no_session() {
 }
 
 #[test]
-fn watches_of_an_agent_are_bounded_and_whoever_has_none_is_told() {
+fn watches_of_an_agent_are_bounded_and_a_client_without_one_is_told() {
     let mut site = Site::new(&["shop", "docs"]);
     let other = site.add_agent("other", "workspaces = [\"*\"]");
     site.settings = "limits = { watches = 2 }".to_owned();

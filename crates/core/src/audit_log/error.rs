@@ -3,7 +3,8 @@
 use portcullis_audit::{ChainError, NoteError, Segment};
 use rustix::io::Errno;
 
-/// Why a record is not in the log. Messages have no path of the workspace and no content.
+/// The reason why a record is not in the log. Messages have no path of the workspace and no
+/// content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -113,7 +113,7 @@ impl GroupCommit {
             return Err(error.clone());
         }
         state.waiting.push((Arc::clone(&slot), record));
-        let mut patience = MAX_YIELDS;
+        let mut attempts_left = MAX_YIELDS;
         loop {
             if let Some(result) = slot.done.get() {
                 return result.clone();
@@ -121,10 +121,10 @@ impl GroupCommit {
             let is_written = slot.is_written.load(Ordering::Relaxed);
             let may_write = !state.writing && (!durable || !state.syncing);
             state = if !is_written && may_write {
-                if durable && patience > 0 && state.waiting.len() < state.group {
+                if durable && attempts_left > 0 && state.waiting.len() < state.group {
                     // The threads that the last sync released will append soon: without them the
                     // first one would sync for itself alone.
-                    patience -= 1;
+                    attempts_left -= 1;
                     drop(state);
                     thread::yield_now();
                     state = self.state();

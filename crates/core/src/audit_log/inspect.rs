@@ -40,7 +40,7 @@ impl AuditLog {
     ///
     /// # Errors
     ///
-    /// Why a start would refuse.
+    /// The reason why a start would refuse.
     pub fn look(state: &Dir, signer: Option<PublicKey>) -> Result<Option<LogInspection>, Error> {
         let there = |name: &str| state.symlink_metadata(name).is_ok();
         if !there(super::log::LOCK) {

@@ -28,7 +28,7 @@ pub trait Signer: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Why there are none, in words.
+    /// The reason why there are none, in words.
     fn sign(&self, text: &str) -> Result<String, String>;
 }
 

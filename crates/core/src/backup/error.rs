@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::BackupId;
 use crate::audit_log;
 
-/// Why the backup store failed. Messages have no host path and no content.
+/// The reason why the backup store failed. Messages have no host path and no content.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The backups that must stay leave no space within the policy's `backups.keep.size`.

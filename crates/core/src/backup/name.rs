@@ -42,9 +42,9 @@ pub(super) fn shard_name(number: u8) -> String {
     format!("{number:02x}")
 }
 
-/// A run of versions of one path: the first is the content that a session found there, whoever made
-/// it; each later one is the content that the session had stored there itself just before.
-/// Retention never deletes the first of a run.
+/// A run of versions of one path: the first is the content that a session found there, regardless
+/// of who made it; each later one is the content that the session had stored there itself just
+/// before. Retention never deletes the first of a run.
 ///
 /// Backups of earlier versions have one run for each session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -130,7 +130,7 @@ impl Answer {
     }
 }
 
-/// Why an answer had no effect.
+/// The reason why an answer had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// No request of this id waits or has waited lately.

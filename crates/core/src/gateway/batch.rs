@@ -49,7 +49,7 @@ const NOT_ASKED: &str = "a person has to be asked, and a batch asks nobody; send
 /// Result of a change that was not begun.
 const NOT_DONE: &str = "notDone";
 
-/// Why the changes of a batch were not made.
+/// The reason why the changes of a batch were not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("change {} of the batch: {error}", index + 1)]
 pub struct BatchError {

@@ -29,7 +29,7 @@ use crate::{
 const LABEL: &str = "label";
 /// The fact that names the labels of a record's content.
 const LABELS: &str = "labels";
-/// The fact that names the labels that whoever changed something carried.
+/// The fact that names the labels that the author of a change carried.
 const CARRIES: &str = "carries";
 /// The rule that refuses to disclose what an open connection could carry away.
 const RULE: &str = "network.whenRead";
@@ -37,8 +37,9 @@ const RULE: &str = "network.whenRead";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Gateway {
-    /// From now on both gateways serve the same sandbox: what is shown by way of either counts as shown
-    /// by way of both, and this gateway's policy restricts the connections that `other` decides on.
+    /// From now on both gateways serve the same sandbox: what is shown by way of either counts as
+    /// shown by way of both, and this gateway's policy restricts the connections that `other`
+    /// decides on.
     pub fn share_sandbox(&mut self, other: &Self) {
         self.carriers = Arc::clone(&other.carriers);
         let mut further = other.further.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,6 @@
 //! The hosts that programs reach with a credential of the operator's, and only so: another way to
-//! them would take the agent's own credential, and with it what the agent knows, to another account.
+//! them would take the agent's own credential, and with it what the agent knows, to another
+//! account.
 
 use std::{
     collections::BTreeMap,

@@ -20,8 +20,8 @@ pub(super) const HIDDEN: &str = "workspace.hidden";
 /// The reason of such a denial.
 pub(super) const UNSEEN: &str = "something that is not shown keeps this from being done";
 
-/// Why a request was not carried out, fit to be shown to the agent: no host path, no content, and
-/// the same for a denied path whether or not it exists.
+/// The reason why a request was not carried out, fit to be shown to the agent: no host path, no
+/// content, and the same for a denied path whether or not it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
 
@@ -288,7 +288,7 @@ fn workspace_kind(error: &workspace::Error) -> ErrorKind {
     }
 }
 
-/// Why a peer's message never became an operation.
+/// The reason why a peer's message never became an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The path lies outside the workspace.

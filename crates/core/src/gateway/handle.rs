@@ -327,8 +327,8 @@ impl Gateway {
         error
     }
 
-    /// Counts a denial of something that had been allowed, and says in its record whether that closes
-    /// the session.
+    /// Counts a denial of something that had been allowed, and says in its record whether that
+    /// closes the session.
     pub(super) fn count_denial(&self, session: &Session, draft: &mut Draft) {
         let meter = self.meter_of(session, &self.policy()).ok().flatten();
         if meter.is_some_and(|meter| meter.denied(draft.rule.as_deref())) {

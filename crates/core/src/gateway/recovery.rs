@@ -14,7 +14,7 @@ use crate::{
     workspace::TempName,
 };
 
-/// Why a start could not settle what a dead gateway left.
+/// The reason why a start could not settle what a dead gateway left.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The log cannot be read or written.

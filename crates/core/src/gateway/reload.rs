@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Error, Gateway, policy_listeners::PolicyListener, record};
 use crate::{model::Session, policy::Policy};
 
-/// Why the policy in force stays.
+/// The reason why the policy in force stays.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
     /// The version does not rise.
@@ -33,7 +33,7 @@ impl Gateway {
     /// Checks that `new` may replace `old`.
     ///
     /// # Errors
-    /// Why `old` stays.
+    /// The reason why `old` stays.
     pub fn check_reload(old: &Policy, new: &Policy) -> Result<(), ReloadError> {
         if new.version() <= old.version() {
             return Err(ReloadError::Version { old: old.version(), new: new.version() });
@@ -44,8 +44,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Calls `policy_listener` whenever another policy comes into force, until its last `Arc` is dropped.
-    /// The reload waits for it, so it has to return.
+    /// Calls `policy_listener` whenever another policy comes into force, until its last `Arc` is
+    /// dropped. The reload waits for it, so it has to return.
     pub fn on_policy(&self, policy_listener: &Arc<PolicyListener>) {
         self.policy_listeners.add(policy_listener);
     }

@@ -29,11 +29,11 @@ const MAX_UNDO_ATTEMPTS: usize = 1000;
 pub(super) const MAX_ATTEMPTS: u32 = 200;
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_micros(500);
 
-/// Why a name cannot be changed within one directory, other file systems being excluded.
+/// The reason why a name cannot be changed within one directory, other file systems being excluded.
 pub(super) const OVERLAY_LOWER: &str = "it is of a lower layer of an overlay file system, whose directories \
                                 cannot be renamed, and so neither moved nor removed as a whole";
 
-/// Why an entry cannot have a name.
+/// The reason why an entry cannot have a name.
 pub(super) const ALIAS: &str = "this file system finds another entry by that name, or would give the \
                                 entry another one: use a name as lists have it";
 

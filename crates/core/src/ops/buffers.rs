@@ -18,7 +18,7 @@ pub trait Buffers: Sync {
     fn write(&self, path: &WorkspacePath, content: &[u8]) -> Result<(), BufferError>;
 }
 
-/// Why a call of the editor failed.
+/// The reason why a call of the editor failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BufferError {
     /// The editor does not offer to read or to write files.

@@ -74,16 +74,16 @@ pub(super) fn delete_kept(
     name: &str,
     objects: u64,
 ) -> Result<(), Error> {
-    let (mut patience, mut room) = (MAX_ATTEMPTS, EntryAllowance::beside(objects));
+    let (mut attempts_left, mut room) = (MAX_ATTEMPTS, EntryAllowance::beside(objects));
     loop {
         match delete(parent, name, &mut room) {
-            Err(error) if is_refused(&error) && patience == 0 => {
+            Err(error) if is_refused(&error) && attempts_left == 0 => {
                 workspace.confirm(parent)?;
                 let path = parent.path_of(name);
                 tracing::warn!(%error, ?path, "a part of what was removed cannot be deleted");
                 return Ok(());
             }
-            Err(error) if is_refused(&error) => patience -= 1,
+            Err(error) if is_refused(&error) => attempts_left -= 1,
             done => return done,
         }
         thread::sleep(RETRY_INTERVAL);
@@ -106,7 +106,7 @@ pub(super) fn delete(parent: &Parent, name: &str, room: &mut EntryAllowance) -> 
     let top = parent.open(name, flags)?;
     make_writable(&top)?;
     let mut moved = 0_u64;
-    let mut patience = MAX_ATTEMPTS;
+    let mut attempts_left = MAX_ATTEMPTS;
     let take = |room: &mut EntryAllowance| match room.take() {
         true => Ok(()),
         false => Err(Error::Growing(parent.path_of(name))),
@@ -137,9 +137,9 @@ pub(super) fn delete(parent: &Parent, name: &str, room: &mut EntryAllowance) -> 
                 make_writable(&open_in(&inner, &child)?)?;
                 move_up(&inner, &child, &top, &mut moved, room)?;
             }
-            remove_empty(&top, entry.as_c_str(), &mut patience)?;
+            remove_empty(&top, entry.as_c_str(), &mut attempts_left)?;
         }
-        if directories == 0 && remove_empty(parent, name, &mut patience)? {
+        if directories == 0 && remove_empty(parent, name, &mut attempts_left)? {
             return Ok(());
         }
     }
@@ -147,11 +147,15 @@ pub(super) fn delete(parent: &Parent, name: &str, room: &mut EntryAllowance) -> 
 
 /// Removes an emptied directory; false if entries were added since. Another gateway that had it
 /// open removes what it put there.
-fn remove_empty(directory: impl AsFd, name: impl Arg, patience: &mut u32) -> Result<bool, Error> {
+fn remove_empty(
+    directory: impl AsFd,
+    name: impl Arg,
+    attempts_left: &mut u32,
+) -> Result<bool, Error> {
     match unlinkat(directory, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
-        Err(Errno::NOTEMPTY) if *patience > 0 => {
-            *patience -= 1;
+        Err(Errno::NOTEMPTY) if *attempts_left > 0 => {
+            *attempts_left -= 1;
             thread::sleep(RETRY_INTERVAL);
             Ok(false)
         }

@@ -3,8 +3,8 @@
 use super::BufferError;
 use crate::{backup, policy::Decision, workspace};
 
-/// Why an operation could not be prepared or committed. After each of these errors the old state is
-/// intact, unless a disk failed in the middle: see [`is_undone`](super::is_undone).
+/// The reason why an operation could not be prepared or committed. After each of these errors the
+/// old state is intact, unless a disk failed in the middle: see [`is_undone`](super::is_undone).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The workspace refused the access.

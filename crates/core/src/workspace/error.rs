@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// Why a path could not be resolved or an object not be opened.
+/// The reason why a path could not be resolved or an object not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No such entry.

@@ -20,7 +20,7 @@ use super::Error;
 /// Size of the buffer for events, in bytes.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Why a directory cannot be watched.
+/// The reason why a directory cannot be watched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WatchError {
     /// The user's limit is reached.

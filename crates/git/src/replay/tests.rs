@@ -56,7 +56,7 @@ impl Judge {
     }
 }
 
-impl PathDecider for Judge {
+impl PathAuthorizer for Judge {
     fn text(&mut self, _: &str) -> Result<(), String> {
         Ok(())
     }

@@ -16,7 +16,7 @@ pub struct Lint {
 
 /// Every lint.
 pub const LINTS: &[Lint] = &[
-    misleading("any-host", "whatever an agent reads can leave to whoever waits for it"),
+    misleading("any-host", "anything that an agent reads can be sent to any host"),
     misleading(
         "class-as-name",
         "a pattern about names of one character does not hold for the name meant",
@@ -25,10 +25,7 @@ pub const LINTS: &[Lint] = &[
         "covered-pattern",
         "a pattern that another one of the list covers is only noise to a reviewer",
     ),
-    other(
-        "delayed-execution",
-        "whoever writes such a file has something else run it later, outside the gateway",
-    ),
+    other("delayed-execution", "another program runs such a file later, outside of the gateway"),
     other(
         "duplicate-pattern",
         "a pattern that stands twice hides which of the two somebody will change",

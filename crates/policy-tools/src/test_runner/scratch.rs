@@ -76,7 +76,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the workspace of `test` in the new directory `name` of `location`, whose path is `path`.
+    /// Makes the workspace of `test` in the new directory `name` of `location`, whose path is
+    /// `path`.
     pub(super) fn new(
         location: &Dir,
         path: &Path,

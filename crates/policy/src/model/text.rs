@@ -30,14 +30,14 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
     }
 }
 
-/// Displays untrusted text among other text of a line: as [`Escaped`], and in quotes where it could pass
-/// for what stands between the parts of the line. With `{:#}` it is always in quotes.
+/// Displays untrusted text among other text of a line: as [`Escaped`], and in quotes where it could
+/// pass for what stands between the parts of the line. With `{:#}` it is always in quotes.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'a>(pub &'a str);
 
 impl Quoted<'_> {
-    /// True if the text could pass for more than itself: white space, separators, quotes, nothing, or the
-    /// sign for nothing.
+    /// True if the text could pass for more than itself: white space, separators, quotes, nothing,
+    /// or the sign for nothing.
     fn is_ambiguous(&self) -> bool {
         // Characters that are escaped separate nothing.
         let is_blank = |c: char| c.is_whitespace() && !is_hidden_character(c);
@@ -62,8 +62,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Displays an untrusted name in a sentence: as [`Quoted`], and between backticks where it is not in
-/// quotes.
+/// Displays an untrusted name in a sentence: as [`Quoted`], and between backticks where it is not
+/// in quotes.
 #[derive(Debug, Clone, Copy)]
 pub struct QuotedName<'a>(pub &'a str);
 

@@ -96,7 +96,8 @@ impl<'a, 'r> Reader<'a, 'r> {
         None
     }
 
-    /// Reads an ID: letters, digits, `.`, `_`, `-`; reports an invalid one. `what` names the kind of ID.
+    /// Reads an ID: letters, digits, `.`, `_`, `-`; reports an invalid one. `what` names the kind
+    /// of ID.
     pub(super) fn identifier(&mut self, value: &Value<'_>, what: &str) -> Option<String> {
         let text = value.get_ref().as_str()?;
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');

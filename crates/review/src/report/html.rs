@@ -268,7 +268,7 @@ fn decisions(page: &mut Page, report: &Report) {
     if !report.labels.is_empty() {
         page.section("Labels");
         page.table(
-            ["Label", "Reads", "Changes by whoever carried it"],
+            ["Label", "Reads", "Changes by agents that carried it"],
             report.labels.iter().map(|label| {
                 [text(&label.label), label.reads.to_string(), label.changes.to_string()]
             }),

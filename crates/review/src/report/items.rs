@@ -99,7 +99,7 @@ pub struct LabelUse {
     pub label: String,
     /// Reads and searches that were shown its content.
     pub reads: u64,
-    /// Changes by whoever carried it.
+    /// Changes by agents that carried it.
     pub changes: u64,
 }
 

@@ -360,7 +360,7 @@ mod tests {
 
     /// The newest request was asked, and it got its reply before the approval.
     #[test]
-    fn a_question_goes_to_whoever_it_is_about() {
+    fn a_question_goes_to_the_client_that_it_is_about() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();

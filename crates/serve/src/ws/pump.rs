@@ -77,14 +77,14 @@ pub(super) async fn pump<S, F>(
         end => end,
     };
     if let Closing::Close(code, reason) = end {
-        let farewell = async {
+        let close = async {
             if writer.into_inner().close(code, reason).await.is_ok() {
                 // Closing with unread input could reset the connection, and the
                 // close frame would be lost.
                 reader.drain().await;
             }
         };
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, farewell).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, close).await;
     }
 }
 
@@ -176,12 +176,12 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
         let mut coming = IncomingMessage::default();
         loop {
             let silent = *lock(self.heard) + self.bounds.silence;
-            let mut patience = self.bounds.write;
+            let mut max_wait = self.bounds.write;
             let piece = tokio::select! {
                 // Continues where it was when a ping came between.
                 read = coming.read(&mut worker) => match read {
                     Ok(Some((first, last))) => {
-                        patience = coming.patience(self.bounds.write);
+                        max_wait = coming.max_wait(self.bounds.write);
                         OutgoingFrame::Text(&coming.piece, first, last)
                     }
                     Ok(None) => return Closing::Close(CloseCode::Error, "the session has ended"),
@@ -201,7 +201,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
                     OutgoingFrame::Ping
                 }
             };
-            if let Err(end) = self.within(patience, piece).await {
+            if let Err(end) = self.within(max_wait, piece).await {
                 return end;
             }
             coming.sent();
@@ -213,7 +213,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
         self.within(self.bounds.write, piece).await
     }
 
-    async fn within(&self, patience: Duration, piece: OutgoingFrame<'_>) -> Result<(), Closing> {
+    async fn within(&self, max_wait: Duration, piece: OutgoingFrame<'_>) -> Result<(), Closing> {
         let sent = async {
             let mut writer = self.writer.lock().await;
             match piece {
@@ -222,7 +222,7 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
                 OutgoingFrame::Pong(payload) => writer.pong(payload).await,
             }
         };
-        match tokio::time::timeout(patience, sent).await {
+        match tokio::time::timeout(max_wait, sent).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Closing::Gone),
             Err(_) => Err(Closing::Close(CloseCode::Away, "messages are not read")),
@@ -292,7 +292,7 @@ impl IncomingMessage {
 
     /// Returns the client's timeout for the next piece: at most `write`, and for all
     /// pieces together no more than their rate allows.
-    fn patience(&mut self, write: Duration) -> Duration {
+    fn max_wait(&mut self, write: Duration) -> Duration {
         let since = *self.since.get_or_insert_with(Instant::now);
         let due = since + write + at_rate(self.gone);
         due.saturating_duration_since(Instant::now()).min(write)

@@ -37,7 +37,7 @@ impl Exporter {
         match *self {}
     }
 
-    pub(crate) fn finish(self, _patience: Duration) {
+    pub(crate) fn finish(self, _max_wait: Duration) {
         match self {}
     }
 }

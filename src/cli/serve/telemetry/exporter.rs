@@ -126,11 +126,11 @@ impl Exporter {
         Some(now)
     }
 
-    /// Exports the remaining spans, at most for `patience`.
-    pub(crate) fn finish(self, patience: Duration) {
+    /// Exports the remaining spans, at most for `max_wait`.
+    pub(crate) fn finish(self, max_wait: Duration) {
         drop(self.spans);
         // Spans that the collector does not accept in time are lost.
-        let _ = self.over.recv_timeout(patience);
+        let _ = self.over.recv_timeout(max_wait);
     }
 
     fn counts(&self) -> Exported {

@@ -118,7 +118,7 @@ impl Model {
 }
 
 /// Something with which an agent is started.
-enum Way {
+enum Launcher {
     /// Its own command line, in `exec`.
     CommandLine,
     /// An editor, through `run`.
@@ -289,7 +289,7 @@ impl SandboxWorld {
     }
 }
 
-fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
+fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Launcher) {
     let agent = agent(who);
     let world = project(who);
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -306,14 +306,14 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
         world.put_home(&agent, &model, file);
     }
     match way {
-        Way::CommandLine => {
+        Launcher::CommandLine => {
             let args = [&["exec", "--"], &agent.command[..]].concat();
             let mut exec = world.with_agent(&agent, &model, &args);
             // Some read more of the prompt from there.
             let ended = end(exec.stdin(Stdio::null()).spawn().unwrap());
             assert_eq!(ended.code, 0, "{ended:?}");
         }
-        Way::Editor => {
+        Launcher::Editor => {
             let mut run = world.with_agent(&agent, &model, &["run"]).spawn().unwrap();
             let streams = (run.stdout.take().unwrap(), run.stdin.take().unwrap());
             let mut client = Client::with(streams.0, streams.1, Editor::default());
@@ -389,9 +389,9 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Way) {
 /// On its command line as each user, and in an editor.
 fn fixes_tests(agent: fn(As) -> Agent) {
     for who in users() {
-        fixes_a_test(agent, who, &Way::CommandLine);
+        fixes_a_test(agent, who, &Launcher::CommandLine);
     }
-    fixes_a_test(agent, users()[0], &Way::Editor);
+    fixes_a_test(agent, users()[0], &Launcher::Editor);
 }
 
 #[test]
@@ -406,8 +406,8 @@ fn gemini_cli_fixes_a_test() {
 
 #[test]
 fn fast_agent_fixes_a_test() {
-    fixes_a_test(table::fast_agent, users()[0], &Way::CommandLine);
-    fixes_a_test(table::fast_agent, users()[0], &Way::Editor);
+    fixes_a_test(table::fast_agent, users()[0], &Launcher::CommandLine);
+    fixes_a_test(table::fast_agent, users()[0], &Launcher::Editor);
 }
 
 #[test]
@@ -431,5 +431,5 @@ fn qwen_code_fixes_a_test() {
 #[test]
 #[ignore = "`tests/run.sh full` installs it"]
 fn aider_fixes_a_test() {
-    fixes_a_test(table::aider, users()[0], &Way::CommandLine);
+    fixes_a_test(table::aider, users()[0], &Launcher::CommandLine);
 }

@@ -179,7 +179,7 @@ fn the_exit_code_is_the_commands() {
 
 impl SandboxWorld {
     /// `portcullis exec OPTIONS… -- sh -c SCRIPT` under the default policy.
-    pub(super) fn plain(&self, options: &[&str], script: &str) -> Ended {
+    pub(super) fn plain(&self, options: &[&str], script: &str) -> AgentOutput {
         let args = [&["exec"], options, &["--", "sh", "-c", script]].concat();
         end(self.limited(&args).spawn().unwrap())
     }

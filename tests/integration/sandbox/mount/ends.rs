@@ -40,11 +40,11 @@ impl RunningMount {
         found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
     }
 
-    fn end(mut self) -> Ended {
+    fn end(mut self) -> AgentOutput {
         self.child.stdin.take();
         let rest: Vec<_> = self.lines.map(Result::unwrap).collect();
         let output = self.child.wait_with_output().unwrap();
-        Ended {
+        AgentOutput {
             code: output.status.code().unwrap_or(-1),
             stdout: rest.join("\n"),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

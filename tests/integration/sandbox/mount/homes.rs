@@ -32,7 +32,7 @@ impl SandboxWorld {
 }
 
 /// Ends the input that a command waits for.
-fn over(mut child: Child) -> Ended {
+fn over(mut child: Child) -> AgentOutput {
     child.stdin.take();
     end(child)
 }

@@ -34,7 +34,7 @@ impl Imported {
 
 impl SandboxWorld {
     /// `portcullis git import OPTIONS…`.
-    fn end_import(&self, options: &[&str]) -> Ended {
+    fn end_import(&self, options: &[&str]) -> AgentOutput {
         let policy = self.at("policies/policy.toml");
         let command = ["git", "import", "--policy", &policy];
         end(self.limited(&[&command, options].concat()).spawn().unwrap())
@@ -52,7 +52,8 @@ impl SandboxWorld {
 
     /// The same as one object.
     fn import(&self, options: &[&str]) -> Imported {
-        let Ended { code, stdout, stderr } = self.end_import(&[options, &["--json"]].concat());
+        let AgentOutput { code, stdout, stderr } =
+            self.end_import(&[options, &["--json"]].concat());
         let told = serde_json::from_str(&stdout);
         let told = told.unwrap_or_else(|error| panic!("{error}: {stdout} {stderr}"));
         Imported { code, told, stderr }

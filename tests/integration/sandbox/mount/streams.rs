@@ -212,7 +212,7 @@ fn messages_of_the_gateway_are_not_written_over() {
 
 /// It was given up after a second.
 #[test]
-fn the_summary_waits_for_whoever_reads_slowly() {
+fn the_summary_waits_for_a_slow_reader() {
     let world = SandboxWorld::mounted(users()[0]);
     // The command's output leaves no room in the pipe.
     let script = "echo x >made; echo ready >&2; read go; head -c 4000 /dev/zero >&2";

@@ -313,7 +313,7 @@ impl View<'_> {
 }
 
 impl ByName for View<'_> {
-    type Found = Described;
+    type FoundEntry = Described;
 
     fn look(&self, Listable(path): Listable) -> Result<Described, Skipped> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;

@@ -102,7 +102,7 @@ fn a_question_shows_the_mode_of_what_it_would_make() {
     let world = SandboxWorld::mounted(users()[0]);
     let policy = world.at("policies/policy.toml");
     std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
-    // The fate of an empty file is known after fsync(2), and only some time after close(2).
+    // The content of an empty file is known after fsync(2), and only some time after close(2).
     let making =
         "import os; os.fsync(os.open('tool', os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o755))";
     for (script, path, shown) in [

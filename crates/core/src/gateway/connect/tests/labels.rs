@@ -258,7 +258,7 @@ fn no_connection_outlives_a_read_that_it_races_with() {
 }
 
 #[test]
-fn a_change_by_whoever_carries_a_label_is_noted() {
+fn a_change_by_an_agent_that_carries_a_label_is_noted() {
     let fixture = Fixture::with_files(&rules());
     let write = Write { path: path("out"), content: b"1".to_vec(), mode: None };
     fixture.handle(&write).unwrap();
