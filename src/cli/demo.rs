@@ -221,8 +221,8 @@ impl<'a> Demo<'a> {
             .output()
             .or_fail(format_args!("cannot start `portcullis {shown}`"))?;
         serde_json::from_slice(&output.stdout).map_err(|_| {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Failure::new(format_args!("`portcullis {shown}` failed: {}", said.trim_end()))
+            let output = String::from_utf8_lossy(&output.stderr);
+            Failure::new(format_args!("`portcullis {shown}` failed: {}", output.trim_end()))
         })
     }
 

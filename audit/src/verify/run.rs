@@ -41,7 +41,7 @@ pub(super) struct Run<'a, S> {
     /// Missing segments whose roots are stored, until a record accounts for them.
     pruned: Option<Pruned>,
     /// True if a record accounts for them, perhaps after a damage.
-    told_pruned: bool,
+    recorded_pruned: bool,
     /// True if a record names the key that signs checkpoints.
     names_key: bool,
     /// Gateways that named their keys, by the hash of their `boot`, until one of them stopped in
@@ -156,7 +156,7 @@ impl<'a, S: Source> Run<'a, S> {
             kinds: [0; Kind::COUNT],
             next: segment,
             pruned: None,
-            told_pruned: false,
+            recorded_pruned: false,
             names_key: false,
             signing: BTreeSet::new(),
             stopped: false,

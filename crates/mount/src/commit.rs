@@ -162,7 +162,8 @@ impl Mount<'_> {
                 // Times that programs have seen of the staged file stay valid.
                 let (modified, changed) = (shows.modified, shows.changed);
                 node.times = Some(Times { version, modified, changed });
-                node.told = node.told.map(|told| told.staged(&shows));
+                node.returned_attr =
+                    node.returned_attr.map(|returned_attr| returned_attr.staged(&shows));
             }
         }
         if creates || stored.attributes == Pending::default() {

@@ -94,8 +94,9 @@ impl Mount<'_> {
             let state = self.lock();
             let node = state.nodes.get(id).ok_or(Errno::STALE)?;
             if node.is_staged_only() || node.is_detached() {
-                let told = node.told.filter(|_| node.is_open() || node.is_staged_only());
-                let attr = told.ok_or(Errno::STALE)?;
+                let returned_attr =
+                    node.returned_attr.filter(|_| node.is_open() || node.is_staged_only());
+                let attr = returned_attr.ok_or(Errno::STALE)?;
                 let links = if node.is_detached() { 0 } else { attr.links };
                 let attr = Attr { links, ..attr };
                 return Ok(node.staged().map_or(attr, |staged| attr.staged(&staged.shows())));
@@ -124,7 +125,7 @@ impl Mount<'_> {
     fn remembered(&self, id: u64, error: Errno) -> Result<Attr, Errno> {
         let state = self.lock();
         let node = state.nodes.get(id).filter(|node| node.is_open());
-        node.and_then(|node| node.told).ok_or(error)
+        node.and_then(|node| node.returned_attr).ok_or(error)
     }
 
     /// Returns the attributes of a node, computed from `seen`.
@@ -161,7 +162,7 @@ impl Mount<'_> {
         {
             attr = attr.staged(&shows);
         }
-        node.told = Some(attr);
+        node.returned_attr = Some(attr);
         Ok(attr)
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct Node {
     pub(crate) size: Option<(Key, u64)>,
     pub(crate) times: Option<Times>,
     /// The last attributes returned.
-    pub(crate) told: Option<Attr>,
+    pub(crate) returned_attr: Option<Attr>,
     /// The reason of the last refusal.
     pub(crate) reason: Option<Arc<str>>,
     /// The last version whose read was denied, and the rule.
@@ -103,7 +103,7 @@ impl Node {
             shown: None,
             size: None,
             times: None,
-            told: None,
+            returned_attr: None,
             reason: None,
             denied: None,
             unheard: None,

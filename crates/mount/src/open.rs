@@ -276,7 +276,10 @@ impl Mount<'_> {
         let end = offset.saturating_add(count as u64);
         end > view.len() as u64
             && self.lock().nodes.get(id).is_some_and(|node| {
-                !node.is_detached() && node.told.is_some_and(|told| told.size > view.len() as u64)
+                !node.is_detached()
+                    && node
+                        .returned_attr
+                        .is_some_and(|returned_attr| returned_attr.size > view.len() as u64)
             })
     }
 

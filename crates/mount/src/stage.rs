@@ -223,7 +223,7 @@ impl Mount<'_> {
             let attr = Attr { node: id, kind, mode, links, size, modified, changed };
             state.set_content(id, Content { bytes, policy })?;
             if let Some(node) = state.nodes.get_mut(id) {
-                node.told = Some(attr);
+                node.returned_attr = Some(attr);
             }
             attr
         };

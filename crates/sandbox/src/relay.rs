@@ -93,7 +93,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
         return Ok(1);
     }
     drop(control);
-    let announcements = Announcements { pipe: announcements, said: Vec::new() };
+    let announcements = Announcements { pipe: announcements, buffered: Vec::new() };
     Pipes { gateway: gateway.into(), announcements, slots }.relay().map_err(failed("relay"))?;
     Ok(0)
 }
@@ -143,7 +143,7 @@ impl Pipes {
 /// writes there.
 struct Announcements {
     pipe: OwnedFd,
-    said: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
 impl Announcements {
@@ -155,12 +155,12 @@ impl Announcements {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        self.said.extend_from_slice(chunk.get(..got).unwrap_or_default());
-        let mut lines: Vec<_> = self.said.split(|byte| *byte == b'\n').collect();
+        self.buffered.extend_from_slice(chunk.get(..got).unwrap_or_default());
+        let mut lines: Vec<_> = self.buffered.split(|byte| *byte == b'\n').collect();
         let rest =
             lines.pop().filter(|rest| rest.len() < MAX_ANNOUNCEMENT).unwrap_or_default().to_vec();
         let came = lines.into_iter().filter_map(message).collect();
-        self.said = rest;
+        self.buffered = rest;
         Ok(came)
     }
 }
@@ -189,8 +189,13 @@ impl Slot {
         // The nonce is a line of its own, whatever was left of the previous connection.
         to_client.hold(format!("\n{nonce}\n").as_bytes());
         let to_gateway = PendingBytes::new();
-        self.connection =
-            Some(Connection { socket, to_gateway, to_client, heard_all: false, said_all: false });
+        self.connection = Some(Connection {
+            socket,
+            to_gateway,
+            to_client,
+            client_ended: false,
+            gateway_ended: false,
+        });
         Ok(())
     }
 
@@ -209,11 +214,12 @@ impl Slot {
     /// since it would be ready all the time.
     fn wanted(&self) -> impl Iterator<Item = PollFd<'_>> {
         let wanted = self.connection.as_ref().map(|connection| {
-            let Connection { socket, to_gateway, to_client, heard_all, said_all } = connection;
+            let Connection { socket, to_gateway, to_client, client_ended, gateway_ended } =
+                connection;
             let mut of_socket = PollFlags::empty();
-            of_socket.set(PollFlags::IN, to_client.is_empty() && !said_all);
+            of_socket.set(PollFlags::IN, to_client.is_empty() && !gateway_ended);
             of_socket.set(PollFlags::OUT, !to_gateway.is_empty());
-            let hears = to_gateway.is_empty() && !heard_all;
+            let hears = to_gateway.is_empty() && !client_ended;
             // Always: it reports when the client is gone.
             let of_output = if to_client.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             [
@@ -246,17 +252,17 @@ struct Connection {
     to_gateway: PendingBytes,
     to_client: PendingBytes,
     /// The client sends no more.
-    heard_all: bool,
+    client_ended: bool,
     /// The gateway sends no more.
-    said_all: bool,
+    gateway_ended: bool,
 }
 
 impl Connection {
     fn pass_on(&mut self, input: &OwnedFd, output: &OwnedFd) -> ControlFlow<()> {
-        if self.to_gateway.is_empty() && !self.heard_all {
+        if self.to_gateway.is_empty() && !self.client_ended {
             match self.to_gateway.fill(|held| read(input, held)) {
                 Ok(0) => {
-                    self.heard_all = true;
+                    self.client_ended = true;
                     let _ = shutdown(&self.socket, Shutdown::Write);
                 }
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -267,21 +273,21 @@ impl Connection {
         if self.to_gateway.drain(|held| send(&self.socket, held, flags)).is_err() {
             // The gateway reads no more; it may still send.
             self.to_gateway = PendingBytes::new();
-            self.heard_all = true;
+            self.client_ended = true;
         }
-        if self.to_client.is_empty() && !self.said_all {
+        if self.to_client.is_empty() && !self.gateway_ended {
             let socket = &self.socket;
             match self.to_client.fill(|held| Ok(recv(socket, held, RecvFlags::DONTWAIT)?.0)) {
                 Ok(1..) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Ok(0) | Err(_) => {
-                    self.said_all = true;
+                    self.gateway_ended = true;
                     self.to_client.hold(&[END]);
                 }
             }
         }
         match self.to_client.drain(|held| write(output, held)) {
             Err(_) => ControlFlow::Break(()),
-            Ok(()) if self.said_all && self.to_client.is_empty() => ControlFlow::Break(()),
+            Ok(()) if self.gateway_ended && self.to_client.is_empty() => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
         }
     }
@@ -369,7 +375,7 @@ mod tests {
             let slots = pipes.slots.into_iter();
             let slots = slots.map(|(input, output)| Slot { input, output, connection: None });
             let (gateway, theirs) = Channel::pair().unwrap();
-            let announcements = Announcements { pipe: pipes.announcements, said: Vec::new() };
+            let announcements = Announcements { pipe: pipes.announcements, buffered: Vec::new() };
             let relay = Pipes { gateway: theirs, announcements, slots: slots.collect() };
             thread::spawn(move || relay.relay().unwrap());
             Self { pipes: path, gateway, _directory: pipes.directory }
@@ -403,12 +409,12 @@ mod tests {
     }
 
     fn read_to(file: &mut File, end: &str) -> String {
-        let (mut said, mut byte) = (Vec::new(), [0]);
-        while !said.ends_with(end.as_bytes()) {
+        let (mut buffered, mut byte) = (Vec::new(), [0]);
+        while !buffered.ends_with(end.as_bytes()) {
             file.read_exact(&mut byte).unwrap();
-            said.extend(byte);
+            buffered.extend(byte);
         }
-        String::from_utf8(said).unwrap()
+        String::from_utf8(buffered).unwrap()
     }
 
     #[test]
@@ -466,17 +472,18 @@ mod tests {
     #[test]
     fn only_messages_are_taken_for_messages() {
         let (pipe, mut writer) = std::io::pipe().unwrap();
-        let mut announcements = Announcements { pipe: pipe.into(), said: Vec::new() };
+        let mut announcements = Announcements { pipe: pipe.into(), buffered: Vec::new() };
         let (a, b) = (nonce(b'a'), nonce(b'b'));
         writer.write_all(&[b'x'; 3 * ANNOUNCEMENT_BUFFER_SIZE]).unwrap();
         for _ in 0..3 {
             assert!(
                 announcements.read().unwrap().is_empty()
-                    && announcements.said.len() < MAX_ANNOUNCEMENT
+                    && announcements.buffered.len() < MAX_ANNOUNCEMENT
             );
         }
-        let said = format!("\n3 {a}\n4  {a}\n-1 {a}\n5 {a}0\n6 {}\n\u{e4}\n7 {b}\n8 ", nonce(b'g'));
-        writer.write_all(said.as_bytes()).unwrap();
+        let buffered =
+            format!("\n3 {a}\n4  {a}\n-1 {a}\n5 {a}0\n6 {}\n\u{e4}\n7 {b}\n8 ", nonce(b'g'));
+        writer.write_all(buffered.as_bytes()).unwrap();
         assert_eq!(announcements.read().unwrap(), [(3, a), (7, b.clone())]);
         writer.write_all(format!("{b}\n").as_bytes()).unwrap();
         assert_eq!(announcements.read().unwrap(), [(8, b)]);

@@ -159,7 +159,7 @@ pub(super) struct Tally<'f> {
     /// The number of visible entries visited, and the time of the last report in milliseconds after
     /// the start.
     looked: AtomicU64,
-    told: AtomicU64,
+    last_report: AtomicU64,
     skipped: [AtomicU64; Skipped::ALL.len()],
     searched: AtomicU64,
     results: AtomicU64,
@@ -176,7 +176,7 @@ impl<'f> Tally<'f> {
             follower,
             begun: now,
             looked: AtomicU64::new(0),
-            told: AtomicU64::new(NO_REPORT_YET),
+            last_report: AtomicU64::new(NO_REPORT_YET),
             end: now.checked_add(limits.time).unwrap_or(now),
             skipped: std::array::from_fn(|_| AtomicU64::new(0)),
             searched: AtomicU64::new(0),
@@ -256,14 +256,15 @@ impl<'f> Tally<'f> {
     fn report(&self, now: Instant) {
         let passed = now.saturating_duration_since(self.begun).as_millis();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-        let told = self.told.load(Ordering::Relaxed);
+        let last_report = self.last_report.load(Ordering::Relaxed);
         let looked = self.looked.load(Ordering::Relaxed);
         let due = looked > 0
-            && (told == NO_REPORT_YET || passed >= told.saturating_add(PROGRESS_INTERVAL_MS));
+            && (last_report == NO_REPORT_YET
+                || passed >= last_report.saturating_add(PROGRESS_INTERVAL_MS));
         if due
             && self
-                .told
-                .compare_exchange(told, passed, Ordering::Relaxed, Ordering::Relaxed)
+                .last_report
+                .compare_exchange(last_report, passed, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
             self.follower.progress(looked);

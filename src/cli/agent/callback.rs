@@ -247,7 +247,7 @@ impl Discovery {
         const DOING: &str = "cannot record it";
         let listeners = listen(port).or_fail("cannot listen there on this machine")?;
         let (answer, theirs) = Channel::pair().or_fail(DOING)?;
-        self.gateway.send(&Order::Callback { port }, &[theirs.as_fd()]).or_fail(DOING)?;
+        self.gateway.send(&GatewayOrder::Callback { port }, &[theirs.as_fd()]).or_fail(DOING)?;
         drop(theirs);
         let ((), _) = answer.receive_within(RECORD_TIMEOUT).or_fail(DOING)?;
         Ok(listeners)

@@ -274,12 +274,12 @@ impl Serving<'_> {
 
         let agent_in = Closable::new(agent_in.into());
         let orders = self.orders(Some(agent_in.clone()))?;
-        let (said_all, wait_for_all) = mpsc::channel::<()>();
+        let (reported_all, wait_for_all) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("agent-stderr".to_owned())
             .spawn(move || {
                 show_errors(agent_err.into());
-                drop(said_all);
+                drop(reported_all);
             })
             .or_fail("cannot start a thread")?;
         let notices = Arc::new(AgentNotices::default());

@@ -160,9 +160,11 @@ impl Editor {
 
     /// Returns the failure of a gateway that ended early.
     fn gone(&mut self, method: &str) -> Failure {
-        let said = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
-        let said = if said.is_empty() { "it said nothing" } else { said.trim_end() };
-        Failure::new(format_args!("`portcullis run` ended before it answered `{method}`:\n{said}"))
+        let output = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
+        let output = if output.is_empty() { "it said nothing" } else { output.trim_end() };
+        Failure::new(format_args!(
+            "`portcullis run` ended before it answered `{method}`:\n{output}"
+        ))
     }
 
     /// Closes the connection and waits until gateway and agent have ended.

@@ -54,7 +54,7 @@ pub(super) struct JudgedLine {
     /// The id of the backup.
     pub(super) backup: Option<String>,
     /// The output of the shell.
-    pub(super) said: Option<String>,
+    pub(super) output: Option<String>,
     /// The reason of a failure: another result than expected, or a reply that
     /// differs from the log.
     pub(super) wrong: Option<String>,
@@ -150,7 +150,7 @@ impl<'a> ReplyChecker<'a> {
             _ => "-".to_owned(),
         };
         let mut line = JudgedLine::of(attempt, end, rule, self.not_as_it_must(attempt, end, got));
-        line.said = Some(text("stderr").to_owned()).filter(|said| !said.is_empty());
+        line.output = Some(text("stderr").to_owned()).filter(|output| !output.is_empty());
         line
     }
 
@@ -208,7 +208,7 @@ impl JudgedLine {
             reason: None,
             receipt: None,
             backup: None,
-            said: None,
+            output: None,
             wrong,
         }
     }

@@ -86,7 +86,7 @@ pub(super) fn line_json(line: &JudgedLine) -> Value {
         "record": line.receipt.as_ref().map(|receipt| receipt.seq),
         "receipt": line.receipt,
         "backup": line.backup,
-        "output": line.said,
+        "output": line.output,
         "wrong": line.wrong,
     })
 }

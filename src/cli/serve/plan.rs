@@ -66,7 +66,7 @@ pub(super) struct Plan {
 pub(super) struct Fault {
     pub(super) workspace: String,
     /// True if it is served as before.
-    pub(super) stays: bool,
+    pub(super) is_still_served: bool,
     pub(super) failure: Failure,
 }
 
@@ -278,13 +278,13 @@ impl Plan {
         self.places.remove(&name);
         let old = before.and_then(|before| before.places.get(&name)).cloned();
         let old = old.filter(|workspace| self.accept(&workspace.policy, before).is_ok());
-        let stays = old.is_some();
+        let is_still_served = old.is_some();
         if let Some(workspace) = old {
             self.places.insert(name.clone(), workspace);
         } else {
             self.unserved.insert(name.clone());
         }
-        Fault { workspace: name, stays, failure }
+        Fault { workspace: name, is_still_served, failure }
     }
 
     /// Ensures that no workspace lies within another. Those served `before` have

@@ -27,7 +27,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The checking thread, with its last result.
 pub(super) struct Readiness {
-    looks: SyncSender<CheckRequest>,
+    checks: SyncSender<CheckRequest>,
     seen: Arc<Mutex<LastCheck>>,
 }
 
@@ -51,14 +51,14 @@ struct LastCheck {
 impl Readiness {
     /// Starts the thread. Initially everything counts as present: it was opened.
     pub(super) fn start() -> Result<Self, Failure> {
-        let (looks, asked) = sync_channel(1);
+        let (checks, asked) = sync_channel(1);
         let seen = Arc::<Mutex<LastCheck>>::default();
         let theirs = Arc::clone(&seen);
         thread::Builder::new()
             .name("readiness".to_owned())
             .spawn(move || look(&asked, &theirs))
             .or_fail("cannot start a thread")?;
-        Ok(Self { looks, seen })
+        Ok(Self { checks, seen })
     }
 
     /// Checks if all workspaces can be served, as far as known; those in `failing`
@@ -83,7 +83,7 @@ impl Readiness {
                 control: control.to_owned(),
             };
             // The thread lives as long as `self`.
-            seen.since = self.looks.try_send(look).is_ok().then(Instant::now);
+            seen.since = self.checks.try_send(look).is_ok().then(Instant::now);
         }
         if seen.no_control {
             return Err("the self-test's file is gone: no worker can start".to_owned());

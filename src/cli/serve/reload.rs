@@ -144,12 +144,12 @@ impl Broker {
 
     /// Reports that a workspace cannot be served as configured.
     fn tell(&mut self, fault: &Fault) {
-        let Fault { workspace, stays, failure } = fault;
+        let Fault { workspace, is_still_served, failure } = fault;
         failure.print_details();
-        let so = if *stays { "it stays as it was" } else { "it is not served" };
+        let so = if *is_still_served { "it stays as it was" } else { "it is not served" };
         let reason = failure.message();
         errln!("portcullis: error: the workspace `{workspace}`: {}; {so}", Escaped(reason));
-        let facts = facts([("workspace", json!(workspace)), ("stays", json!(stays))]);
+        let facts = facts([("workspace", json!(workspace)), ("stays", json!(is_still_served))]);
         self.service_log.deny("reload", reason, facts);
     }
 

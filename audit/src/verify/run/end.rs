@@ -59,7 +59,7 @@ impl<S: Source> Run<'_, S> {
         self.report.kinds = counted.map(|(kind, count)| (kind.as_str(), count)).collect();
         self.report.last = self.last_time.map(|t| t.as_str().to_owned());
         if let Some(Pruned { until, .. }) = self.pruned
-            && !self.told_pruned
+            && !self.recorded_pruned
             && !self.report.stopped
         {
             let detail = format!(

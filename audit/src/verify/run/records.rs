@@ -96,7 +96,7 @@ impl<S: Source> Run<'_, S> {
                         || (*segments == pruned.until.0 && *head == pruned.head)
                 });
                 if tells {
-                    self.told_pruned = true;
+                    self.recorded_pruned = true;
                     // After a damage the expected number is not certain to be the record's.
                     if self.report.complete {
                         self.report.pruned_by.get_or_insert(self.expected);

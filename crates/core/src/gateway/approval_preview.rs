@@ -52,7 +52,7 @@ pub(super) struct Description<'a> {
 impl Description<'_> {
     /// Returns the part of a question for the sender of the request: all of it where the agent may
     /// look, and otherwise only what the request itself contains, the same whatever is there.
-    pub(super) fn told(
+    pub(super) fn disclosed_part(
         &self,
         draft: &Draft,
         binding: &Binding,

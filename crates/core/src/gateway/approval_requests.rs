@@ -24,7 +24,7 @@ pub(super) const REJECTED: &str = "a person was asked and rejected it";
 impl ApprovalNeeded {
     /// Returns the denial without an approval, with `reason`.
     pub(super) fn refused(self, reason: impl Into<String>) -> Failure {
-        self.told.refusal(self.rules.first(), reason)
+        self.disclosed_part.refusal(self.rules.first(), reason)
     }
 }
 
@@ -46,7 +46,7 @@ impl DisclosedQuestion {
 impl Question {
     /// Returns the denial without an approval, with `reason`.
     pub(super) fn refusal(&self, reason: impl Into<String>) -> Failure {
-        self.told.refusal(self.rules.first(), reason)
+        self.disclosed_part.refusal(self.rules.first(), reason)
     }
 
     /// Returns the draft with the question's id.
@@ -91,13 +91,14 @@ impl Gateway {
         asking: ApprovalNeeded,
         approver: &dyn Approver,
     ) -> Result<(Arc<Ticket>, Draft), Box<Stopped>> {
-        let ApprovalNeeded { binding, rules, change, told } = asking;
+        let ApprovalNeeded { binding, rules, change, disclosed_part } = asking;
         let Some(first) = rules.first() else {
             let failure = Decision::built_in_denial("default", "nothing asks");
             return Err(Stopped::because(draft, failure.into()));
         };
         record::decide(&mut draft, first);
-        let refusal = told.refusal(Some(first), "too many requests wait for a person already");
+        let refusal =
+            disclosed_part.refusal(Some(first), "too many requests wait for a person already");
         let Ok(id) = random_hex::<4>() else {
             let failure =
                 Decision::built_in_denial("approval.id", "no random bytes for a question");
@@ -111,7 +112,7 @@ impl Gateway {
             binding,
             rules,
             change,
-            told,
+            disclosed_part,
             bytes: draft.bytes,
             timeout: self.policy().approval_timeout(),
             since: Instant::now(),

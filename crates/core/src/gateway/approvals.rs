@@ -76,7 +76,7 @@ pub struct Question {
     /// ([`Question::for_sender`]).
     pub change: String,
     /// The part that the sender of the request may see.
-    pub(super) told: DisclosedQuestion,
+    pub(super) disclosed_part: DisclosedQuestion,
     /// Bytes that would be stored.
     pub bytes: Option<u64>,
     /// Timeout of the answer, if there is one.
@@ -100,7 +100,7 @@ impl Question {
     /// from the agent, and without the places of rules in policy files.
     #[must_use]
     pub fn for_sender(&self) -> Self {
-        let DisclosedQuestion { path, to, rules, change } = self.told.clone();
+        let DisclosedQuestion { path, to, rules, change } = self.disclosed_part.clone();
         let rules = rules.into_iter().map(Decision::without_place).collect();
         let binding = Binding { path, to, ..self.binding.clone() };
         Self { binding, rules, change, ..self.clone() }

@@ -237,9 +237,9 @@ impl ConnectionRequest {
         };
         let Some(seq) = seq else {
             let (path, change) = (binding.path.clone(), format!("connect to {}", binding.path));
-            let told =
+            let disclosed_part =
                 DisclosedQuestion { path, to: None, rules: rules.clone(), change: change.clone() };
-            let asking = ApprovalNeeded { binding, rules, change, told };
+            let asking = ApprovalNeeded { binding, rules, change, disclosed_part };
             return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
         };
         draft.decision = Some("allow".to_owned());

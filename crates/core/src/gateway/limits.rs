@@ -45,10 +45,10 @@ struct Count {
     bytes: u64,
     files: u64,
     denials: u64,
-    /// Time since `born` until which the operations that have begun fill the bucket; more than a
+    /// Time since `created` until which the operations that have begun fill the bucket; more than a
     /// second ahead of now is too many (a leaky bucket).
     busy_until: Duration,
-    born: Instant,
+    created: Instant,
 }
 
 /// The bytes and files of a change, counted against the session's limits; given back when dropped
@@ -108,7 +108,8 @@ impl Meters {
 
 impl Meter {
     fn new(limits: Limits, now: Instant) -> Self {
-        let count = Count { bytes: 0, files: 0, denials: 0, busy_until: Duration::ZERO, born: now };
+        let count =
+            Count { bytes: 0, files: 0, denials: 0, busy_until: Duration::ZERO, created: now };
         Self { limits, count: Arc::new(Mutex::new(count)) }
     }
 
@@ -120,7 +121,7 @@ impl Meter {
         self.open()?;
         let Some(limit) = &self.limits.operations_per_second else { return Ok(()) };
         let mut count = lock(&self.count);
-        let now = now.saturating_duration_since(count.born);
+        let now = now.saturating_duration_since(count.created);
         let cost = Duration::from_nanos(
             NANOS_PER_SECOND.checked_div(limit.most).unwrap_or(NANOS_PER_SECOND),
         );

@@ -16,7 +16,7 @@ pub(super) struct ApprovalNeeded {
     pub(super) binding: Binding,
     pub(super) rules: Vec<Decision>,
     pub(super) change: String,
-    pub(super) told: DisclosedQuestion,
+    pub(super) disclosed_part: DisclosedQuestion,
 }
 
 /// The effect of a request, described for a person.

@@ -445,8 +445,8 @@ impl<'a> Transaction<'a> {
             (None, None) => {
                 let description = self.description();
                 let shown = change(&description);
-                let told = description.told(draft, &binding, &rules, &shown);
-                let asking = ApprovalNeeded { binding, rules, change: shown.text, told };
+                let disclosed_part = description.disclosed_part(draft, &binding, &rules, &shown);
+                let asking = ApprovalNeeded { binding, rules, change: shown.text, disclosed_part };
                 return Err(Failure::Ask(Box::new(asking)));
             }
         };

@@ -50,7 +50,7 @@ impl Tunnels {
     /// Closes all connections that are denied now, and waits until they are closed; false if some
     /// are not by `end`.
     pub(super) fn close_denied(&self, end: Instant) -> bool {
-        let mut told = 0;
+        let mut disclosed_part = 0;
         let mut open = self.lock();
         loop {
             let denied = open.all.iter().filter(|(_, tunnel)| tunnel.is_denied());
@@ -60,12 +60,15 @@ impl Tunnels {
             if left.is_zero() {
                 return false;
             }
-            if last > told {
+            if last > disclosed_part {
                 // Not under the lock: closing a connection may wait for a thread that registers
                 // another one.
                 drop(open);
-                denied.iter().filter(|(number, _)| *number > told).for_each(|(_, one)| one.close());
-                told = last;
+                denied
+                    .iter()
+                    .filter(|(number, _)| *number > disclosed_part)
+                    .for_each(|(_, one)| one.close());
+                disclosed_part = last;
                 open = self.lock();
                 continue;
             }

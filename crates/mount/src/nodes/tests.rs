@@ -119,12 +119,12 @@ fn a_table_that_stays_crowded_says_so_again() {
         nodes.is_crowded()
     };
     // With the root: 6 of 8, 7, 8, and then whenever there is no room.
-    let told: Vec<_> = (0..9).map(|n| add(&mut nodes, n)).collect();
-    assert_eq!(told, [false, false, false, false, true, true, true, true, true]);
+    let returned_attr: Vec<_> = (0..9).map(|n| add(&mut nodes, n)).collect();
+    assert_eq!(returned_attr, [false, false, false, false, true, true, true, true, true]);
     for id in nodes.all().into_iter().filter(|id| *id != ROOT) {
         nodes.forget(id, 1);
     }
     assert!(!nodes.is_crowded());
-    let told: Vec<_> = (10..15).map(|n| add(&mut nodes, n)).collect();
-    assert_eq!(told, [false, false, false, false, true]);
+    let returned_attr: Vec<_> = (10..15).map(|n| add(&mut nodes, n)).collect();
+    assert_eq!(returned_attr, [false, false, false, false, true]);
 }

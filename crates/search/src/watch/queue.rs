@@ -120,7 +120,7 @@ pub struct Queue {
 struct QueueState {
     events: VecDeque<Change>,
     bytes: usize,
-    told: u64,
+    delivered: u64,
     rescans: u64,
     end: Option<WatchEnd>,
     /// True after the end was reported.
@@ -207,7 +207,7 @@ impl Queue {
             path,
             seq,
             reason,
-            events: state.told,
+            events: state.delivered,
             rescans: state.rescans,
         })
     }
@@ -225,7 +225,7 @@ impl Queue {
             }
             if let Some(event) = state.events.pop_front() {
                 state.bytes = state.bytes.saturating_sub(weight(&event));
-                state.told += 1;
+                state.delivered += 1;
                 state.rescans += u64::from(event.what == EventKind::Rescan);
                 return Ok(Some(event));
             }
@@ -325,8 +325,11 @@ mod tests {
         }
         let last = event(EventKind::Created, "last");
         queue.push(&last);
-        let told = all(&queue);
-        assert_eq!((told.len(), &told[0].what, &told[1]), (2, &EventKind::Rescan, &last));
+        let delivered = all(&queue);
+        assert_eq!(
+            (delivered.len(), &delivered[0].what, &delivered[1]),
+            (2, &EventKind::Rescan, &last)
+        );
         for n in 0..400 {
             queue.push(&event(EventKind::Created, &format!("{n}/{}", "x/".repeat(2_000))));
         }

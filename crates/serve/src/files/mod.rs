@@ -372,8 +372,8 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             client.send_message(&reply).await
         });
         tokio::select! {
-            said = &mut done => {
-                said.map_err(io::Error::other).flatten().map_err(RejectedMessage::Deaf)
+            closed = &mut done => {
+                closed.map_err(io::Error::other).flatten().map_err(RejectedMessage::Deaf)
             }
             // The request waits for an approval; its reply comes later.
             Ok(()) = freed => {
@@ -411,7 +411,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             Err(trouble) => {
                 let path = trouble.path.as_deref();
                 let error = gateway.refuse(&self.session, &trouble.op, path, &trouble.refusal);
-                return reply.failed(&error, trouble.said.as_deref());
+                return reply.failed(&error, trouble.client_message.as_deref());
             }
         };
         drop(bytes);

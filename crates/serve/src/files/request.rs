@@ -37,7 +37,7 @@ pub(super) struct InvalidRequest {
     pub(super) path: Option<String>,
     pub(super) refusal: Refusal,
     /// The error text for the client, if it differs from the refusal's.
-    pub(super) said: Option<String>,
+    pub(super) client_message: Option<String>,
 }
 
 impl ParsedRequest {
@@ -48,13 +48,13 @@ impl ParsedRequest {
             "list" | "read" | "write" | "mkdir" | "rename" | "stat" => kind.clone(),
             "delete" => "remove".to_owned(),
             _ => {
-                let said = format!("the channel `files` has no type `{kind}`");
+                let client_message = format!("the channel `files` has no type `{kind}`");
                 let op = format!("files {kind}");
                 return Err(InvalidRequest {
                     op,
                     path: None,
                     refusal: Refusal::Method,
-                    said: Some(said),
+                    client_message: Some(client_message),
                 });
             }
         };
@@ -111,9 +111,9 @@ impl ParsedRequest {
             }
         };
         answer.unwrap_or_else(|error| {
-            let said =
+            let client_message =
                 (error.kind() == ErrorKind::NotFound).then(|| format!("File not found: {shown}"));
-            reply.failed(&error, said.as_deref())
+            reply.failed(&error, client_message.as_deref())
         })
     }
 }
@@ -127,7 +127,7 @@ fn path(op: &str, name: &str, text: Option<&str>) -> Result<WorkspacePath, Inval
         op: op.to_owned(),
         path: Some(text.to_owned()),
         refusal: Refusal::Path(error),
-        said: None,
+        client_message: None,
     })
 }
 
@@ -144,7 +144,7 @@ fn content(fields: &mut Fields<'_>) -> Result<Vec<u8>, String> {
 
 fn parameters(op: &str, path: Option<&str>, reason: String) -> InvalidRequest {
     let (op, path) = (op.to_owned(), path.map(str::to_owned));
-    InvalidRequest { op, path, refusal: Refusal::Parameters(reason), said: None }
+    InvalidRequest { op, path, refusal: Refusal::Parameters(reason), client_message: None }
 }
 
 #[cfg(test)]

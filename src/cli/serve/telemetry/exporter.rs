@@ -57,8 +57,8 @@ pub(crate) struct Exporter {
     spans: SyncSender<(Arc<str>, Span)>,
     over: Receiver<()>,
     counts: Arc<Counts>,
-    told: Exported,
-    told_at: Instant,
+    reported: Exported,
+    reported_at: Instant,
 }
 
 #[derive(Default)]
@@ -98,8 +98,8 @@ impl Exporter {
                 let _ = end.try_send(());
             })
             .or_fail("cannot start a thread")?;
-        let told = Exported::default();
-        Ok(Self { spans, over, counts, told, told_at: Instant::now() })
+        let reported = Exported::default();
+        Ok(Self { spans, over, counts, reported, reported_at: Instant::now() })
     }
 
     /// Queues the spans of a workspace, and counts the `lost` ones. Never blocks.
@@ -113,16 +113,16 @@ impl Exporter {
 
     /// Returns the time of the next update of counters.
     pub(crate) fn next(&self) -> Option<Instant> {
-        (self.counts() != self.told).then_some(self.told_at + REPORT_INTERVAL)
+        (self.counts() != self.reported).then_some(self.reported_at + REPORT_INTERVAL)
     }
 
     /// Returns the counters, if an update is due.
     pub(crate) fn news(&mut self) -> Option<Exported> {
         let now = self.counts();
-        if now == self.told || self.told_at.elapsed() < REPORT_INTERVAL {
+        if now == self.reported || self.reported_at.elapsed() < REPORT_INTERVAL {
             return None;
         }
-        (self.told, self.told_at) = (now, Instant::now());
+        (self.reported, self.reported_at) = (now, Instant::now());
         Some(now)
     }
 

@@ -48,7 +48,7 @@ pub(super) struct View<'a> {
     /// that there is none tells of them, too.
     labels: Mutex<Labelled>,
     /// Buffers for the next contents.
-    rooms: Mutex<Vec<Vec<u8>>>,
+    buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 /// A directory in which a search may look for entries that the agent may see.
@@ -117,7 +117,7 @@ pub(super) struct RecordedMatches {
 impl<'a> View<'a> {
     pub(super) fn of(context: Context<'a>) -> Self {
         let (asked, relaxed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { context, asked, relaxed, labels: Mutex::default(), rooms: Mutex::default() }
+        Self { context, asked, relaxed, labels: Mutex::default(), buffers: Mutex::default() }
     }
 
     /// Returns a file at which a search starts, decided on by the gateway.
@@ -351,7 +351,7 @@ impl Contents for View<'_> {
         if stat.size > most {
             return Err(Skipped::TooLarge);
         }
-        let room = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let room = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let room = room.unwrap_or_default();
         let whole = read_bounded_into(&File::from(file), stat.size, most, room).map_err(broken)?;
         if u64::try_from(whole.len()).unwrap_or(u64::MAX) > most {
@@ -369,9 +369,9 @@ impl Contents for View<'_> {
 
     fn leave(&self, text: Text) {
         let room = text.content.bytes;
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.capacity() <= REUSED_CAPACITY && rooms.len() < REUSED_BUFFERS {
-            rooms.push(room);
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if room.capacity() <= REUSED_CAPACITY && buffers.len() < REUSED_BUFFERS {
+            buffers.push(room);
         }
     }
 
