@@ -324,9 +324,9 @@ fn print(item: &Item, count: usize) {
     outln!("{}{left}{equal}", Escaped(&item.id));
     show(&headline(item));
     for rule in &item.rules {
-        let place = rule.place.as_ref().map(|at| format!(" ({at})")).unwrap_or_default();
+        let location = rule.location.as_ref().map(|at| format!(" ({at})")).unwrap_or_default();
         let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        show(&format!("rule `{}`{place}{reason}", rule.id));
+        show(&format!("rule `{}`{location}{reason}", rule.id));
     }
     for line in item.change.lines() {
         show(&line.replace('\t', TAB));

@@ -102,7 +102,7 @@ pub fn restrict_gateway_beside(
     directories: &[BorrowedFd<'_>],
     processes: BorrowedFd<'_>,
 ) -> Result<ConfinementReport, ConfinementError> {
-    let processes = Rule { place: processes, right: AccessRight::ReadOnlyData };
+    let processes = Rule { parent: processes, right: AccessRight::ReadOnlyData };
     restrict(directories, vec![processes], Purpose::Gateway)
 }
 
@@ -140,7 +140,7 @@ pub(super) fn restrict_relay() -> Result<ConfinementReport, ConfinementError> {
 pub fn restrict_connector() -> Result<ConfinementReport, ConfinementError> {
     let files = resolver::files();
     let files =
-        files.iter().map(|file| Rule { place: file.as_fd(), right: AccessRight::ReadOnlyData });
+        files.iter().map(|file| Rule { parent: file.as_fd(), right: AccessRight::ReadOnlyData });
     restrict(&[], files.collect(), Purpose::Connector)
 }
 
@@ -178,7 +178,7 @@ fn restrict(
     let mut landlock_abi = 0;
     if landlock::available() {
         let directories =
-            directories.iter().map(|fd| Rule { place: *fd, right: AccessRight::Data });
+            directories.iter().map(|fd| Rule { parent: *fd, right: AccessRight::Data });
         let rules: Vec<_> = directories.chain(others).collect();
         landlock_abi = landlock::restrict(&Restriction {
             rules: &rules,

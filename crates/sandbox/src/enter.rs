@@ -343,7 +343,7 @@ fn restrict_files(spec: &Enter, mount: bool) -> Result<Applied, StageError> {
             Some((open(path, flags, FileMode::empty()).ok()?, right))
         }))
         .collect();
-    let rules = opened.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right });
+    let rules = opened.iter().map(|(fd, right)| Rule { parent: fd.as_fd(), right: *right });
     let rules: Vec<_> = rules.collect();
     let connect = spec.ports.as_deref().unwrap_or_default();
     let ports = Ports { connect, bind: &spec.listen, dns: spec.udp };

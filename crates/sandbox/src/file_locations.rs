@@ -63,35 +63,35 @@ impl FileLocator {
 
     /// Returns the location of a file or directory, with all mounts in it. Only
     /// the beginnings of its canonical paths need exist.
-    pub(super) fn place<'a>(
+    pub(super) fn location<'a>(
         &self,
         paths: impl IntoIterator<Item = &'a Path>,
     ) -> io::Result<FileLocation> {
-        let mut place = FileLocation::default();
+        let mut location = FileLocation::default();
         for path in paths {
-            self.add(&mut place, path)?;
+            self.add(&mut location, path)?;
             for mounted in self.mounts.locate_under(path) {
-                place.above.extend(mounted.ancestors().skip(1).map(Key::Location));
-                place.own.push(Key::Location(mounted));
+                location.above.extend(mounted.ancestors().skip(1).map(Key::Location));
+                location.own.push(Key::Location(mounted));
             }
         }
-        Ok(place)
+        Ok(location)
     }
 
     /// Returns the location of a directory itself.
     pub(super) fn directory(&self, path: &Path) -> io::Result<FileLocation> {
-        let mut place = FileLocation::default();
-        self.add(&mut place, path)?;
-        Ok(place)
+        let mut location = FileLocation::default();
+        self.add(&mut location, path)?;
+        Ok(location)
     }
 
-    fn add(&self, place: &mut FileLocation, path: &Path) -> io::Result<()> {
-        place.own.extend_from_slice(&self.keys(path)?);
+    fn add(&self, location: &mut FileLocation, path: &Path) -> io::Result<()> {
+        location.own.extend_from_slice(&self.keys(path)?);
         for above in path.ancestors().skip(1) {
-            place.above.extend_from_slice(&self.keys(above)?);
+            location.above.extend_from_slice(&self.keys(above)?);
         }
         let here = self.mounts.locate(path)?;
-        place.above.extend(here.ancestors().skip(1).map(Key::Location));
+        location.above.extend(here.ancestors().skip(1).map(Key::Location));
         Ok(())
     }
 
@@ -119,26 +119,26 @@ impl FileLocator {
 pub(super) struct Index(HashMap<Key, Vec<usize>>);
 
 impl Index {
-    pub(super) fn of<'a>(places: impl Iterator<Item = &'a FileLocation>) -> Self {
+    pub(super) fn of<'a>(locations: impl Iterator<Item = &'a FileLocation>) -> Self {
         let mut index: HashMap<_, Vec<_>> = HashMap::new();
-        for (number, place) in places.enumerate() {
-            for key in &place.own {
+        for (number, location) in locations.enumerate() {
+            for key in &location.own {
                 index.entry(key.clone()).or_default().push(number);
             }
         }
         Self(index)
     }
 
-    /// Returns the numbers of the places that are `place` or contain it, or
+    /// Returns the numbers of the locations that are `location` or contain it, or
     /// contain a mount in it.
-    pub(super) fn around(&self, place: &FileLocation) -> impl Iterator<Item = usize> {
-        self.found(place.own.iter().chain(&place.above))
+    pub(super) fn around(&self, location: &FileLocation) -> impl Iterator<Item = usize> {
+        self.found(location.own.iter().chain(&location.above))
     }
 
-    /// Returns the same without those that are `place` itself.
-    pub(super) fn above(&self, place: &FileLocation) -> impl Iterator<Item = usize> {
-        let own: BTreeSet<_> = self.found(place.own.iter()).collect();
-        self.found(place.above.iter()).filter(move |number| !own.contains(number))
+    /// Returns the same without those that are `location` itself.
+    pub(super) fn above(&self, location: &FileLocation) -> impl Iterator<Item = usize> {
+        let own: BTreeSet<_> = self.found(location.own.iter()).collect();
+        self.found(location.above.iter()).filter(move |number| !own.contains(number))
     }
 
     fn found<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> impl Iterator<Item = usize> {

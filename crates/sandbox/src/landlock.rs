@@ -33,7 +33,7 @@ pub(super) enum AccessRight {
 /// A directory or file, and the right that is allowed beneath it.
 #[derive(Debug)]
 pub(super) struct Rule<'a> {
-    pub(super) place: BorrowedFd<'a>,
+    pub(super) parent: BorrowedFd<'a>,
     pub(super) right: AccessRight,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn restrict(restriction: &Restriction<'_>) -> Result<Applied, Landloc
     }
     let mut created = ruleset.create()?;
     for rule in restriction.rules {
-        let kind = rustix::fs::fstat(rule.place).map(|s| FileType::from_raw_mode(s.st_mode));
+        let kind = rustix::fs::fstat(rule.parent).map(|s| FileType::from_raw_mode(s.st_mode));
         let mut access = rights(rule.right);
         if kind != Ok(FileType::Directory) {
             access &= AccessFs::from_file(ABI::V9);
@@ -120,7 +120,7 @@ pub(super) fn restrict(restriction: &Restriction<'_>) -> Result<Applied, Landloc
         if kind == Ok(FileType::Socket) {
             access |= AccessFs::ResolveUnix;
         }
-        created = created.add_rule(PathBeneath::new(rule.place, access & files))?;
+        created = created.add_rule(PathBeneath::new(rule.parent, access & files))?;
     }
     for (port, access) in ports(restriction.ports.unwrap_or_default(), &applied) {
         created = created.add_rule(NetPort::new(port, access))?;

@@ -147,7 +147,7 @@ impl Program {
             }
         }
         let rules: Vec<_> =
-            places.iter().map(|(fd, right)| Rule { place: fd.as_fd(), right: *right }).collect();
+            places.iter().map(|(fd, right)| Rule { parent: fd.as_fd(), right: *right }).collect();
         let ports = Some(Ports::default());
         let restriction = Restriction { rules: &rules, ports, logged: false };
         landlock::restrict(&restriction).map(drop).map_err(failed("restrict files"))

@@ -200,7 +200,7 @@ pub enum TrustError {
         advice: &'static str,
     },
     /// An agent could make a name lead elsewhere.
-    #[error("the {role} `{}` is named through `{}`, which lies in the {place} `{}`: the agent may change that, and so choose what the name leads to; name it by a path that leaves that out", path.display(), through.display(), place_path.display())]
+    #[error("the {role} `{}` is named through `{}`, which lies in the {location} `{}`: the agent may change that, and so choose what the name leads to; name it by a path that leaves that out", path.display(), through.display(), location_path.display())]
     Redirectable {
         /// The role of the path.
         role: String,
@@ -209,21 +209,21 @@ pub enum TrustError {
         /// The name on its way.
         through: PathBuf,
         /// The role of the directory that contains the name.
-        place: String,
+        location: String,
         /// That directory.
-        place_path: PathBuf,
+        location_path: PathBuf,
     },
     /// An agent could change the file under another name.
-    #[error("the {role} `{}` has another name (a hard link), which may lie in the {place} `{}`, and there the agent may change it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), place_path.display(), file = path.display())]
+    #[error("the {role} `{}` has another name (a hard link), which may lie in the {location} `{}`, and there the agent may change it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), location_path.display(), file = path.display())]
     HardLink {
         /// The role of the file.
         role: String,
         /// The file.
         path: PathBuf,
         /// The role of a directory on the same file system.
-        place: String,
+        location: String,
         /// That directory.
-        place_path: PathBuf,
+        location_path: PathBuf,
     },
     /// A path cannot be looked up.
     #[error("cannot look up the {role} `{}`: {error}", path.display())]
@@ -281,7 +281,7 @@ impl TrustedPaths {
         self.look_up(|checked| {
             let entry = Entry::new(checked.around, role, path, None)?;
             checked.way(&entry, Trusted::is_of_agents)?;
-            let mut around = checked.trusted_at.around(&entry.place);
+            let mut around = checked.trusted_at.around(&entry.location);
             let trusted = around.find_map(|number| {
                 checked.trusted.get(number).filter(|(role, _)| role.is_private())
             });
@@ -308,8 +308,8 @@ impl TrustedPaths {
             around: &around,
             trusted: self.trusted.iter().map(|t| t.role).zip(&trusted).collect(),
             agents: self.agents.iter().map(|a| a.access).zip(&agents).collect(),
-            trusted_at: Index::of(trusted.iter().map(|entry| &entry.place)),
-            agents_at: Index::of(agents.iter().map(|entry| &entry.place)),
+            trusted_at: Index::of(trusted.iter().map(|entry| &entry.location)),
+            agents_at: Index::of(agents.iter().map(|entry| &entry.location)),
         };
         check(&checked)
     }
@@ -323,9 +323,9 @@ pub fn all_apart(paths: &[(&'static str, PathBuf)]) -> Result<(), TrustError> {
     let around = FileLocator::read().map_err(TrustError::Mounts)?;
     let entries = paths.iter().map(|(role, path)| Entry::new(&around, role, path, None));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
-    let index = Index::of(entries.iter().map(|entry| &entry.place));
+    let index = Index::of(entries.iter().map(|entry| &entry.location));
     for (number, entry) in entries.iter().enumerate() {
-        let other = index.around(&entry.place).find(|found| *found != number);
+        let other = index.around(&entry.location).find(|found| *found != number);
         if let Some(other) = other.and_then(|found| entries.get(found)) {
             return Err(other.overlap(entry, "each needs a directory of its own"));
         }
@@ -351,12 +351,12 @@ impl Checked<'_> {
     fn overlaps(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
             // The agents may change their homes and scratch directories.
-            let above = self.trusted_at.above(&entry.place);
+            let above = self.trusted_at.above(&entry.location);
             let mut above = above.filter_map(|number| self.trusted.get(number));
-            if let Some((_, place)) = above.find(|(above, _)| above.is_of_agents()) {
-                return Err(place.overlap(entry, role.advice()));
+            if let Some((_, location)) = above.find(|(above, _)| above.is_of_agents()) {
+                return Err(location.overlap(entry, role.advice()));
             }
-            let around = self.agents_at.around(&entry.place);
+            let around = self.agents_at.around(&entry.location);
             for (access, agent) in around.filter_map(|number| self.agent(number)) {
                 if access.is_writable() || role.is_private() {
                     return Err(agent.overlap(entry, role.advice()));
@@ -364,7 +364,7 @@ impl Checked<'_> {
             }
         }
         for (access, agent) in &self.agents {
-            let around = self.trusted_at.around(&agent.place);
+            let around = self.trusted_at.around(&agent.location);
             for (role, entry) in around.filter_map(|number| self.trusted.get(number)) {
                 // A home lies among the homes.
                 let is_own = (*role, *access) == (Trusted::Homes, Access::Home);
@@ -389,12 +389,12 @@ impl Checked<'_> {
             let shared =
                 self.trusted.iter().filter(|(role, it)| role.is_of_agents() && it.exists());
             let mut places = agents.map(|(_, it)| it).chain(shared.map(|(_, it)| it));
-            if let Some(place) = places.find(|it| it.place.shares_device(&entry.place)) {
+            if let Some(location) = places.find(|it| it.location.shares_device(&entry.location)) {
                 return Err(TrustError::HardLink {
                     role: entry.role.to_string(),
                     path: entry.path.to_owned(),
-                    place: place.role.to_string(),
-                    place_path: place.path.to_owned(),
+                    location: location.role.to_string(),
+                    location_path: location.path.to_owned(),
                 });
             }
         }
@@ -406,7 +406,7 @@ impl Checked<'_> {
     fn nesting(&self) -> Result<(), TrustError> {
         for (number, (access, agent)) in self.agents.iter().enumerate() {
             let others = |found: &usize| *found != number;
-            let around = self.agents_at.around(&agent.place).filter(others);
+            let around = self.agents_at.around(&agent.location).filter(others);
             for (other, entry) in around.filter_map(|number| self.agent(number)) {
                 if *access == Access::Workspace || other == Access::Workspace {
                     let advice = "an agent reaches a workspace only through the gateway; choose \
@@ -414,7 +414,7 @@ impl Checked<'_> {
                     return Err(entry.overlap(agent, advice));
                 }
             }
-            let above = self.agents_at.above(&agent.place).filter(others);
+            let above = self.agents_at.above(&agent.location).filter(others);
             for (other, entry) in above.filter_map(|number| self.agent(number)) {
                 if other.is_writable() {
                     let advice = "the agent could put something else in the place of the inner \
@@ -444,17 +444,18 @@ impl Checked<'_> {
             let directory = directory.map_err(|error| entry.lookup(error))?;
             let agents = self.agents_at.around(&directory);
             let agents = agents.filter_map(|number| self.agent(number));
-            let agents = agents.filter(|(access, _)| access.is_writable()).map(|(_, place)| place);
+            let agents =
+                agents.filter(|(access, _)| access.is_writable()).map(|(_, location)| location);
             let trusted = self.trusted_at.around(&directory);
             let trusted = trusted.filter_map(|number| self.trusted.get(number));
-            let trusted = trusted.filter(|(role, _)| shared(*role)).map(|(_, place)| *place);
-            if let Some(place) = agents.chain(trusted).next() {
+            let trusted = trusted.filter(|(role, _)| shared(*role)).map(|(_, location)| *location);
+            if let Some(location) = agents.chain(trusted).next() {
                 return Err(TrustError::Redirectable {
                     role: entry.role.to_string(),
                     path: entry.path.to_owned(),
                     through: name.clone(),
-                    place: place.role.to_string(),
-                    place_path: place.path.to_owned(),
+                    location: location.role.to_string(),
+                    location_path: location.path.to_owned(),
                 });
             }
         }

@@ -123,7 +123,7 @@ pub(crate) struct ItemRule {
     pub id: String,
     /// File and line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    pub location: Option<String>,
     /// Its reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -142,7 +142,7 @@ impl From<&Question> for Item {
         let binding = &question.binding;
         let rules = question.rules.iter().map(|rule| ItemRule {
             id: rule.rule().to_owned(),
-            place: rule.location().map(ToString::to_string),
+            location: rule.location().map(ToString::to_string),
             reason: rule.reason().map(str::to_owned),
         });
         let elapsed = question.since.elapsed();

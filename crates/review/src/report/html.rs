@@ -59,7 +59,7 @@ pub fn page(report: &Report) -> String {
          <code>portcullis audit verify</code> checks the log itself.</footer>\n\
          </main>\n</body>\n</html>\n",
         text(report.program),
-        moment(&report.made)
+        moment(&report.created)
     ));
     page.finish(CONTENTS)
 }

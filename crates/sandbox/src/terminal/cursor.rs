@@ -14,7 +14,7 @@ pub(super) struct Position {
 /// The cursor, on a screen of some size.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    place: Position,
+    position: Position,
     saved: Position,
     /// The last position of the screen.
     last: Position,
@@ -24,22 +24,22 @@ impl Cursor {
     /// Returns a cursor in the last line, where it is in a terminal that was used for a while.
     pub(super) fn new(rows: u16, columns: u16) -> Self {
         let last = Position { row: rows.max(1), column: columns.max(1) };
-        let place = Position { column: 1, ..last };
-        Self { place, saved: place, last }
+        let position = Position { column: 1, ..last };
+        Self { position, saved: position, last }
     }
 
     /// Sets the size of the screen.
     pub(super) fn resize(&mut self, rows: u16, columns: u16) {
         self.last = Position { row: rows.max(1), column: columns.max(1) };
-        self.move_to(self.place.row, self.place.column);
+        self.move_to(self.position.row, self.position.column);
     }
 
-    pub(super) fn place(&self) -> Position {
-        self.place
+    pub(super) fn position(&self) -> Position {
+        self.position
     }
 
     fn move_to(&mut self, row: u16, column: u16) {
-        self.place = Position {
+        self.position = Position {
             row: row.clamp(1, self.last.row),
             column: column.clamp(1, self.last.column),
         };
@@ -47,7 +47,7 @@ impl Cursor {
 
     /// Moves the cursor for a printed character.
     pub(super) fn print(&mut self) {
-        let Position { row, column } = self.place;
+        let Position { row, column } = self.position;
         if column >= self.last.column {
             self.move_to(row.saturating_add(1), 1);
         } else {
@@ -57,7 +57,7 @@ impl Cursor {
 
     /// Moves the cursor for a control character.
     pub(super) fn control(&mut self, byte: u8) {
-        let Position { row, column } = self.place;
+        let Position { row, column } = self.position;
         match byte {
             0x08 => self.move_to(row, column.saturating_sub(1)),
             // Stops are at 1, 9, 17 and so on.
@@ -70,10 +70,10 @@ impl Cursor {
 
     /// Moves the cursor for a sequence that begins with ESC and no bracket.
     pub(super) fn escape(&mut self, last: u8) {
-        let Position { row, column } = self.place;
+        let Position { row, column } = self.position;
         match last {
-            b'7' => self.saved = self.place,
-            b'8' => self.place = self.saved,
+            b'7' => self.saved = self.position,
+            b'8' => self.position = self.saved,
             b'D' => self.move_to(row.saturating_add(1), column),
             b'E' => self.move_to(row.saturating_add(1), 1),
             b'M' => self.move_to(row.saturating_sub(1), column),
@@ -83,7 +83,7 @@ impl Cursor {
 
     /// Moves the cursor for a sequence without a marker, by its first two parameters.
     pub(super) fn sequence(&mut self, last: u8, first: u16, second: u16) {
-        let Position { row, column } = self.place;
+        let Position { row, column } = self.position;
         let by = first.max(1);
         match last {
             b'A' => self.move_to(row.saturating_sub(by), column),
@@ -96,8 +96,8 @@ impl Cursor {
             b'H' | b'f' => self.move_to(first, second),
             b'd' => self.move_to(first, column),
             b'r' => self.move_to(1, 1),
-            b's' => self.saved = self.place,
-            b'u' => self.place = self.saved,
+            b's' => self.saved = self.position,
+            b'u' => self.position = self.saved,
             _ => {}
         }
     }
@@ -110,7 +110,7 @@ mod tests {
     fn after(steps: impl FnOnce(&mut Cursor)) -> (u16, u16) {
         let mut cursor = Cursor::new(24, 80);
         steps(&mut cursor);
-        (cursor.place().row, cursor.place().column)
+        (cursor.position().row, cursor.position().column)
     }
 
     #[test]

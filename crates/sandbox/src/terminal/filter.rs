@@ -89,12 +89,12 @@ impl Filter {
     /// Returns sequences that undo the changes, and begin a line with no text of the program in it
     /// or below it: messages there must not be mixed with the program's text.
     pub(super) fn undo(&self) -> String {
-        let place = match (self.screen.has_moved, self.screen.is_line_begun) {
+        let position = match (self.screen.has_moved, self.screen.is_line_begun) {
             (true, _) => BOTTOM,
             (false, true) => "\r\n",
             (false, false) => "",
         };
-        format!("{}{place}\r\x1b[J", self.screen.changes.undo())
+        format!("{}{position}\r\x1b[J", self.screen.changes.undo())
     }
 }
 
@@ -212,7 +212,7 @@ impl Perform for Screen {
             ("", b'c') if sole == Some(0) => return self.reply(ATTRIBUTES),
             ("", b'n') if sole == Some(5) => return self.reply(READY),
             ("", b'n') if sole == Some(6) => {
-                let Position { row, column } = self.cursor.place();
+                let Position { row, column } = self.cursor.position();
                 return self.reply(format!("\x1b[{row};{column}R").as_bytes());
             }
             _ => return,

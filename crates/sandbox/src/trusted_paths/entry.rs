@@ -22,7 +22,7 @@ pub(super) struct Entry<'a> {
     pub(super) role: &'a dyn fmt::Display,
     pub(super) path: &'a Path,
     target: PathBuf,
-    pub(super) place: FileLocation,
+    pub(super) location: FileLocation,
     pub(super) names: Vec<PathBuf>,
 }
 
@@ -35,12 +35,12 @@ impl<'a> Entry<'a> {
     ) -> Result<Self, TrustError> {
         let found = resolve_missing(path).and_then(|found| {
             let targets = [Some(found.target.as_path()), target];
-            let place = around.place(targets.into_iter().flatten())?;
-            Ok((place, found))
+            let location = around.location(targets.into_iter().flatten())?;
+            Ok((location, found))
         });
         match found {
-            Ok((place, Resolved { target, names, .. })) => {
-                Ok(Self { role, path, target, place, names })
+            Ok((location, Resolved { target, names, .. })) => {
+                Ok(Self { role, path, target, location, names })
             }
             Err(error) => {
                 let (role, path) = (role.to_string(), path.to_owned());

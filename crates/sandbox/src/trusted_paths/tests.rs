@@ -111,8 +111,8 @@ fn nothing_trusted_lies_in_scratch_or_homes_or_is_named_through_them() {
         overlaps(&with(&good, role, base.join("scratch/inner/file")));
         overlaps(&with(&good, role, base.join("homes/file")));
     }
-    for place in ["scratch/inner", "homes"] {
-        let link = base.join(place).join("link");
+    for location in ["scratch/inner", "homes"] {
+        let link = base.join(location).join("link");
         symlink(base.join("elsewhere"), &link).unwrap();
         is_redirectable(&with(&good, Trusted::Policy, link.join("file")));
         is_redirectable(&and(&good, Access::Read, link));

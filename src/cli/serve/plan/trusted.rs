@@ -31,7 +31,9 @@ impl Plan {
             })
         };
         let at_fault = match &error {
-            TrustError::Redirectable { path, place_path, .. } => named(path).or(named(place_path)),
+            TrustError::Redirectable { path, location_path, .. } => {
+                named(path).or(named(location_path))
+            }
             TrustError::Overlap { one_path, other_path, .. } => {
                 named(one_path).or(named(other_path))
             }

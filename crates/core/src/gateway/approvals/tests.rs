@@ -28,7 +28,7 @@ fn question(id: &str, timeout: Duration) -> Question {
         asked_path: "a".into(),
         rules: Vec::new(),
         change: String::new(),
-        told: DisclosedQuestion {
+        disclosed_part: DisclosedQuestion {
             path: "a".into(),
             to: None,
             rules: Vec::new(),
