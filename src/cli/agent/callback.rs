@@ -19,7 +19,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
-use super::protocol::Order;
+use super::protocol::GatewayOrder;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
     sandbox::{Channel, Network, SocketTables, UnconnectedSocket},
