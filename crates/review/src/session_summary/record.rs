@@ -48,21 +48,21 @@ pub(super) enum SummaryRecordKind {
     Note(Box<Note>),
 }
 
-/// Returns the arguments of a command, if the record is that of its start.
-fn arguments(record: &RecordView<'_>) -> Option<Vec<String>> {
+/// Returns the words of the command that a decision is about.
+fn command_words(record: &RecordView<'_>) -> Option<Vec<String>> {
     let list = record.facts.as_ref().and_then(|facts| facts.get("command")?.as_array());
-    let is_start = record.kind == Kind::Decision && record.decision() != Some("deny");
     let texts = |list: &Vec<Value>| {
         list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
     };
-    list.filter(|_| is_start).map(texts)
+    list.filter(|_| record.kind == Kind::Decision).map(texts)
 }
 
 pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<SummaryRecord> {
     let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let fact = |name: &str| record.facts.as_ref()?.get(name);
     let process = fact("process").and_then(|process| process.get("arguments")?.as_str());
-    let command = arguments(record);
+    let is_start = !matches!(record.decision(), Some("ask" | "deny"));
+    let command = command_words(record).filter(|_| is_start);
     let actor = match command {
         Some(_) => Actor::Command(record.seq),
         None => Actor::of(record),
@@ -111,8 +111,10 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordK
             paths.into_iter().flatten().filter_map(repeat).collect(),
         );
     }
-    let path =
-        record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
+    let path = record
+        .subject()
+        .or_else(|| command_words(record).map(|words| words.join(" ").into()))
+        .or_else(|| (record.decision() == Some("deny")).then_some("".into()));
     if let (Kind::Decision, Some(op), Some(path)) = (record.kind, record.op(), path) {
         let rule = || record.rule().unwrap_or("-").to_owned();
         let word = match (record.decision(), record.result()) {
