@@ -8,7 +8,7 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, io,
+    fmt, io, mem,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream},
     os::fd::AsFd as _,
     str::FromStr,
@@ -128,7 +128,7 @@ impl Callback {
                 Some(Discovery { tables, gateway, found: BTreeSet::new() })
             }
         };
-        let server = Server { listeners: self.listeners, sockets, discovery };
+        let server = Server { listeners: self.listeners, sockets, discovery, is_used_up: false };
         start(move || server.run()).or_fail("cannot start a thread")
     }
 }
@@ -156,12 +156,15 @@ struct Server {
     listeners: Vec<(u16, TcpListener)>,
     sockets: Vec<UnconnectedSocket>,
     discovery: Option<Discovery>,
+    /// True once a connection found no socket.
+    is_used_up: bool,
 }
 
 impl Server {
-    /// Serves until no socket is left, or it is not known any more where the login listens.
+    /// Serves until it is not known any more where the login listens. The ports of a login whose
+    /// sockets are used up stay taken: another user's program would get what the browser is told.
     fn run(mut self) {
-        while !self.sockets.is_empty() {
+        loop {
             if let Some(discovery) = &mut self.discovery
                 && discovery.update(&mut self.listeners).is_err()
             {
@@ -184,7 +187,15 @@ impl Server {
         for (port, listener) in &self.listeners {
             match listener.accept() {
                 Ok((browser, _)) => {
-                    let Some(socket) = self.sockets.pop() else { return };
+                    let Some(socket) = self.sockets.pop() else {
+                        if !mem::replace(&mut self.is_used_up, true) {
+                            errln!(
+                                "portcullis: warning: the login was reached {MAX_CONNECTIONS} times; \
+                                 no program reaches it any more: start it again"
+                            );
+                        }
+                        continue;
+                    };
                     let port = *port;
                     // If the login does not listen, the browser's connection ends.
                     let _ = start(move || {

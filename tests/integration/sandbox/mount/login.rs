@@ -353,3 +353,26 @@ server.accept()[0].sendall(b"x")"#;
     assert_eq!(operator.ends(), 0, "{:?}", operator.text());
     assert_eq!(world.facts()["agentListen"], serde_json::json!([0]));
 }
+
+/// Another user's program took the port of a login that had been reached often, and the browser gave it
+/// the code.
+#[test]
+fn a_login_gave_its_port_away_before_it_ended() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = port.to_string();
+    let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &at];
+    let args = [&["--agent", "coder", "--callback", &at][..], &command].concat();
+    let mut operator = world.on_terminal("login", &args, &[]);
+    operator.sees(" now");
+    let connect = || TcpStream::connect(("127.0.0.1", port));
+    for _ in 0..32 {
+        assert_eq!(call(connect(), "word\n").unwrap(), "got word\n");
+    }
+    assert_eq!(call(connect(), "code\n").unwrap_or_default(), "");
+    let taken = TcpListener::bind(("127.0.0.1", port)).unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    operator.types("\u{3}");
+    assert_ne!(operator.ends(), 0, "{:?}", operator.text());
+    assert!(operator.text().contains("no program reaches it any more"), "{:?}", operator.text());
+}
