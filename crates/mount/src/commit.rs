@@ -13,7 +13,6 @@ use crate::{
     mount::Mount,
     node::{Node, Times},
     nodes::NoPath,
-    stage::empty_write,
     staged::{Pending, Staged, Stored},
 };
 
@@ -106,8 +105,11 @@ impl Mount<'_> {
             Ok(path) => path,
             Err(NoPath::Unlinked) => return Ok(()),
             Err(NoPath::Replaced | NoPath::Unknown) => {
-                let error = self.why_replaced(id, pid);
-                self.refuse(id, staged, error);
+                let error = self.refuse_replaced(id, stored.bytes, pid);
+                // An interrupted commit is no refusal.
+                if error != Errno::INTR {
+                    self.refuse(id, staged, error);
+                }
                 return Err(error);
             }
         };
@@ -175,20 +177,13 @@ impl Mount<'_> {
         Ok(attributes)
     }
 
-    /// Returns the error of a file whose name belongs to another object: a denial, which is
-    /// recorded, if it may not be written any more; otherwise `ESTALE`.
-    fn why_replaced(&self, id: u64, pid: u32) -> Errno {
-        let path = self.lock().nodes.last_path(id);
-        let admitted =
-            path.map_or(Ok(()), |path| self.admit(pid, id, &empty_write(&path), (&path, None)));
-        if let Err(error) = admitted {
-            return error;
-        }
-        self.counts.refusals.add();
-        if let Some(node) = self.lock().nodes.get_mut(id) {
-            node.reason = Some(Arc::from("another program replaced the file"));
-        }
-        Errno::STALE
+    /// Requests the write of a file whose name belongs to another object, so that its refusal is
+    /// recorded; returns the error: that of a denial, otherwise `ESTALE`.
+    fn refuse_replaced(&self, id: u64, content: Vec<u8>, pid: u32) -> Errno {
+        let Some(path) = self.lock().nodes.last_path(id) else { return Errno::STALE };
+        let write = Write { path, content, mode: None };
+        let request = WriteOver { write, base: Base::Replaced, modified: None };
+        self.request(pid, id, &request).err().unwrap_or(Errno::STALE)
     }
 
     /// Discards a staged version: its handles become unusable, and the file shows its content on

@@ -14,6 +14,8 @@ pub enum Base {
     Nothing,
     /// This version of a file.
     Version(Version),
+    /// Another file, which the present one has replaced: nothing is written, and that is recorded.
+    Replaced,
 }
 
 impl Base {
@@ -24,6 +26,7 @@ impl Base {
     pub(super) fn check(self, there: Option<&Stat>) -> Result<(), Error> {
         match (self, there) {
             (Self::Nothing, Some(_)) => Err(Error::AlreadyExists),
+            (Self::Replaced, _) => Err(Error::Conflict),
             (Self::Version(base), there) if there.map(Stat::version) != Some(base) => {
                 Err(Error::Conflict)
             }

@@ -371,6 +371,9 @@ fn a_version_that_the_host_replaced_is_not_stored() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(said, "replaced\n\n116\nreplaced\n\n");
         assert_eq!(rig.read("file"), "replaced\n");
+        // There was no record of it.
+        let records = rig.about("file");
+        assert!(records.contains(&"decision write conflict".to_owned()), "{records:?}");
     });
 }
 
