@@ -30,8 +30,8 @@ const MAX_CHARACTERS: usize = 400;
 const CONTINUED: usize = 13;
 /// Maximum of listed changes; the rest is counted.
 const MAX_CHANGES: usize = 1_000;
-/// Maximum of listed denials; the rest is counted.
-const MAX_DENIALS: usize = 1_000;
+/// Maximum of listed denials, and of failed writes; the rest is counted.
+const MAX_REFUSALS: usize = 1_000;
 
 /// The summaries of a session in its workspaces, beginning with the one in which its command
 /// began.
@@ -84,8 +84,8 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
     object
 }
 
-/// Operation, path and rule of a denial, or its reason where there is no rule.
-type DenialKey = (String, String, Result<String, Option<String>>);
+/// Operation, path, new path and rule of a refusal, or its reason where there is no rule.
+type RefusalKey = (String, String, Option<String>, Result<String, Option<String>>);
 
 /// The summary of a session in a workspace.
 #[derive(Default)]
@@ -100,11 +100,9 @@ struct Summary {
     more_changes: usize,
     /// True if a change was made.
     has_made: bool,
-    denials: Vec<Denial>,
-    /// The index in `denials`.
-    known: HashMap<DenialKey, usize>,
-    /// The number of denials that are not listed.
-    more_denials: usize,
+    denials: Refusals,
+    /// Writes that were allowed and not stored: programs often ignore the error of close(2).
+    failures: Refusals,
     reads: usize,
     /// True if a part of the log could not be read.
     is_damaged: bool,
@@ -112,16 +110,67 @@ struct Summary {
     import: Option<String>,
 }
 
-/// A denial, with the number of its repetitions.
-struct Denial {
+/// Requests that were refused, grouped.
+#[derive(Default)]
+struct Refusals {
+    listed: Vec<Refusal>,
+    /// The index in `listed`.
+    known: HashMap<RefusalKey, usize>,
+    /// The number of those that are not listed.
+    more: usize,
+}
+
+/// A refused request, with the number of its repetitions.
+struct Refusal {
     record: u64,
     operation: String,
     path: String,
+    /// The new path of a rename.
+    to: Option<String>,
     rule: Option<String>,
     reason: Option<String>,
     /// The id of the last approval asked for, without which the request was denied.
     question: Option<String>,
     times: u64,
+}
+
+impl Refusal {
+    fn object(&self) -> Value {
+        json!({
+            "record": self.record,
+            "operation": self.operation,
+            "path": self.path,
+            "to": self.to,
+            "rule": self.rule,
+            "reason": self.reason,
+            "question": self.question,
+            "times": self.times,
+        })
+    }
+}
+
+impl Refusals {
+    /// Adds a refusal, or counts it as the repetition of an earlier one.
+    fn add(&mut self, refusal: Refusal) {
+        let Refusal { operation, path, to, rule, reason, .. } = &refusal;
+        let why = rule.clone().ok_or_else(|| reason.clone());
+        let key = (operation.clone(), path.clone(), to.clone(), why);
+        let at = self.known.get(&key).copied();
+        if let Some(known) = at.and_then(|at| self.listed.get_mut(at)) {
+            known.times += 1;
+            known.question = refusal.question.or(known.question.take());
+        } else if self.listed.len() == MAX_REFUSALS {
+            self.more += 1;
+        } else {
+            self.known.insert(key, self.listed.len());
+            self.listed.push(refusal);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        let times = self.listed.iter().map(|refusal| refusal.times);
+        times.fold(self.more as u64, u64::saturating_add)
+    }
 }
 
 impl Summary {
@@ -173,24 +222,23 @@ impl Summary {
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
         // Only the end of the session cancels a connection: nobody answered the question about it.
         let is_unanswered = operation == "connect" && other.result.as_deref() == Some("cancelled");
-        if other.decision.as_deref() == Some("deny") || is_unanswered {
+        let is_denied = other.decision.as_deref() == Some("deny") || is_unanswered;
+        // A cancelled write is stored later, unless its program was killed.
+        let is_failed = operation == "write"
+            && !matches!(other.result.as_deref(), None | Some("ok" | "cancelled"));
+        if is_denied || is_failed {
             let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
-            let why = other.rule.clone().ok_or_else(|| other.reason.clone());
-            let key = (operation, path, why);
-            let at = self.known.get(&key).copied();
-            if let Some(denial) = at.and_then(|at| self.denials.get_mut(at)) {
-                denial.times += 1;
-                denial.question = question.or(denial.question.take());
-                return;
-            }
-            if self.denials.len() == MAX_DENIALS {
-                self.more_denials += 1;
-                return;
-            }
-            self.known.insert(key.clone(), self.denials.len());
-            let record = other.answer.unwrap_or(other.seq);
-            let ((operation, path, _), rule, reason) = (key, other.rule, other.reason);
-            self.denials.push(Denial { record, operation, path, rule, reason, question, times: 1 });
+            let list = if is_denied { &mut self.denials } else { &mut self.failures };
+            list.add(Refusal {
+                record: other.answer.unwrap_or(other.seq),
+                operation,
+                path,
+                to: other.to,
+                rule: other.rule.filter(|_| is_denied),
+                reason: other.reason.or(other.result.filter(|_| is_failed)),
+                question,
+                times: 1,
+            });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;
         }
@@ -200,12 +248,12 @@ impl Summary {
     fn take_repeats(&mut self, facts: &BTreeMap<String, Value>) {
         let paths = facts.get("paths").and_then(Value::as_array).into_iter().flatten();
         for repeat in paths {
-            let same = |denial: &&mut Denial| {
+            let same = |denial: &&mut Refusal| {
                 denial.operation == "read"
                     && repeat.get("path") == Some(&denial.path.as_str().into())
             };
             let times = repeat.get("denials").and_then(Value::as_u64).unwrap_or(0);
-            if let Some(denial) = self.denials.iter_mut().rfind(same) {
+            if let Some(denial) = self.denials.listed.iter_mut().rfind(same) {
                 denial.times = denial.times.saturating_add(times);
             }
         }
@@ -251,14 +299,19 @@ impl Summary {
             n => format!("{n} {more}"),
         };
         let changes = count((self.changes.len() + self.more_changes) as u64, "change", "changes");
-        let times = self.denials.iter().map(|denial| denial.times);
-        let denials = times.fold(self.more_denials as u64, u64::saturating_add);
-        let denials = count(denials, "denial", "denials");
+        let denials = count(self.denials.count(), "denial", "denials");
+        let failures = match self.failures.count() {
+            0 => String::new(),
+            times => count(times, "failed write", "failed writes") + ", ",
+        };
         let reads = count(self.reads as u64, "version of a file read", "versions of files read");
         // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {reads}");
+        let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {failures}{reads}");
         self.list(&mut text, self.runs().into_iter().map(Line::Changes), self.more_changes);
-        self.list(&mut text, self.denials.iter().map(Line::Denial), self.more_denials);
+        for (word, refusals) in [("denied", &self.denials), ("failed", &self.failures)] {
+            let lines = refusals.listed.iter().map(|refusal| Line::Refusal(word, refusal));
+            self.list(&mut text, lines, refusals.more);
+        }
         if self.is_damaged {
             text += "  some records could not be read: `portcullis audit verify` says more\n";
         }
@@ -306,17 +359,8 @@ impl Summary {
                 "result": change.result,
             })
         });
-        let denials = self.denials.iter().map(|denial| {
-            json!({
-                "record": denial.record,
-                "operation": denial.operation,
-                "path": denial.path,
-                "rule": denial.rule,
-                "reason": denial.reason,
-                "question": denial.question,
-                "times": denial.times,
-            })
-        });
+        let list =
+            |refusals: &Refusals| refusals.listed.iter().map(Refusal::object).collect::<Value>();
         json!({
             "session": self.session,
             "exitCode": self.code,
@@ -324,8 +368,10 @@ impl Summary {
             "complete": !self.is_damaged,
             "changes": changes.collect::<Vec<_>>(),
             "moreChanges": self.more_changes,
-            "denials": denials.collect::<Vec<_>>(),
-            "moreDenials": self.more_denials,
+            "denials": list(&self.denials),
+            "moreDenials": self.denials.more,
+            "failures": list(&self.failures),
+            "moreFailures": self.failures.more,
             "reads": self.reads,
             "undo": self.undo(),
             "import": self.import,
@@ -337,7 +383,8 @@ impl Summary {
 enum Line<'a> {
     /// Versions of one path, or one change.
     Changes(Vec<&'a Change>),
-    Denial(&'a Denial),
+    /// A refused request, after the word for how it was refused.
+    Refusal(&'static str, &'a Refusal),
 }
 
 impl fmt::Display for Line<'_> {
@@ -359,18 +406,21 @@ impl fmt::Display for Line<'_> {
                     None => write!(f, ": not finished"),
                 }
             }
-            Self::Denial(denial) => {
-                let (operation, path) = (Quoted(&denial.operation), Quoted(&denial.path));
-                write!(f, "denied   {operation} {path}")?;
-                if denial.times > 1 {
-                    write!(f, ", {} times", denial.times)?;
+            Self::Refusal(word, refusal) => {
+                let (operation, path) = (Quoted(&refusal.operation), Quoted(&refusal.path));
+                write!(f, "{word:<8} {operation} {path}")?;
+                if let Some(to) = &refusal.to {
+                    write!(f, " to {}", Quoted(to))?;
                 }
-                match (&denial.rule, &denial.reason) {
+                if refusal.times > 1 {
+                    write!(f, ", {} times", refusal.times)?;
+                }
+                match (&refusal.rule, &refusal.reason) {
                     (Some(rule), _) => write!(f, ": rule {}", Quoted(rule))?,
                     (None, Some(reason)) => write!(f, ": {}", Quoted(reason))?,
                     (None, None) => {}
                 }
-                match &denial.question {
+                match &refusal.question {
                     Some(question) => write!(f, ", question {}", Quoted(question)),
                     None => Ok(()),
                 }
@@ -411,5 +461,43 @@ mod tests {
                 "  denied   connect a.example:443, 2 times: rule r",
             ]
         );
+    }
+
+    /// A program that ignores the error of close(2), such as a shell, lost what it wrote without a
+    /// word, and a denied rename did not say where to.
+    #[test]
+    fn failed_writes_are_told() {
+        let mut summary = Summary::default();
+        let allowed = |op: &str, result: &str| Other {
+            op: Some(op.to_owned()),
+            path: Some("a".to_owned()),
+            decision: Some("allow".to_owned()),
+            rule: Some("r".to_owned()),
+            result: Some(result.to_owned()),
+            ..Other::default()
+        };
+        let denied = Other {
+            decision: Some("deny".to_owned()),
+            to: Some("b".to_owned()),
+            ..allowed("rename", "denied")
+        };
+        let others = [("write", "conflict"), ("write", "conflict"), ("write", "cancelled")];
+        let others = others.map(|(op, result)| allowed(op, result));
+        for other in others.into_iter().chain([denied, allowed("remove", "notEmpty")]) {
+            summary.take(Event::Other(Box::new(other)));
+        }
+        let text = summary.text("");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "portcullis: no changes, 1 denial, 2 failed writes, no versions of files read",
+                "  denied   rename a to b: rule r",
+                "  failed   write a, 2 times: conflict",
+            ]
+        );
+        let object = summary.object();
+        assert_eq!(object["denials"][0]["to"], "b");
+        assert_eq!(object["failures"][0]["times"], 2);
     }
 }
