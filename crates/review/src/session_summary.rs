@@ -82,7 +82,7 @@ pub struct PartyActivity {
     /// The arguments of a command, as the gateway started it.
     pub command: Vec<String>,
     /// The arguments of a process, as it claims.
-    pub claimed_arguments: Option<String>,
+    pub claimed_arguments: Vec<String>,
     /// The times of its first and its last record.
     pub times: (String, String),
     /// The indices of these records.
@@ -324,7 +324,7 @@ impl PartyActivity {
             actor: actor.clone(),
             turn: *turn,
             command,
-            claimed_arguments: piece.process.clone().filter(|_| is_process),
+            claimed_arguments: if is_process { piece.process.clone() } else { Vec::new() },
             times: (piece.t.clone(), piece.t.clone()),
             records: (piece.seq, piece.seq),
             read: Paths::default(),

@@ -96,8 +96,8 @@ fn who(activity: &PartyActivity) -> String {
             if let Some(claims) = claims {
                 let _ = write!(text, ", which calls itself {:#}", Quoted(claims));
             }
-            if let Some(arguments) = &activity.claimed_arguments {
-                let _ = write!(text, " ({:#})", Quoted(arguments));
+            if !activity.claimed_arguments.is_empty() {
+                let _ = write!(text, " ({:#})", Quoted(&activity.claimed_arguments.join(" ")));
             }
             text
         }

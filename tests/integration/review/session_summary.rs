@@ -89,7 +89,7 @@ fn mounted(op: &str, path: &str, facts: Value) -> Draft {
 }
 
 fn process(pid: u64) -> Value {
-    json!({"process": {"pid": pid, "program": "g\u{202e}it", "arguments": "git status"}})
+    json!({"process": {"pid": pid, "program": "g\u{202e}it", "arguments": ["git", "status"]}})
 }
 
 #[test]
@@ -124,12 +124,13 @@ fn a_story_groups_by_command_or_process_and_marks_what_programs_claim() {
         (&done[0]["claimed"], &done[0]["read"]["paths"][0]["path"]),
         (&Value::Null, &json!("a"))
     );
-    let claimed = json!({"program": "g\u{202e}it", "arguments": "git status"});
+    let claimed = json!({"program": "g\u{202e}it", "arguments": ["git", "status"]});
     assert_eq!(done[1]["claimed"], claimed);
     assert_eq!(done[1]["read"]["paths"], json!([{"path": "b", "op": "read", "times": 2}]));
     assert_eq!(done[1]["denied"]["paths"][0]["rule"], "keys");
     let told = world.run(&["audit", "session", "abab"]).ok();
-    assert!(told.text().contains("process 7, which calls itself \"g\\u{202e}it\""), "{told:?}");
+    let process = "process 7, which calls itself \"g\\u{202e}it\" (\"git status\")";
+    assert!(told.text().contains(process), "{told:?}");
 }
 
 #[test]
@@ -172,7 +173,8 @@ fn no_name_passes_for_another_entry_of_a_story() {
     ];
     write_log(&world, 8, |seq| {
         let of_kind = |draft: Draft| (Kind::Decision, draft);
-        let claims = json!({"process": {"pid": 9, "program": "make`  `x", "arguments": "a) (b"}});
+        let claims =
+            json!({"process": {"pid": 9, "program": "make`  `x", "arguments": ["a)", "(b"]}});
         match usize::try_from(seq).unwrap().checked_sub(2) {
             None if seq == 0 => {
                 of_kind(mounted("command", "", json!({"command": ["sh", "a  (to b)\n"]})))

@@ -15,7 +15,7 @@ pub(super) struct SummaryRecord {
     pub(super) seq: u64,
     pub(super) t: String,
     pub(super) actor: Actor,
-    pub(super) process: Option<String>,
+    pub(super) process: Vec<String>,
     /// The length of its line in bytes.
     pub(super) bytes: usize,
     pub(super) what: SummaryRecordKind,
@@ -51,16 +51,17 @@ pub(super) enum SummaryRecordKind {
 /// Returns the words of the command that a decision is about.
 fn command_words(record: &RecordView<'_>) -> Option<Vec<String>> {
     let list = record.facts.as_ref().and_then(|facts| facts.get("command")?.as_array());
-    let texts = |list: &Vec<Value>| {
-        list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
-    };
-    list.filter(|_| record.kind == Kind::Decision).map(texts)
+    list.filter(|_| record.kind == Kind::Decision).map(|list| texts(list))
+}
+
+fn texts(list: &[Value]) -> Vec<String> {
+    list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<SummaryRecord> {
     let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let fact = |name: &str| record.facts.as_ref()?.get(name);
-    let process = fact("process").and_then(|process| process.get("arguments")?.as_str());
+    let process = fact("process").and_then(|process| process.get("arguments")?.as_array());
     let is_start = !matches!(record.decision(), Some("ask" | "deny"));
     let command = command_words(record).filter(|_| is_start);
     let actor = match command {
@@ -73,7 +74,7 @@ pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<SummaryReco
         seq: record.seq,
         t: record.t.as_str().to_owned(),
         actor,
-        process: process.map(str::to_owned),
+        process: process.map(|list| texts(list)).unwrap_or_default(),
         bytes: bytes + OVERHEAD,
         what: what(record, command),
     })
