@@ -32,8 +32,10 @@ const KILL: u64 = 1 << 8;
 const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum of cached processes.
 const MAX_CACHED: usize = 1024;
-/// The maximum of process ids compared with those of commands: two for each ancestor.
-const MAX_ANCESTORS: usize = 2 * 64;
+/// The maximum of processes, each the parent of the one before, that are compared with commands.
+const MAX_CHAIN: usize = 64;
+/// The maximum of parents in a record.
+const MAX_PARENTS: usize = 8;
 
 /// Looks up processes.
 ///
@@ -128,7 +130,16 @@ impl ProcessReader {
         if let Some(program) = redact(&[program.trim_end_matches('\n')]) {
             process.insert("program".to_owned(), program.concat().into());
         }
-        let command = self.command_of(processes, pid);
+        let chain = self.chain(processes, pid);
+        let parents = chain.iter().skip(1).take(MAX_PARENTS).map(|one| one.name.as_str());
+        let parents = redact(&parents.collect::<Vec<_>>()).unwrap_or_default();
+        if !parents.is_empty() {
+            process.insert("parents".to_owned(), parents.into());
+        }
+        let command = self.leaders.as_ref().and_then(|leaders| {
+            let belongs: Vec<_> = chain.iter().flat_map(|one| [one.group, one.pid]).collect();
+            leaders.record_of(&belongs)
+        });
         let Some(arguments) = self.ask(pid) else { return Some((process, command)) };
         if let Some(arguments) = recorded(&arguments, redact) {
             process.insert("arguments".to_owned(), arguments.into());
@@ -142,17 +153,17 @@ impl ProcessReader {
         Some((process, command))
     }
 
-    /// Returns the number of the record of the command to which a process belongs.
-    fn command_of(&self, processes: &OwnedFd, pid: u32) -> Option<u64> {
-        let leaders = self.leaders.as_ref().filter(|leaders| !leaders.are_none())?;
-        let (mut belongs, mut next) = (Vec::new(), pid);
-        // Process 1 has no parent.
-        while next > 1 && belongs.len() < MAX_ANCESTORS {
-            let Some((parent, group)) = parent_and_group(processes, next) else { break };
-            belongs.extend([group, next]);
-            next = parent;
-        }
-        leaders.record_of(&belongs)
+    /// Returns a process, its parent and so on, up to process 1, which has none.
+    fn chain(&self, processes: &OwnedFd, pid: u32) -> Vec<Process> {
+        let has_commands = self.leaders.as_ref().is_some_and(|leaders| !leaders.are_none());
+        let most = if has_commands { MAX_CHAIN } else { MAX_PARENTS + 1 };
+        let mut next = pid;
+        let one = || {
+            let found = (next > 1).then(|| Process::look(processes, next))??;
+            next = found.parent;
+            Some(found)
+        };
+        std::iter::from_fn(one).take(most).collect()
     }
 
     fn ask(&self, pid: u32) -> Option<String> {
@@ -180,12 +191,23 @@ fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
     Some(arguments)
 }
 
-fn parent_and_group(processes: &OwnedFd, pid: u32) -> Option<(u32, u32)> {
-    let stat = read(processes, pid, "stat", 512)?;
-    // The program's name comes first, in parentheses, and may contain any characters.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok());
-    Some((fields.next()?, fields.next()?))
+/// A process, as `/proc/PID/stat` describes it.
+struct Process {
+    pid: u32,
+    name: String,
+    parent: u32,
+    group: u32,
+}
+
+impl Process {
+    fn look(processes: &OwnedFd, pid: u32) -> Option<Self> {
+        let stat = read(processes, pid, "stat", 512)?;
+        // The program's name is in parentheses, and may contain any characters.
+        let (name, rest) = stat.rsplit_once(')')?;
+        let name = name.split_once('(')?.1.to_owned();
+        let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|f| f.parse().ok());
+        Some(Self { pid, name, parent: fields.next()?, group: fields.next()? })
+    }
 }
 
 fn with_pid(pid: u32) -> Map<String, Value> {
@@ -247,6 +269,10 @@ mod tests {
         let own = std::env::args().next().unwrap();
         assert_eq!(process["arguments"][0].as_str(), Some(own.as_str()));
         assert!(own.contains(process["program"].as_str().unwrap().get(..5).unwrap()));
+        let parent = std::os::unix::process::parent_id();
+        let parent = std::fs::read_to_string(format!("/proc/{parent}/comm")).unwrap();
+        assert_eq!(process["parents"][0], parent.trim_end());
+        assert!(process["parents"].as_array().unwrap().len() <= MAX_PARENTS);
     }
 
     #[test]
