@@ -196,24 +196,25 @@ fn places<'a>(spec: &'a Enter, confinement: &Confinement, list: &mut Attempts<'a
         }
     }
     for (what, path) in spec.workspaces() {
+        let trace = path.join(TRACE);
         if confinement.mount {
             // The policy may let nothing be listed.
-            list.add(
-                RequiredResult::Succeed,
-                false,
-                format!("look at the {what} through its mount"),
-                move || {
-                    let flags = AtFlags::STATX_FORCE_SYNC;
-                    let facts = statx(CWD, path, flags, StatxFlags::TYPE)?;
-                    require(FileType::from_raw_mode(facts.stx_mode.into()).is_dir())
-                },
-            );
+            let name = format!("look at the {what} through its mount");
+            list.add(RequiredResult::Succeed, false, name, move || {
+                let facts = statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE)?;
+                require(FileType::from_raw_mode(facts.stx_mode.into()).is_dir())
+            });
             let name = format!("have the mount of the {what} served by the gateway");
             list.add(RequiredResult::Succeed, false, name, move || {
                 require(rustix::fs::statfs(path)?.f_type == FUSE)
             });
+            // The gateway refuses pipes under every policy.
+            let name = format!("make a pipe in the {what} through its mount");
+            list.add(RequiredResult::Fail, false, name, move || {
+                rustix::fs::mknodat(CWD, &trace, FileType::Fifo, FileMode::RUSR, 0)?;
+                Ok(rustix::fs::unlink(&trace)?)
+            });
         } else {
-            let trace = path.join(TRACE);
             let name = format!("create a file in the {what}");
             list.add(RequiredResult::Fail, false, name, move || create(&trace));
             list.add(
