@@ -23,8 +23,9 @@ pub struct Options {
     pub scratch: Option<Scratch>,
     /// Time for which the kernel may cache names and attributes.
     pub timeout: Duration,
-    /// The number of serving threads besides one. It should exceed the number of programs
-    /// that occupy a thread for long, each with a commit, or other programs wait for these.
+    /// The number of serving threads besides one. It should exceed the number of requests that
+    /// occupy a thread for long, each with a commit, or other programs wait for these. Threads that
+    /// sleep cost next to nothing.
     pub threads: usize,
     /// The maximum of bytes of all staged versions together.
     pub staged: u64,
@@ -59,7 +60,7 @@ impl Options {
             roots: Vec::new(),
             scratch: None,
             timeout: Duration::from_secs(1),
-            threads: 15,
+            threads: 63,
             staged: 1 << 30,
             file: 256 << 20,
             commits: 512 << 20,

@@ -58,6 +58,37 @@ fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
     });
 }
 
+/// Closes many descriptors of a large file at once, so that as many requests wait for its commit.
+const MANY: &str = r"
+import os, threading, time
+big = os.open('big', os.O_WRONLY | os.O_CREAT)
+for n in range(24): os.write(big, b'one two three 44\n' * (1 << 16))
+copies, ended = [os.dup(big) for _ in range(32)], []
+def close(copy): os.close(copy); ended.append(time.time())
+threads = [threading.Thread(target=close, args=(copy,)) for copy in copies]
+begun, slowest = time.time(), 0
+for thread in threads: thread.start()
+time.sleep(0.3)
+while not ended:
+    looked = time.time()
+    os.close(os.open('f', os.O_RDONLY))
+    slowest = max(slowest, time.time() - looked)
+for thread in threads: thread.join()
+took = ended[0] - begun
+print(took > 1, slowest < took / 2, took, slowest)
+";
+
+/// Sixteen such requests kept all other programs waiting.
+#[test]
+fn programs_go_on_while_many_requests_wait_for_a_commit() {
+    let secrets = "[secrets]\nonWrite = \"deny\"\n[[secrets.rules]]\nid = \"k\"\nregex = '[a-z]+ [a-z]+[0-9]{9}'\n";
+    let fill = |root: &std::path::Path| fs::write(root.join("f"), "f\n").unwrap();
+    with(&format!("{ALL}{secrets}"), fill, |rig| {
+        let said = rig.python(MANY).ok();
+        assert!(said.starts_with("True True "), "{said}");
+    });
+}
+
 /// The version made by a change of time or mode was taken for another program's, if something
 /// was written between that change and the commit before.
 #[test]
