@@ -40,7 +40,7 @@ const MIN_PATH_WIDTH: usize = 9;
 
 /// See and answer the requests that wait for a person
 ///
-/// A rule with `effect = "ask"` lets a request wait. Without an ID this shows
+/// A rule with `effect = "ask"`, or `[agent] terminal = "ask"`, lets a request wait. Without an ID this shows
 /// what waits in the workspace, with what would change. With one it shows that
 /// request as the gateway has it, and asks before it approves exactly that: what is
 /// printed beside a running command may come from the command. Equal requests of one
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Reject this request; the beginning of its identifier is enough
     #[arg(long, value_name = "ID", conflicts_with = "list")]
     reject: Option<String>,
-    /// Approve the same operation on the same path for the rest of the session
+    /// Approve the same operation on the same path, or the same command, for the rest of the session
     #[arg(long, requires = "id")]
     session: bool,
     /// Approve without showing the request and asking, by its complete identifier: for scripts that

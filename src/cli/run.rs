@@ -29,6 +29,7 @@ use crate::{
         process,
     },
     model::AgentName,
+    policy::Effect,
     sandbox::{Enforcement, Network, PendingAgent, take_standard_streams},
 };
 
@@ -117,7 +118,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     };
     let mut spec = args.sandbox.spec(&workspaces, &agent, &args.command, floor)?;
     spec.sandbox_socket = !args.no_mcp && !ways.any();
-    spec.commands = opened.policy.agent().terminal && !ways.has_terminals();
+    spec.commands = opened.policy.agent().terminal != Effect::Deny && !ways.has_terminals();
     spec.files = files;
     let credentials = Credentials::prepare(opened, &agent, &mut spec)?;
     let paths = workspaces.trusted_paths(&spec).map_err(explain)?;

@@ -25,7 +25,7 @@ pub(crate) struct Editor {
     pub(crate) saves: bool,
     /// Buffers by absolute path.
     pub(crate) buffers: BTreeMap<String, String>,
-    /// The kinds of permission to pick next (`cancelled` picks none); once
+    /// The kinds of permission to pick next (`cancelled` picks none, `error` is no answer); once
     /// they are used up, `allow_once`.
     pub(crate) permissions: VecDeque<&'static str>,
 }
@@ -181,6 +181,9 @@ impl Client {
         match method {
             "session/request_permission" => {
                 let kind = editor.permissions.pop_front().unwrap_or("allow_once");
+                if kind == "error" {
+                    return json!({"error": {"code": -32601, "message": "Method not found"}});
+                }
                 if kind == "cancelled" {
                     return json!({"result": {"outcome": {"outcome": "cancelled"}}});
                 }

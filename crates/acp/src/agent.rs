@@ -25,12 +25,12 @@ use super::{
     SourceMode,
     asker::EditorApprover,
     buffers::EditorBuffers,
-    file_request_queue::{FileRequest, PushError, QueuedRequest},
     initialize, logins,
     params::{self, FileOperation, Method, Params},
     paths::OutsideWorkspace,
     proxy::{AcpProxy, LineTreatment, Peer},
     render,
+    request_queue::{AgentRequest, FileRequest, PushError, QueuedRequest},
     sessions::Effect,
     terminals::Terminals,
 };
@@ -137,9 +137,9 @@ impl AcpProxy<'_> {
                 return LineTreatment::Forward;
             }
             // A request that is being served is completed and answered.
-            let served = self.file_requests.contains(id);
-            self.file_requests.withdraw(|waiting, _| waiting == id);
-            let cancelled = self.file_requests.cancel(|queued| queued.id == *id);
+            let served = self.agent_requests.contains(id);
+            self.agent_requests.withdraw(|waiting, _| waiting == id);
+            let cancelled = self.agent_requests.cancel(|queued| queued.id == *id);
             cancelled.iter().for_each(|queued| self.cancelled(queued));
             if served || !cancelled.is_empty() || self.cancel_terminal(id) {
                 return LineTreatment::Stop;
@@ -223,19 +223,28 @@ impl AcpProxy<'_> {
                 FileRequest::Write(Write { path: inside, content, mode: None })
             }
         };
-        let queued = QueuedRequest { id: id.clone(), session_link, request, further, path };
-        if self.is_quick(&queued)
-            && let Some(_alone) = self.file_requests.alone()
+        let request = AgentRequest::File(request);
+        let queued =
+            QueuedRequest { id: id.clone(), session_link, request, further, path: Some(path) };
+        if let AgentRequest::File(file) = &queued.request
+            && self.is_quick(&queued, file)
+            && let Some(_alone) = self.agent_requests.alone()
         {
             // No other request waits for this thread, and no other thread has to be woken.
-            let line = self.answer(&queued, Client::asking(&WithdrawingApprover));
+            let line = self.answer(&queued, file, Client::asking(&WithdrawingApprover));
             self.send(Peer::Agent, line);
             return;
         }
-        match self.file_requests.push(queued).map_err(|no| *no) {
+        self.push(queued);
+    }
+
+    /// Queues a request.
+    pub(super) fn push(&self, queued: QueuedRequest) {
+        let id = queued.id.clone();
+        match self.agent_requests.push(queued).map_err(|no| *no) {
             Ok(()) => {}
             Err(PushError::Closed(queued)) => self.cancelled(&queued),
-            Err(PushError::Duplicate) => self.repeated(id, None),
+            Err(PushError::Duplicate) => self.repeated(&id, None),
         }
     }
 
@@ -250,18 +259,29 @@ impl AcpProxy<'_> {
         );
     }
 
-    /// Serves `fs/*` requests, as one worker, until the queue is closed.
+    /// Serves queued requests, as one worker, until the queue is closed.
     pub(super) fn work(&self) {
-        while let Some(queued) = self.file_requests.take() {
+        while let Some(queued) = self.agent_requests.take() {
             let id = queued.id.clone();
             let line = self.serve(&queued);
-            self.file_requests.served(&id);
-            self.send(Peer::Agent, line);
-            self.file_requests.answered();
+            self.agent_requests.served(&id);
+            if let Some(line) = line {
+                self.send(Peer::Agent, line);
+            }
+            self.agent_requests.answered();
         }
     }
 
-    fn serve(&self, queued: &QueuedRequest) -> Vec<u8> {
+    /// Returns the reply; `None` if it follows later.
+    fn serve(&self, queued: &QueuedRequest) -> Option<Vec<u8>> {
+        let (session_link, id) = (&queued.session_link, &queued.id);
+        let asker = EditorApprover { proxy: self, session_link, id, call: Mutex::default() };
+        let file = match &queued.request {
+            AgentRequest::File(file) => file,
+            AgentRequest::Command(command, limit) => {
+                return self.start_command(queued, (command, *limit), &asker);
+            }
+        };
         let offers = *lock(&self.offers);
         let buffers = EditorBuffers {
             editor_requests: &self.editor_requests,
@@ -275,14 +295,12 @@ impl AcpProxy<'_> {
             // Reads that the editor does not offer are refused, never served from the disk.
             SourceMode::Editor => Source::Editor(&buffers),
         };
-        let (session_link, id) = (&queued.session_link, &queued.id);
-        let asker = EditorApprover { proxy: self, session_link, id, call: Mutex::default() };
-        self.answer(queued, Client { source, ..Client::asking(&asker) })
+        Some(self.answer(queued, file, Client { source, ..Client::asking(&asker) }))
     }
 
-    fn answer(&self, queued: &QueuedRequest, client: Client<'_>) -> Vec<u8> {
+    fn answer(&self, queued: &QueuedRequest, file: &FileRequest, client: Client<'_>) -> Vec<u8> {
         let (session, (gateway, _)) = (&queued.session_link.session, self.workspace_of(queued));
-        let answer = match &queued.request {
+        let answer = match file {
             FileRequest::Read(read) => gateway
                 .handle(session, read, client)
                 .map(|reply| render::content(&queued.id, reply)),
@@ -292,12 +310,12 @@ impl AcpProxy<'_> {
         };
         answer.unwrap_or_else(|error| {
             self.pause(Peer::Agent);
-            render::refusal(&queued.id, &error, Some(&queued.path))
+            render::refusal(&queued.id, &error, queued.path.as_deref())
         })
     }
 
     /// True if serving a job waits for no more than the file.
-    fn is_quick(&self, queued: &QueuedRequest) -> bool {
+    fn is_quick(&self, queued: &QueuedRequest, file: &FileRequest) -> bool {
         let from_disk = match self.source {
             SourceMode::Disk | SourceMode::Mount => true,
             SourceMode::Auto => !lock(&self.offers).read,
@@ -305,7 +323,7 @@ impl AcpProxy<'_> {
         };
         self.prompt
             && from_disk
-            && matches!(queued.request, FileRequest::Read(_))
+            && matches!(file, FileRequest::Read(_))
             // The reader thread must not block on an agent that does not read its replies.
             && self.to_agent.is_idle()
             && !self.workspace_of(queued).0.policy().asks()

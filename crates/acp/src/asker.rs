@@ -10,13 +10,13 @@ use crate::{
 };
 
 use super::{
-    file_request_queue::Waiting,
     permission_request::{params, take},
     proxy::AcpProxy,
+    request_queue::Waiting,
     sessions::SessionLink,
 };
 
-/// An `fs/*` request that may have to wait for the editor's user.
+/// An `fs/*` or `terminal/create` request that may have to wait for the editor's user.
 pub(super) struct EditorApprover<'a> {
     pub(super) proxy: &'a AcpProxy<'a>,
     pub(super) session_link: &'a Arc<SessionLink>,
@@ -31,7 +31,7 @@ impl Approver for EditorApprover<'_> {
         // Other requests can use the worker's slot while it waits.
         let waiting =
             Waiting { acp_id: self.session_link.acp_id.clone(), ticket: Arc::clone(ticket) };
-        self.proxy.file_requests.pause(self.id, waiting);
+        self.proxy.agent_requests.pause(self.id, waiting);
         let (proxy, question) = (self.proxy, ticket.question());
         let params =
             params(&self.session_link.acp_id, question, &proxy.roots, &proxy.editor_requests);
@@ -51,6 +51,6 @@ impl Approver for EditorApprover<'_> {
         if let Some(call) = lock(&self.call).take() {
             self.proxy.editor_requests.give_up(&call);
         }
-        self.proxy.file_requests.resume(self.id);
+        self.proxy.agent_requests.resume(self.id);
     }
 }

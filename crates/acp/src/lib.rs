@@ -45,7 +45,6 @@ mod directories;
 mod editor;
 mod editor_requests;
 mod editor_user;
-mod file_request_queue;
 mod initialize;
 mod inject;
 mod logins;
@@ -55,6 +54,7 @@ mod peer_reader;
 mod permission_request;
 mod proxy;
 mod render;
+mod request_queue;
 mod sessions;
 mod terminal_content;
 mod terminal_requests;
@@ -162,7 +162,7 @@ fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> ClosedBy
     match first {
         ClosedBy::Editor => {
             proxy.editor_requests.close();
-            proxy.file_requests.wait_idle(grace);
+            proxy.agent_requests.wait_idle(grace);
             // The closed input signals the end to the agent; its last messages still pass.
             queues.to_agent.close();
             if queues.ended.pop_within(grace).is_some() {
@@ -171,7 +171,7 @@ fn shut_down(proxy: &AcpProxy<'_>, queues: &Queues, grace: Duration) -> ClosedBy
         }
         ClosedBy::Agent => {
             proxy.output.ended();
-            proxy.file_requests.wait_idle(grace);
+            proxy.agent_requests.wait_idle(grace);
             proxy.editor_requests.close();
             proxy.fail_editor_requests(grace);
         }

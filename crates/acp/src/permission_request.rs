@@ -103,10 +103,9 @@ pub(super) fn params(
         root if root == roots.absolute(&top) => what(question),
         root => format!("{} in the workspace `{}`", what(question), line(&root)),
     };
-    // A host is not a path in the workspace.
-    let place = WorkspacePath::parse(&binding.path)
-        .ok()
-        .filter(|_| binding.operation != OperationKind::Connect);
+    // A host or a command is not a path in the workspace.
+    let is_path = !matches!(binding.operation, OperationKind::Connect | OperationKind::Command);
+    let place = WorkspacePath::parse(&binding.path).ok().filter(|_| is_path);
     let locations: Vec<_> =
         place.iter().map(|path| json!({ "path": own.absolute(path) })).collect();
     json!({
@@ -148,5 +147,6 @@ fn kind(operation: OperationKind) -> &'static str {
         O::Remove => "delete",
         O::Rename => "move",
         O::Connect => "fetch",
+        O::Command => "execute",
     }
 }

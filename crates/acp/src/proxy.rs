@@ -27,7 +27,6 @@ use super::{
     config::{Config, SourceMode},
     editor_requests::{Answer, EditorRequests},
     editor_user::EditorUser,
-    file_request_queue::{FileRequestQueue, QueuedRequest},
     initialize::EditorCapabilities,
     inject,
     notices::AgentOutput,
@@ -35,11 +34,13 @@ use super::{
     peer_reader::{PeerReader, PeerReaders},
     permission_request::SessionAsker,
     render,
+    request_queue::{AgentRequest, QueuedRequest, RequestQueue},
     sessions::{Effect, SessionLink, Sessions},
+    terminal_requests::CREATE,
     terminals::Terminals,
 };
 
-/// Maximum number of waiting `fs/*` requests: an agent may send many before it reads.
+/// Maximum number of waiting `fs/*` and `terminal/create` requests: an agent may send many before it reads.
 const MAX_QUEUED: usize = 4096;
 /// Maximum number of bytes of content in them.
 const MAX_QUEUED_BYTES: usize = 64 * 1024 * 1024;
@@ -67,7 +68,7 @@ pub(super) struct AcpProxy<'g> {
     /// The session of records that belong to no ACP session.
     pub(super) connection: Session,
     pub(super) sessions: Sessions,
-    pub(super) file_requests: FileRequestQueue,
+    pub(super) agent_requests: RequestQueue,
     /// The terminals, if the policy allows them.
     pub(super) terminals: Option<Terminals>,
     pub(super) editor_requests: Arc<EditorRequests>,
@@ -140,7 +141,7 @@ impl<'g> AcpProxy<'g> {
             output: AgentOutput::new(config.notices.clone()),
             connection: config.session.clone(),
             sessions: Sessions::default(),
-            file_requests: FileRequestQueue::new(MAX_QUEUED, MAX_QUEUED_BYTES, MAX_WORKERS),
+            agent_requests: RequestQueue::new(MAX_QUEUED, MAX_QUEUED_BYTES, MAX_WORKERS),
             editor_requests,
             to_editor,
             to_agent,
@@ -252,7 +253,7 @@ impl<'g> AcpProxy<'g> {
         match from {
             Peer::Agent => {
                 let waits = self.terminals.as_ref().is_some_and(|all| all.has_waiting(id));
-                waits || lock(&self.agent_asked).contains(id) || self.file_requests.contains(id)
+                waits || lock(&self.agent_asked).contains(id) || self.agent_requests.contains(id)
             }
             Peer::Editor => lock(&self.editor_asked).contains_key(id),
         }
@@ -404,8 +405,8 @@ impl<'g> AcpProxy<'g> {
         if let (Some(tokens), Some(session_link)) = (&self.attach, self.sessions.get(id)) {
             tokens.withdraw(&session_link.session.id);
         }
-        self.file_requests.withdraw(|_, waiting| waiting.acp_id == id);
-        for queued in self.file_requests.cancel(|queued| queued.session_link.acp_id == id) {
+        self.agent_requests.withdraw(|_, waiting| waiting.acp_id == id);
+        for queued in self.agent_requests.cancel(|queued| queued.session_link.acp_id == id) {
             self.cancelled(&queued);
         }
     }
@@ -417,12 +418,16 @@ impl<'g> AcpProxy<'g> {
     }
 
     fn cancel_record(&self, queued: &QueuedRequest) -> Vec<u8> {
-        let operation = queued.request.as_operation();
-        let (kind, path) = (operation.kind().as_str(), operation.path().as_str());
+        let (kind, path) = match &queued.request {
+            AgentRequest::File(file) => {
+                let operation = file.as_operation();
+                (operation.kind().as_str(), Some(operation.path().as_str()))
+            }
+            AgentRequest::Command(..) => (CREATE, None),
+        };
         let (gateway, _) = self.workspace_of(queued);
-        let error =
-            gateway.refuse(&queued.session_link.session, kind, Some(path), &Refusal::Cancelled);
-        render::coded(&queued.id, render::CANCELLED, &error, Some(&queued.path))
+        let error = gateway.refuse(&queued.session_link.session, kind, path, &Refusal::Cancelled);
+        render::coded(&queued.id, render::CANCELLED, &error, queued.path.as_deref())
     }
 
     /// Refuses further requests, of attached clients, too, and cancels waiting ones.
@@ -430,7 +435,7 @@ impl<'g> AcpProxy<'g> {
         if let Some(tokens) = &self.attach {
             tokens.close();
         }
-        for queued in self.file_requests.close() {
+        for queued in self.agent_requests.close() {
             let line = self.cancel_record(&queued);
             // The agent may be gone or not reading; the record suffices.
             let _ = self.to_agent.push_line_within(line, Duration::ZERO);

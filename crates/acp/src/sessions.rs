@@ -52,6 +52,11 @@ impl Sessions {
         lock(&self.known).get(id).cloned()
     }
 
+    /// True if a session has not ended.
+    pub(super) fn has(&self, session_link: &Arc<SessionLink>) -> bool {
+        self.get(&session_link.acp_id).is_some_and(|known| Arc::ptr_eq(&known, session_link))
+    }
+
     /// Adds a session; `None` if it exists already or its ID is too long.
     pub(super) fn open(
         &self,

@@ -1,7 +1,8 @@
 //! The agent's `terminal/*` requests: commands that the gateway has started in the agent's sandbox
 //! (ACP v1). The editor does not take part.
 //!
-//! A separate thread answers `terminal/create` and `terminal/wait_for_exit` when the command runs
+//! `terminal/create` may have to wait for an approval, as `fs/*` may, and is queued with those. A
+//! separate thread answers it and `terminal/wait_for_exit` when the command runs
 //! or has ended; the others are answered at once.
 
 use std::{
@@ -19,11 +20,17 @@ use super::{
     paths::OutsideWorkspace,
     proxy::{AcpProxy, Peer},
     render,
+    request_queue::{AgentRequest, QueuedRequest},
     sessions::SessionLink,
     terminal_content::{id_of, number_of},
     terminals::{AwaitedEvent, Terminals, WaitingRequest},
 };
-use crate::{count::count, gateway::Refusal, lock, model::Session};
+use crate::{
+    count::count,
+    gateway::{Approver, Refusal},
+    lock,
+    model::Session,
+};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,6 +60,9 @@ struct TerminalParams {
     terminal_id: String,
 }
 
+/// The method that starts a command.
+pub(super) const CREATE: &str = "terminal/create";
+
 /// A result, or a refusal in the words of the gateway.
 type TerminalReply = Result<Value, Refusal>;
 
@@ -73,15 +83,11 @@ impl AcpProxy<'_> {
             Err(refusal) => return self.refuse_terminal(&self.connection, (id, method), &refusal),
         };
         let answer = match method {
-            "terminal/create" => match self.create(terminals, &session_link, id, params) {
-                Ok(()) => return,
-                Err(Error::Refused(error)) => {
-                    self.pause(Peer::Agent);
-                    self.send(Peer::Agent, render::refusal(id, &error, None));
-                    return;
-                }
-                Err(other) => Err(Refusal::Parameters(other.to_string())),
-            },
+            CREATE => self.created(terminals, params).map(|request| {
+                let (id, session_link) = (id.clone(), Arc::clone(&session_link));
+                self.push(QueuedRequest { id, session_link, request, further: None, path: None });
+                Value::Null
+            }),
             _ => parse::<TerminalParams>(params).and_then(|terminal| {
                 let number = number_of(&terminal.terminal_id);
                 let view = number.and_then(|number| {
@@ -115,35 +121,23 @@ impl AcpProxy<'_> {
         self.send(Peer::Agent, line);
     }
 
-    fn create(
+    /// Returns the request of a `terminal/create`.
+    fn created(
         &self,
         terminals: &Terminals,
-        session_link: &Arc<SessionLink>,
-        id: &Id,
         params: Option<&RawValue>,
-    ) -> Result<(), Error> {
-        let refuse = |refusal: &Refusal| {
-            Error::from(self.gateway.refuse(
-                &session_link.session,
-                "terminal/create",
-                None,
-                refusal,
-            ))
-        };
-        let create = parse::<Create>(params).map_err(|refusal| refuse(&refusal))?;
+    ) -> Result<AgentRequest, Refusal> {
+        let create = parse::<Create>(params)?;
         let directory = create.cwd.filter(|cwd| !cwd.is_empty());
-        if let Some(refusal) = directory.as_ref().and_then(|cwd| self.check_directory(cwd).err()) {
-            return Err(refuse(&refusal));
-        }
+        directory.as_ref().map_or(Ok(()), |cwd| self.check_directory(cwd))?;
         let limit = create.output_byte_limit.map(|limit| count(&limit).ok_or(()));
         let limit = limit.transpose().map_err(|()| {
             let reason = "`outputByteLimit` must be a whole number, not negative";
-            refuse(&Refusal::Parameters(reason.to_owned()))
+            Refusal::Parameters(reason.to_owned())
         })?;
         let limit = limit.map_or(MAX_OUTPUT, |limit| usize::try_from(limit).unwrap_or(MAX_OUTPUT));
         if terminals.is_full() {
-            let reason = "too many requests wait for commands";
-            return Err(refuse(&Refusal::Parameters(reason.to_owned())));
+            return Err(Refusal::Parameters("too many requests wait for commands".to_owned()));
         }
         let environment = create.env.unwrap_or_default().into_iter();
         let command = CommandLine {
@@ -153,9 +147,36 @@ impl AcpProxy<'_> {
             directory: directory.map(PathBuf::from),
             ..CommandLine::new(create.command, create.args.unwrap_or_default())
         };
-        let number = terminals.registry.start(&session_link.session, command, limit)?;
-        self.wait_for(terminals, session_link, id, (number, AwaitedEvent::Start));
-        Ok(())
+        Ok(AgentRequest::Command(command, limit))
+    }
+
+    /// Starts a command; returns the reply if it cannot be started.
+    pub(super) fn start_command(
+        &self,
+        queued: &QueuedRequest,
+        (command, limit): (&CommandLine, usize),
+        approver: &dyn Approver,
+    ) -> Option<Vec<u8>> {
+        let terminals = self.terminals.as_ref()?;
+        let QueuedRequest { id, session_link, .. } = queued;
+        let session = &session_link.session;
+        let error = match terminals.registry.start(session, command.clone(), limit, approver) {
+            Ok(number) => {
+                // The session may have ended meanwhile, and released its commands.
+                if !self.sessions.has(session_link) {
+                    terminals.registry.release(&session.id, number);
+                }
+                self.wait_for(terminals, session_link, id, (number, AwaitedEvent::Start));
+                return None;
+            }
+            Err(Error::Refused(error)) => error,
+            Err(other) => {
+                let refusal = Refusal::Parameters(other.to_string());
+                self.gateway.refuse(session, CREATE, None, &refusal)
+            }
+        };
+        self.pause(Peer::Agent);
+        Some(render::refusal(id, &error, None))
     }
 
     /// Checks that a directory for a command is in a workspace, or in an agent path.

@@ -10,7 +10,7 @@ use crate::{
     paths::{OutsideWorkspace, Roots},
 };
 
-use super::{file_request_queue::QueuedRequest, proxy::AcpProxy};
+use super::{proxy::AcpProxy, request_queue::QueuedRequest};
 
 /// The location of a path: its further workspace, if any, and the path in the workspace.
 pub(super) type Located = (Option<Arc<FurtherWorkspace>>, WorkspacePath);

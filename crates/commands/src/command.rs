@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::gateway::CommandRequest;
+
 /// The maximum of bytes of a command and its arguments in a record.
 const MAX_RECORDED: usize = 4096;
 /// The maximum of bytes of a command line with its variables.
@@ -41,30 +43,48 @@ impl CommandLine {
         Self { program, arguments, environment: Vec::new(), directory: None, request: None }
     }
 
+    /// Returns its length with its variables, in bytes.
+    pub fn size(&self) -> usize {
+        self.texts().map(String::len).sum()
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let variables = self.environment.iter().flat_map(|(name, value)| [name, value]);
+        std::iter::once(&self.program).chain(&self.arguments).chain(variables)
+    }
+
     /// Checks that it can be executed.
     ///
     /// # Errors
     /// The reason, in words.
     pub fn check(&self) -> Result<(), &'static str> {
-        let texts = std::iter::once(&self.program).chain(&self.arguments);
-        let variables = self.environment.iter().flat_map(|(name, value)| [name, value]);
-        let mut texts = texts.chain(variables);
         let is_name = |name: &str| !name.is_empty() && !name.contains('=');
         if self.program.is_empty() {
             Err("the command is empty")
         } else if !self.environment.iter().all(|(name, _)| is_name(name)) {
             Err("a variable has no name, or one with `=`")
-        } else if texts.clone().map(String::len).sum::<usize>() > MAX_BYTES {
+        } else if self.size() > MAX_BYTES {
             Err("the command with its arguments and variables is longer than 64 KiB")
-        } else if texts.any(|text| text.contains('\0')) {
+        } else if self.texts().any(|text| text.contains('\0')) {
             Err("the command, an argument or a variable contains NUL")
         } else {
             Ok(())
         }
     }
 
+    /// Returns the command for a decision.
+    pub(crate) fn request(&self) -> CommandRequest<'_> {
+        let arguments = self.arguments.iter().map(String::as_str);
+        CommandRequest {
+            words: std::iter::once(self.program.as_str()).chain(arguments).collect(),
+            variables: &self.environment,
+            directory: self.directory.as_deref(),
+            facts: self.facts(),
+        }
+    }
+
     /// Returns the facts of its record.
-    pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
+    fn facts(&self) -> BTreeMap<String, Value> {
         let command = std::iter::once(&self.program).chain(&self.arguments).cloned();
         let mut facts = recorded_arguments(command);
         if let Some(directory) = &self.directory {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     command::{CommandLine, Exit},
-    gateway::{self, Gateway},
+    gateway::{self, Approver, Gateway},
     lock,
     model::{Session, Transport},
     output::{Output, Part},
@@ -120,7 +120,7 @@ pub struct Registry {
     starter: Box<dyn Starter>,
     all: Mutex<Commands>,
     changed: Notify,
-    /// Locked while a command is admitted and entered.
+    /// Locked while a command is recorded and entered.
     entering: Mutex<()>,
     /// The number of threads that wait for a command's end.
     waiting: AtomicUsize,
@@ -153,7 +153,8 @@ impl Registry {
     }
 
     /// Starts a command for `session`, and returns its number, which is that of its record. The
-    /// last `limit` bytes of its output are stored, at most [`MAX_OUTPUT`].
+    /// last `limit` bytes of its output are stored, at most [`MAX_OUTPUT`]. Waits where the policy
+    /// asks for an approval.
     ///
     /// # Errors
     /// When it is denied, or cannot be started.
@@ -162,11 +163,15 @@ impl Registry {
         session: &Session,
         command: CommandLine,
         limit: usize,
+        approver: &dyn Approver,
     ) -> Result<u64, Error> {
         command.check().map_err(Error::Invalid)?;
+        // Nobody is asked about a command for which there is no room.
+        self.make_room(&session.id)?;
+        let allowed = self.gateway.decide_command(session, &command.request(), approver)?;
         let _entering = lock(&self.entering);
         self.make_room(&session.id)?;
-        let number = self.gateway.admit_command(session, command.facts())?.seq;
+        let number = self.gateway.record_command(allowed)?.seq;
         let entered = Command {
             session: session.clone(),
             begun: Instant::now(),

@@ -149,11 +149,11 @@ pub use backup::{
     NodeKind as BackupNodeKind, Packed, Pruned, Tree as BackupTree,
 };
 pub use gateway::{
-    Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT, Changed, Client,
-    ConnectionAttempt, ConnectionEnd, ContentChange, EndReason, Error, ErrorKind, Exchange,
-    Gateway, GatewayMetrics, Import, LinkDecisions, MountView, OpenConnection, PolicyListener,
-    Question, Recalled, RecoveryError, Refusal, ReloadError, Reply, Request, RuleCount,
-    SharedLimits, Ticket, Times, VisibleEntry, WriteOver, unified_diff,
+    AllowedCommand, Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT,
+    Changed, Client, CommandRequest, ConnectionAttempt, ConnectionEnd, ContentChange, EndReason,
+    Error, ErrorKind, Exchange, Gateway, GatewayMetrics, Import, LinkDecisions, MountView,
+    OpenConnection, PolicyListener, Question, Recalled, RecoveryError, Refusal, ReloadError, Reply,
+    Request, RuleCount, SharedLimits, Ticket, Times, VisibleEntry, WriteOver, unified_diff,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,

@@ -145,7 +145,7 @@ pub(super) fn form(question: &Question) -> Option<ElicitRequestParams> {
                 FIELD: {
                     "type": "string",
                     "title": "May it?",
-                    "description": "`session` allows the same on this path for this session",
+                    "description": "`session` allows the same on this path, or the same command, for this session",
                     "enum": CHOICES.map(|(word, _)| word),
                 },
             },

@@ -1,10 +1,16 @@
 //! The text of an approval's question, the same over all transports.
 
-use crate::{gateway::Question, model::Escaped};
+use crate::{
+    gateway::Question,
+    model::{Escaped, OperationKind},
+};
 
 /// Describes the operation in a few words, in Markdown.
 pub fn what(question: &Question) -> String {
     let binding = &question.binding;
+    if binding.operation == OperationKind::Command {
+        return format!("run {}", name(&binding.path));
+    }
     match &binding.to {
         Some(to) => format!("{} {} to {}", binding.operation, name(&binding.path), name(to)),
         None => format!("{} {}", binding.operation, name(&binding.path)),

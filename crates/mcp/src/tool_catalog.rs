@@ -9,7 +9,7 @@ use std::{
 use crate::{
     lock,
     model::{AgentName, OperationKind},
-    policy::Policy,
+    policy::{Effect, Policy},
 };
 
 use super::{
@@ -57,7 +57,7 @@ impl Tools {
 pub(super) struct ShownTools {
     /// True for each tool that is shown.
     tools: Vec<bool>,
-    /// True if a rule has the effect `ask`.
+    /// True if a rule, or the setting for commands, has the effect `ask`.
     pub(super) asks: bool,
 }
 
@@ -78,15 +78,18 @@ impl ToolCatalog {
         let mut last = lock(&self.last);
         let (known, shown) = &mut *last;
         if !std::ptr::eq(known.as_ptr(), Arc::as_ptr(policy)) {
+            let terminal = policy.agent().terminal;
+            let may_start = self.has_commands && terminal != Effect::Deny;
             let is_shown = |tool: &Tool| {
                 tool.is_public()
                     || match tool.kind() {
                         Some(kind) => !never_allows(policy, &self.agent, kind),
-                        None => self.has_commands && policy.agent().terminal,
+                        None => may_start,
                     }
             };
             let tools = self.tools.all.iter().map(is_shown).collect();
-            *shown = Arc::new(ShownTools { tools, asks: policy.asks() });
+            let asks = policy.asks() || (may_start && terminal == Effect::Ask);
+            *shown = Arc::new(ShownTools { tools, asks });
             *known = Arc::downgrade(policy);
         }
         Arc::clone(shown)

@@ -132,8 +132,9 @@ impl Changes {
         self.list("agent.env", env, &new.env);
         self.list("agent.read", read, &new.read);
         self.list("agent.write", write, &new.write);
-        let word = |allowed| if allowed { "allow" } else { "deny" }.to_owned();
-        self.ordered("agent.terminal", *terminal, new.terminal, word);
+        let words = [*terminal, new.terminal].map(|effect| effect.as_str().to_owned());
+        let [before, after] = words;
+        self.push("agent.terminal", before, after, new.terminal < *terminal);
         let AgentLimits { memory, cpu, .. } = *limits;
         self.limit("agent.limits.memory", memory, new.limits.memory);
         let most = [limits, &new.limits].map(AgentLimits::most_processes);

@@ -131,7 +131,11 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("agent.env", "Environment variables that it inherits."),
     ("agent.read", "Host paths that it may read and execute."),
     ("agent.write", "Host paths that it may change."),
-    ("agent.terminal", "Terminals of the client; an allowed one counts as unconfined."),
+    (
+        "agent.terminal",
+        "Commands that the gateway starts in the agent's sandbox: \"ask\" has a person approve each. \
+         Default: \"deny\".",
+    ),
     ("agent.limits", "What its programs may take of the machine."),
     (
         "agent.limits.memory",

@@ -41,7 +41,8 @@ impl ActionSet {
             | OperationKind::SetAttributes
             | OperationKind::Symlink
             | OperationKind::Restore
-            | OperationKind::Connect => Access::ALL
+            | OperationKind::Connect
+            | OperationKind::Command => Access::ALL
                 .into_iter()
                 .fold(Self::NONE, |set, access| set | Self::one(word, access)),
         }

@@ -7,6 +7,9 @@ use super::{
 };
 use crate::model::{Access, AgentName, OperationKind, Transport, WorkspacePath};
 
+/// The rule of decisions on commands.
+const TERMINAL: &str = "agent.terminal";
+
 impl Policy {
     /// Decides by name.
     pub fn evaluate(&self, query: &Query<'_>) -> Decision {
@@ -54,6 +57,18 @@ impl Policy {
             Some(finding) => finding.decision(Effect::Deny, self),
             None => self.no_objection(),
         }
+    }
+
+    /// Decides on commands in the agent's sandbox, all alike.
+    pub fn evaluate_command(&self) -> Decision {
+        let effect = self.settings.agent.terminal;
+        let reason = match effect {
+            Effect::Allow => None,
+            Effect::Ask => Some("the policy asks about each command"),
+            Effect::Deny => Some("the policy allows no terminals"),
+        };
+        let reason = reason.map(str::to_owned);
+        Decision { effect, rule: TERMINAL.to_owned(), location: None, reason, would_deny: false }
     }
 
     /// Decides whether a rename discloses something: entries that may not be read or listed, or

@@ -261,7 +261,7 @@ const AGENT: &[Field] = &[
     optional("env", Shape::List(&Shape::Formed(string_format::VARIABLE))),
     optional("read", HOST_PATHS),
     optional("write", HOST_PATHS),
-    optional("terminal", ALLOW_DENY),
+    optional("terminal", EFFECT),
     optional(
         "limits",
         Shape::Table(&[

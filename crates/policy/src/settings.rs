@@ -6,6 +6,7 @@ use std::{path::Path, time::Duration};
 
 use super::{
     agent_limits::AgentLimits,
+    decision::Effect,
     layered::{Layered, least},
     limits::StatedLimits,
     mount::{MountSettings, StatedMount},
@@ -33,8 +34,9 @@ pub struct AgentAccess {
     pub read: Vec<String>,
     /// Host paths that it may change: absolute, without `..`.
     pub write: Vec<String>,
-    /// True if the gateway starts commands in its sandbox: ACP `terminal/*`, and `exec` of MCP.
-    pub terminal: bool,
+    /// The decision on commands that the gateway starts in its sandbox: ACP `terminal/*`, and `exec`
+    /// of MCP.
+    pub terminal: Effect,
     /// The resource limits on its programs.
     pub limits: AgentLimits,
 }
@@ -115,7 +117,7 @@ pub(super) struct StatedSettings {
     pub(super) env: Option<Vec<String>>,
     pub(super) read: Option<Vec<String>>,
     pub(super) write: Option<Vec<String>>,
-    pub(super) terminal: Option<bool>,
+    pub(super) terminal: Option<Effect>,
     pub(super) agent_limits: AgentLimits,
 }
 
@@ -167,7 +169,8 @@ impl StatedSettings {
             }),
             read: both(self.read, other.read.as_ref(), |ours, theirs| shared(&ours, theirs)),
             write: both(self.write, other.write.as_ref(), |ours, theirs| shared(&ours, theirs)),
-            terminal: both(self.terminal, other.terminal.as_ref(), |ours, theirs| ours && *theirs),
+            // The later effect is the stricter one.
+            terminal: self.terminal.max(other.terminal),
             agent_limits: self.agent_limits.and(other.agent_limits),
         }
     }
@@ -201,7 +204,7 @@ impl StatedSettings {
                 env: texts(self.env, &DEFAULT_ENV),
                 read: texts(self.read, &DEFAULT_READ),
                 write: texts(self.write, &[]),
-                terminal: self.terminal.unwrap_or(false),
+                terminal: self.terminal.unwrap_or(Effect::Deny),
                 limits: self.agent_limits,
             },
         }
@@ -287,15 +290,19 @@ mod tests {
         let ours = StatedSettings {
             max_read: said(5),
             versions: Some(3),
-            terminal: Some(true),
+            terminal: Some(Effect::Ask),
             ..StatedSettings::default()
         };
-        let theirs =
-            StatedSettings { max_read: said(4), versions: Some(7), ..StatedSettings::default() };
+        let theirs = StatedSettings {
+            max_read: said(4),
+            versions: Some(7),
+            terminal: Some(Effect::Allow),
+            ..StatedSettings::default()
+        };
         let merged = ours.and(&theirs).complete();
         assert_eq!(merged.max_read.value, 4);
         assert_eq!(merged.max_write.value, 10 << 20);
         assert_eq!(merged.backups.versions, 7);
-        assert!(merged.agent.terminal);
+        assert_eq!(merged.agent.terminal, Effect::Ask);
     }
 }

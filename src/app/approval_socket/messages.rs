@@ -85,7 +85,7 @@ pub(crate) struct Item {
     pub session: String,
     /// The operation.
     pub operation: String,
-    /// The canonical path.
+    /// The canonical path, the host and port of a connection, or the beginning of a command's line.
     pub path: String,
     /// The path as it was asked for.
     pub asked_path: String,
@@ -107,6 +107,9 @@ pub(crate) struct Item {
     /// record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Value>,
+    /// SHA-256 of a command with its arguments, variables and directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// SHA-256 of the policy.
     pub policy_sha256: String,
     /// The change, as a preview.
@@ -160,6 +163,7 @@ impl From<&Question> for Item {
             after: binding.after.map(|hash| hash.to_string()),
             moved: binding.moved.clone(),
             attributes: binding.attributes.clone(),
+            command: binding.command.map(|hash| hash.to_string()),
             policy_sha256: binding.policy_sha256.clone(),
             change: question.change.clone(),
             seconds_left: left,

@@ -35,7 +35,8 @@ const MAX_REMEMBERED: usize = 256;
 pub struct Binding {
     /// The operation.
     pub operation: OperationKind,
-    /// The canonical path, `.` for the root.
+    /// The canonical path, `.` for the root; of a connection the host and port, of a command the
+    /// beginning of its line.
     pub path: String,
     /// The new canonical path of a rename.
     pub to: Option<String>,
@@ -50,6 +51,8 @@ pub struct Binding {
     pub moved: Option<String>,
     /// Attributes that are set, as the record has them.
     pub attributes: Option<Value>,
+    /// SHA-256 of a command with its arguments, variables and directory.
+    pub command: Option<Hash>,
     /// SHA-256 of the policy in force; of a connection, of the policies of all workspaces, joined.
     pub policy_sha256: String,
     /// The ids of the rules that ask; of a connection, with their places.
@@ -112,8 +115,8 @@ impl Question {
 pub enum Answer {
     /// Approves this request once.
     Once,
-    /// Approves this request, and the same operation on the same path for the rest of the session,
-    /// as long as the policy stays in force.
+    /// Approves this request, and the same operation on the same path, or the same command, for the
+    /// rest of the session, as long as the policy stays in force.
     Session,
     /// Rejects the request.
     Reject,
@@ -301,6 +304,7 @@ struct SessionApproval {
     operation: OperationKind,
     path: String,
     to: Option<String>,
+    command: Option<Hash>,
     policy_sha256: String,
     rules: Vec<String>,
     /// Sequence number of the approval's record.
@@ -375,6 +379,7 @@ impl Approvals {
                 operation: binding.operation,
                 path: binding.path.clone(),
                 to: binding.to.clone(),
+                command: binding.command,
                 policy_sha256: binding.policy_sha256.clone(),
                 rules: binding.rules.clone(),
                 seq,
@@ -389,6 +394,7 @@ impl Approvals {
             grant.operation == binding.operation
                 && grant.path == binding.path
                 && grant.to == binding.to
+                && grant.command == binding.command
                 && grant.policy_sha256 == binding.policy_sha256
                 && binding.rules.iter().all(|rule| grant.rules.contains(rule))
         };

@@ -1,52 +1,260 @@
 //! Decisions on commands that an agent starts in its sandbox. The mount's requests decide
 //! separately on what such a command does to the workspace.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, path::Path};
 
-use portcullis_audit::{Draft, Kind, Receipt};
+use portcullis_audit::{Draft, Hash, Kind, Receipt};
 use serde_json::Value;
 
-use super::{Error, Gateway, record};
-use crate::{model::Session, policy::Decision};
+use super::{
+    Error, Gateway,
+    approvals::{Approver, Binding, DisclosedQuestion},
+    error::{Failure, Stopped},
+    limits::Meter,
+    pending_approval::{ApprovalNeeded, Approved},
+    record,
+};
+use crate::{
+    model::{Escaped, OperationKind, Session},
+    policy::{Decision, Policy},
+};
 
-/// The operation in the record.
-const COMMAND: &str = "command";
-/// The built-in rule of these decisions.
-const RULE: &str = "agent.terminal";
+/// Maximum number of characters of a command in the first line of a question.
+const MAX_TITLE: usize = 120;
+
+/// A command that an agent wants to have started.
+#[derive(Debug)]
+pub struct CommandRequest<'a> {
+    /// The program and its arguments.
+    pub words: Vec<&'a str>,
+    /// Variables in addition to those of the agent.
+    pub variables: &'a [(String, String)],
+    /// The working directory; `None` for that of the agent.
+    pub directory: Option<&'a Path>,
+    /// Facts for the record.
+    pub facts: BTreeMap<String, Value>,
+}
+
+/// A command that was allowed, before its record is written.
+#[derive(Debug)]
+#[must_use]
+pub struct AllowedCommand(Draft);
 
 impl Gateway {
-    /// Decides whether a command may be started, and records that durably; `facts` describe the
-    /// command.
+    /// Decides whether a command may be started. Waits where the policy asks for an approval.
     ///
     /// # Errors
-    /// When the policy in force or a limit of the session denies it, or no record can be written:
-    /// it must not be started then.
-    pub fn admit_command(
+    /// When the policy in force, a person or a limit of the session denies it: it must not be
+    /// started then.
+    pub fn decide_command(
         &self,
         session: &Session,
-        facts: BTreeMap<String, Value>,
-    ) -> Result<Receipt, Error> {
+        command: &CommandRequest<'_>,
+        approver: &dyn Approver,
+    ) -> Result<AllowedCommand, Error> {
+        let denied = |decision: Decision, meter: Option<&Meter>| {
+            self.fail(self.command_draft(session, &self.policy(), command), decision.into(), meter)
+        };
+        let meter = self.begin_request(session, &self.policy());
+        let meter = meter.map_err(|decision| denied(decision, None))?;
+        let meter = meter.as_deref();
+        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter);
+        let (draft, asking) = match self.settle_command(session, command, None) {
+            Ok(allowed) => return Ok(allowed),
+            Err(stopped) => match *stopped {
+                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                stopped => return Err(fail(Box::new(stopped))),
+            },
+        };
+        let approved = self.ask(session, draft, asking, approver).map_err(fail)?;
+        // The session may have been closed during the wait.
+        meter.map_or(Ok(()), Meter::open).map_err(|decision| denied(decision, meter))?;
+        self.settle_command(session, command, Some(&approved)).map_err(fail)
+    }
+
+    /// Records durably that a command is started.
+    ///
+    /// # Errors
+    /// When no record can be written: it must not be started then.
+    pub fn record_command(&self, allowed: AllowedCommand) -> Result<Receipt, Error> {
+        Ok(self.audit_log.note(Kind::Decision, allowed.0, true)?)
+    }
+
+    fn command_draft(
+        &self,
+        session: &Session,
+        policy: &Policy,
+        command: &CommandRequest<'_>,
+    ) -> Draft {
+        let draft = record::request(session, policy, OperationKind::Command.as_str(), None);
+        Draft { facts: Some(self.redact_facts(command.facts.clone())), ..draft }
+    }
+
+    /// Decides by the policy in force, with the approval if there is one.
+    fn settle_command(
+        &self,
+        session: &Session,
+        command: &CommandRequest<'_>,
+        approved: Option<&Approved>,
+    ) -> Result<AllowedCommand, Box<Stopped>> {
         let policy = self.policy();
-        let draft = record::request(session, &policy, COMMAND, None);
-        let draft = Draft { facts: Some(self.redact_facts(facts)), ..draft };
-        let begun = self.meter_of(session, &policy).and_then(|meter| {
-            meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
-            Ok(meter)
-        });
-        let meter = match begun {
-            Ok(meter) => meter,
-            Err(decision) => return Err(self.fail(draft, decision.into(), None)),
-        };
-        if !policy.agent().terminal {
-            let decision = Decision::built_in_denial(RULE, "the policy allows no terminals");
-            return Err(self.fail(draft, decision.into(), meter.as_deref()));
+        let mut draft = self.command_draft(session, &policy, command);
+        let decision = policy.evaluate_command();
+        if decision.is_deny() {
+            return Err(Stopped::because(draft, decision.into()));
         }
-        let draft = Draft {
-            decision: Some("allow".to_owned()),
-            rule: Some(RULE.to_owned()),
-            result: Some("ok".to_owned()),
-            ..draft
+        record::decide(&mut draft, &decision);
+        if decision.is_ask() {
+            let Some((title, change)) = self.describe_command(command) else {
+                let reason = "a person cannot be asked, because the rules for secrets did not examine \
+                              all of the command";
+                return Err(Stopped::because(draft, decision.denying().with_reason(reason).into()));
+            };
+            let binding = command.binding(title, &policy, &decision);
+            let seq = match approved.map(|approved| approved.covers(&binding, &decision)) {
+                Some(Ok(seq)) => Some(seq),
+                Some(Err(denial)) => return Err(Stopped::because(draft, denial.into())),
+                None => self.approvals.granted(&session.id, &binding),
+            };
+            let Some(seq) = seq else {
+                let (path, rules) = (binding.path.clone(), vec![decision]);
+                let disclosed_part = DisclosedQuestion {
+                    path,
+                    to: None,
+                    rules: rules.clone(),
+                    change: change.clone(),
+                };
+                let asking = ApprovalNeeded { binding, rules, change, disclosed_part };
+                return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
+            };
+            draft.decision = Some("allow".to_owned());
+            draft.reason = None;
+            draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        }
+        draft.result = Some("ok".to_owned());
+        Ok(AllowedCommand(draft))
+    }
+
+    /// Returns the beginning of the command's line, and all of the command, for a person, with
+    /// placeholders in place of secrets; `None` if the rules did not examine all of it.
+    fn describe_command(&self, command: &CommandRequest<'_>) -> Option<(String, String)> {
+        let words = self.redact_words(&command.words)?;
+        let line = command_line(&words);
+        let mut title: String = line.chars().take(MAX_TITLE).collect();
+        if title.len() < line.len() {
+            title.push('…');
+        }
+        let directory = match command.directory {
+            Some(directory) => {
+                Escaped(&self.redact_text(&directory.to_string_lossy())?).to_string()
+            }
+            None => "that of the agent".to_owned(),
         };
-        Ok(self.audit_log.note(Kind::Decision, draft, true)?)
+        let mut text = format!("directory: {directory}\n");
+        for (name, value) in command.variables {
+            let variable = self.redact_text(&format!("{name}={value}"))?;
+            text.push_str(&format!("variable: {}\n", Escaped(&variable)));
+        }
+        // It comes last, because its lines can look like any other one.
+        text.push_str(&format!("command:\n{line}"));
+        Some((title, text))
+    }
+}
+
+impl CommandRequest<'_> {
+    fn binding(&self, title: String, policy: &Policy, decision: &Decision) -> Binding {
+        let directory = self.directory.map(|directory| directory.as_os_str().as_encoded_bytes());
+        let mut exact = Vec::new();
+        // The numbers and lengths make different commands different bytes.
+        let mut add = |bytes: &[u8]| {
+            exact.extend(bytes.len().to_be_bytes());
+            exact.extend(bytes);
+        };
+        add(&self.words.len().to_be_bytes());
+        self.words.iter().for_each(|word| add(word.as_bytes()));
+        for (name, value) in self.variables {
+            add(name.as_bytes());
+            add(value.as_bytes());
+        }
+        directory.into_iter().for_each(add);
+        Binding {
+            operation: OperationKind::Command,
+            path: title,
+            to: None,
+            before: None,
+            buffer: None,
+            after: None,
+            moved: None,
+            attributes: None,
+            command: Some(Hash::of(&exact)),
+            policy_sha256: policy.sha256().to_owned(),
+            rules: vec![decision.rule().to_owned()],
+        }
+    }
+}
+
+/// Returns a command as a line of a shell.
+fn command_line(words: &[String]) -> String {
+    match words {
+        [shell, option, line] if shell == "/bin/sh" && option == "-c" => line.clone(),
+        _ => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(words: &[&str], variables: &[(&str, &str)], directory: Option<&str>) -> Option<Hash> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let variables: Vec<_> = variables.iter().map(owned).collect();
+        let command = CommandRequest {
+            words: words.to_vec(),
+            variables: &variables,
+            directory: directory.map(Path::new),
+            facts: BTreeMap::new(),
+        };
+        let text = "schema = 1\n[agent]\nterminal = \"ask\"\n";
+        let source = crate::policy::PolicySource::from_text("p", text);
+        let policy = crate::policy::compile(&source).unwrap();
+        let decision = policy.evaluate_command();
+        assert!(decision.is_ask());
+        command.binding(String::new(), &policy, &decision).command
+    }
+
+    #[test]
+    fn an_approval_is_of_one_command_with_its_variables_and_directory() {
+        let approved = hash(&["a", "b"], &[("C", "d")], Some("/e"));
+        assert_eq!(approved, hash(&["a", "b"], &[("C", "d")], Some("/e")));
+        for other in [
+            hash(&["a", "b", "C"], &[("C", "d")], Some("/e")),
+            hash(&["a", "bC"], &[("C", "d")], Some("/e")),
+            hash(&["a", "b", "C", "d"], &[], Some("/e")),
+            hash(&["a", "b"], &[("C", "d"), ("", "")], Some("/e")),
+            hash(&["a", "b"], &[("C", "D")], Some("/e")),
+            hash(&["a", "b"], &[("C", "d")], Some("/f")),
+            hash(&["a", "b"], &[("C", "d")], None),
+            hash(&["a", "b"], &[("C", "d"), ("/e", "")], None),
+        ] {
+            assert_ne!(approved, other);
+        }
+    }
+
+    #[test]
+    fn a_command_is_shown_as_a_line_of_a_shell() {
+        let line = |words: &[&str]| {
+            command_line(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(line(&["/bin/sh", "-c", "make && ls"]), "make && ls");
+        assert_eq!(line(&["make", "a b", "", "it's", "-j4"]), r"make 'a b' '' 'it'\''s' -j4");
+        assert_eq!(line(&["/bin/sh", "-c", "a", "b"]), "/bin/sh -c a b");
     }
 }

@@ -309,6 +309,7 @@ impl ConnectionRequest {
             after: None,
             moved: None,
             attributes: None,
+            command: None,
             policy_sha256: now.policy_hashes(),
             rules: rules.iter().map(Decision::located_rule).collect(),
         }

@@ -68,6 +68,7 @@ pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question,
 pub use batch::BatchError;
 pub use changes::{ContentChange, Exchange, WriteOver};
 pub use client::Client;
+pub use commands::{AllowedCommand, CommandRequest};
 pub use connect::{ConnectionAttempt, OpenConnection};
 pub use connection_end::{ConnectionEnd, EndReason};
 pub use diff::{CONTEXT, unified_diff};

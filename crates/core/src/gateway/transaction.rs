@@ -435,6 +435,7 @@ impl<'a> Transaction<'a> {
                 .as_ref()
                 .and_then(|facts| facts.get(record::ATTRIBUTES))
                 .cloned(),
+            command: None,
             policy_sha256: self.context.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         };

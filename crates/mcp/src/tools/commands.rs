@@ -87,7 +87,8 @@ fn exec(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError>
         request: call.request.map(recorded_id),
         ..CommandLine::new(command, args)
     };
-    let task = registry.start(call.session, command, MAX_OUTPUT).map_err(|error| match error {
+    let task = registry.start(call.session, command, MAX_OUTPUT, call.approver);
+    let task = task.map_err(|error| match error {
         Error::Refused(error) => ToolError::Gateway(error),
         other => ToolError::Arguments(other.to_string()),
     })?;

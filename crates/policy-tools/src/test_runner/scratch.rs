@@ -165,7 +165,9 @@ impl Scratch {
             OperationKind::Restore => {
                 Err("`restore` is the operator's and has no steps".to_owned())
             }
-            OperationKind::Connect => Err("`connect` has no path and no steps".to_owned()),
+            OperationKind::Connect | OperationKind::Command => {
+                Err(format!("`{}` has no path and no steps", step.operation))
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub enum OperationKind {
     Restore,
     /// Connects to a host; not an operation on the workspace.
     Connect,
+    /// Starts a command in the agent's sandbox; not an operation on the workspace.
+    Command,
 }
 
 impl OperationKind {
@@ -65,6 +67,7 @@ impl OperationKind {
             Self::Symlink => "symlink",
             Self::Restore => "restore",
             Self::Connect => "connect",
+            Self::Command => "command",
         }
     }
 
@@ -79,6 +82,7 @@ impl OperationKind {
                 | Self::Grep
                 | Self::Watch
                 | Self::Connect
+                | Self::Command
         )
     }
 
@@ -101,8 +105,8 @@ impl OperationKind {
             Self::List | Self::Stat | Self::Glob | Self::Watch => &[Access::List],
             Self::Grep => &[Access::List, Access::Read],
             Self::Remove | Self::Rename => &[Access::Remove],
-            // It has no path: rules about hosts decide.
-            Self::Connect => &[],
+            // They have no path: rules about hosts, or `agent.terminal`, decide.
+            Self::Connect | Self::Command => &[],
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     action_set::PerAccess,
     agent_limits::{AgentLimits, MIN_MEMORY},
     check::{self, shortened},
+    decision::Effect,
     diagnostics::Problem,
     duration,
     layered::Layered,
@@ -208,7 +209,7 @@ impl Reader<'_, '_> {
             }
         }
         stated.terminal = self
-            .word(agent, "terminal", &[("allow", true), ("deny", false)])
+            .word(agent, "terminal", &Effect::ALL.map(|effect| (effect.as_str(), effect)))
             .map(|said| said.value);
         stated.agent_limits =
             sub(agent, "limits").map(|limits| self.agent_limits(limits)).unwrap_or_default();

@@ -116,7 +116,8 @@ impl Planner {
             | OperationKind::Glob
             | OperationKind::Grep
             | OperationKind::Watch
-            | OperationKind::Connect => {}
+            | OperationKind::Connect
+            | OperationKind::Command => {}
             OperationKind::SetAttributes => self.attributes(change),
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));

@@ -8,6 +8,8 @@ use serde_json::json;
 use super::*;
 use crate::acp_client::{Client, Editor};
 
+mod approvals;
+
 /// The time that something may take that is over at once on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -17,6 +17,7 @@ fn question(id: &str, timeout: Duration) -> Question {
         after: None,
         moved: None,
         attributes: None,
+        command: None,
         policy_sha256: "p".into(),
         rules: vec!["r".into()],
     };
@@ -88,6 +89,7 @@ fn a_sessions_approval_covers_the_same_and_nothing_else() {
     for other in [
         Binding { path: "b".into(), ..binding.clone() },
         Binding { to: Some("b".into()), ..binding.clone() },
+        Binding { command: Some(Hash::of(b"x")), ..binding.clone() },
         Binding { operation: OperationKind::Remove, ..binding.clone() },
         Binding { policy_sha256: "q".into(), ..binding.clone() },
         Binding { rules: vec!["r".into(), "t".into()], ..binding.clone() },

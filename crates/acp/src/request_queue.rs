@@ -1,7 +1,7 @@
-//! The queue of `fs/*` requests.
+//! The queue of `fs/*` and `terminal/create` requests.
 //!
-//! It is bounded in number and bytes. Requests about the same path are served in order, others in
-//! parallel. A request can be cancelled until a worker takes it, but not afterwards, so that
+//! It is bounded in number and bytes. Requests about the same path are served in order, and so are
+//! those for commands; others in parallel. A request can be cancelled until a worker takes it, but not afterwards, so that
 //! changes are atomic. A request that waits for an approval has not begun, so it can be cancelled
 //! and does not block others.
 
@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use portcullis_commands::CommandLine;
 use portcullis_rpc::{Id, Notify};
 
 use crate::{
@@ -30,11 +31,19 @@ use super::sessions::SessionLink;
 pub(super) struct QueuedRequest {
     pub(super) id: Id,
     pub(super) session_link: Arc<SessionLink>,
-    pub(super) request: FileRequest,
+    pub(super) request: AgentRequest,
     /// Its workspace, if that is a further one.
     pub(super) further: Option<Arc<FurtherWorkspace>>,
     /// The path in the agent's request.
-    pub(super) path: String,
+    pub(super) path: Option<String>,
+}
+
+/// The kinds of requests.
+#[derive(Debug)]
+pub(super) enum AgentRequest {
+    File(FileRequest),
+    /// To start a command, and to store this many bytes of its output.
+    Command(CommandLine, usize),
 }
 
 /// The kinds of `fs/*` requests.
@@ -56,8 +65,17 @@ impl AsOperation for FileRequest {
 impl QueuedRequest {
     fn weight(&self) -> usize {
         match &self.request {
-            FileRequest::Read(_) => 0,
-            FileRequest::Write(write) => write.content.len(),
+            AgentRequest::File(FileRequest::Read(_)) => 0,
+            AgentRequest::File(FileRequest::Write(write)) => write.content.len(),
+            AgentRequest::Command(command, _) => command.size(),
+        }
+    }
+
+    /// Returns what one request at a time can occupy: a path, or the start of commands.
+    fn place(&self) -> Option<&WorkspacePath> {
+        match &self.request {
+            AgentRequest::File(file) => Some(file.as_operation().path()),
+            AgentRequest::Command(..) => None,
         }
     }
 }
@@ -70,7 +88,7 @@ pub(super) struct Waiting {
 }
 
 /// The queue of jobs.
-pub(super) struct FileRequestQueue {
+pub(super) struct RequestQueue {
     state: Mutex<State>,
     /// A worker may find a job.
     work: Notify,
@@ -84,7 +102,7 @@ pub(super) struct FileRequestQueue {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<QueuedRequest>,
-    running: HashMap<Id, WorkspacePath>,
+    running: HashMap<Id, Option<WorkspacePath>>,
     /// Running jobs that wait for an approval: they occupy neither a worker's slot nor their path.
     paused: HashMap<Id, Waiting>,
     answering: usize,
@@ -92,8 +110,8 @@ struct State {
     closed: bool,
 }
 
-/// The right to serve a job, from [`FileRequestQueue::alone`]. Dropping it marks the job as answered.
-pub(super) struct ExclusiveService<'a>(&'a FileRequestQueue);
+/// The right to serve a job, from [`RequestQueue::alone`]. Dropping it marks the job as answered.
+pub(super) struct ExclusiveService<'a>(&'a RequestQueue);
 
 impl Drop for ExclusiveService<'_> {
     fn drop(&mut self) {
@@ -110,7 +128,7 @@ pub(super) enum PushError {
     Closed(QueuedRequest),
 }
 
-impl FileRequestQueue {
+impl RequestQueue {
     /// Makes a queue of at most `most` waiting jobs with `most_bytes` of content. At most
     /// `most_running` are served in parallel, without those that wait for an approval.
     pub(super) fn new(most: usize, most_bytes: usize, most_running: usize) -> Self {
@@ -176,9 +194,7 @@ impl FileRequestQueue {
         let mut state = self.lock();
         loop {
             if let Some(queued) = state.next(self.most_running) {
-                state
-                    .running
-                    .insert(queued.id.clone(), queued.request.as_operation().path().clone());
+                state.running.insert(queued.id.clone(), queued.place().cloned());
                 self.progress.notify_all();
                 if !state.waiting.is_empty() {
                     self.work.notify_one();
@@ -278,11 +294,8 @@ impl State {
             return None;
         }
         let at_work = self.running.iter().filter(|(id, _)| !self.paused.contains_key(id));
-        let mut busy: HashSet<&WorkspacePath> = at_work.map(|(_, path)| path).collect();
-        let free = self
-            .waiting
-            .iter()
-            .position(|queued| busy.insert(queued.request.as_operation().path()))?;
+        let mut busy: HashSet<_> = at_work.map(|(_, place)| place.as_ref()).collect();
+        let free = self.waiting.iter().position(|queued| busy.insert(queued.place()))?;
         let queued = self.waiting.remove(free)?;
         self.bytes = self.bytes.saturating_sub(queued.weight());
         Some(queued)
@@ -307,68 +320,68 @@ mod tests {
         QueuedRequest {
             id: Id::Number(id),
             session_link: Arc::new(SessionLink { acp_id: "s".into(), session }),
-            request: FileRequest::Read(Read {
+            request: AgentRequest::File(FileRequest::Read(Read {
                 path: WorkspacePath::parse(path).unwrap(),
                 range: LineRange::default(),
                 encoding: Encoding::Text,
-            }),
+            })),
             further: None,
-            path: path.into(),
+            path: Some(path.into()),
         }
     }
 
     #[test]
     fn one_path_is_served_in_order_and_others_overtake() {
-        let file_requests = FileRequestQueue::new(10, 10, 10);
+        let agent_requests = RequestQueue::new(10, 10, 10);
         for (id, path) in [(1, "a"), (2, "a"), (3, "b")] {
-            file_requests.push(queued(id, path)).unwrap();
+            agent_requests.push(queued(id, path)).unwrap();
         }
-        assert_eq!(file_requests.take().unwrap().id, Id::Number(1));
-        assert_eq!(file_requests.take().unwrap().id, Id::Number(3));
-        file_requests.served(&Id::Number(1));
-        assert_eq!(file_requests.take().unwrap().id, Id::Number(2));
+        assert_eq!(agent_requests.take().unwrap().id, Id::Number(1));
+        assert_eq!(agent_requests.take().unwrap().id, Id::Number(3));
+        agent_requests.served(&Id::Number(1));
+        assert_eq!(agent_requests.take().unwrap().id, Id::Number(2));
     }
 
     #[test]
     fn what_runs_can_neither_be_cancelled_nor_doubled() {
-        let file_requests = FileRequestQueue::new(10, 10, 10);
-        file_requests.push(queued(1, "a")).unwrap();
-        file_requests.push(queued(2, "b")).unwrap();
-        file_requests.take().unwrap();
-        assert!(file_requests.cancel(|queued| queued.id == Id::Number(1)).is_empty());
-        assert!(matches!(*file_requests.push(queued(1, "c")).unwrap_err(), PushError::Duplicate));
-        assert_eq!(file_requests.cancel(|queued| queued.id == Id::Number(2)).len(), 1);
-        assert!(!file_requests.contains(&Id::Number(2)));
+        let agent_requests = RequestQueue::new(10, 10, 10);
+        agent_requests.push(queued(1, "a")).unwrap();
+        agent_requests.push(queued(2, "b")).unwrap();
+        agent_requests.take().unwrap();
+        assert!(agent_requests.cancel(|queued| queued.id == Id::Number(1)).is_empty());
+        assert!(matches!(*agent_requests.push(queued(1, "c")).unwrap_err(), PushError::Duplicate));
+        assert_eq!(agent_requests.cancel(|queued| queued.id == Id::Number(2)).len(), 1);
+        assert!(!agent_requests.contains(&Id::Number(2)));
     }
 
     #[test]
     fn one_is_alone_only_while_nobody_else_waits_or_runs_and_is_waited_for() {
-        let file_requests = FileRequestQueue::new(10, 10, 10);
-        let alone = file_requests.alone().unwrap();
-        assert!(!file_requests.wait_idle(Duration::ZERO));
+        let agent_requests = RequestQueue::new(10, 10, 10);
+        let alone = agent_requests.alone().unwrap();
+        assert!(!agent_requests.wait_idle(Duration::ZERO));
         drop(alone);
-        assert!(file_requests.wait_idle(Duration::ZERO));
-        file_requests.push(queued(1, "a")).unwrap();
-        assert!(file_requests.alone().is_none());
-        file_requests.take().unwrap();
-        assert!(file_requests.alone().is_none());
-        file_requests.served(&Id::Number(1));
-        assert!(file_requests.alone().is_some());
-        file_requests.close();
-        assert!(file_requests.alone().is_none());
+        assert!(agent_requests.wait_idle(Duration::ZERO));
+        agent_requests.push(queued(1, "a")).unwrap();
+        assert!(agent_requests.alone().is_none());
+        agent_requests.take().unwrap();
+        assert!(agent_requests.alone().is_none());
+        agent_requests.served(&Id::Number(1));
+        assert!(agent_requests.alone().is_some());
+        agent_requests.close();
+        assert!(agent_requests.alone().is_none());
     }
 
     #[test]
     fn a_full_queue_holds_back_until_closed() {
-        let file_requests = FileRequestQueue::new(1, 10, 10);
-        file_requests.push(queued(1, "a")).unwrap();
+        let agent_requests = RequestQueue::new(1, 10, 10);
+        agent_requests.push(queued(1, "a")).unwrap();
         thread::scope(|scope| {
-            let pusher = scope.spawn(|| file_requests.push(queued(2, "b")));
+            let pusher = scope.spawn(|| agent_requests.push(queued(2, "b")));
             thread::sleep(Duration::from_millis(10));
-            assert_eq!(file_requests.close().len(), 1);
+            assert_eq!(agent_requests.close().len(), 1);
             assert!(matches!(*pusher.join().unwrap().unwrap_err(), PushError::Closed(_)));
         });
-        assert!(file_requests.take().is_none());
-        assert!(file_requests.wait_idle(Duration::ZERO));
+        assert!(agent_requests.take().is_none());
+        assert!(agent_requests.wait_idle(Duration::ZERO));
     }
 }
