@@ -58,11 +58,11 @@ impl Gateway {
         let meter = self.begin_request(session, &self.policy());
         let meter = meter.map_err(|decision| denied(decision, None))?;
         let meter = meter.as_deref();
-        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.why, meter);
+        let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.failure, meter);
         let (draft, asking) = match self.settle_command(session, command, None) {
             Ok(allowed) => return Ok(allowed),
             Err(stopped) => match *stopped {
-                Stopped { draft, why: Failure::Ask(asking) } => (draft, *asking),
+                Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
                 stopped => return Err(fail(Box::new(stopped))),
             },
         };

@@ -468,15 +468,15 @@ mod tests {
     #[test]
     fn failed_writes_are_told() {
         let mut summary = Summary::default();
-        let allowed = |op: &str, result: &str| Other {
+        let allowed = |op: &str, result: &str| OtherRecord {
             op: Some(op.to_owned()),
             path: Some("a".to_owned()),
             decision: Some("allow".to_owned()),
             rule: Some("r".to_owned()),
             result: Some(result.to_owned()),
-            ..Other::default()
+            ..OtherRecord::default()
         };
-        let denied = Other {
+        let denied = OtherRecord {
             decision: Some("deny".to_owned()),
             to: Some("b".to_owned()),
             ..allowed("rename", "denied")
