@@ -1,15 +1,15 @@
 //! Requests in a log. Integrity is the subject of `audit verify`.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-};
+use std::{collections::BTreeMap, io};
 
 use portcullis_audit::{
     AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
 };
 
-use super::progress::{Phase, ProgressObserver};
+use super::{
+    carried_labels::Carriers,
+    progress::{Phase, ProgressObserver},
+};
 use crate::{
     model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
     policy::{Decision, LabelIds, Policy},
@@ -93,8 +93,11 @@ pub(crate) struct Connection {
     pub(crate) agent: AgentName,
     /// The host and the port.
     pub(crate) connect: Connect,
-    /// The labels of content that its sandbox had been shown, by the labels of then.
-    pub(crate) read: LabelIds,
+    /// The lifetime of its gateway, if the record has it.
+    pub(crate) boot: Option<String>,
+    /// The labels of content of other workspaces that its sandbox had been shown, as far as its
+    /// record names them.
+    pub(crate) read_elsewhere: LabelIds,
     /// The effect; `deny` also if the connection was allowed only because the policy observed.
     pub(crate) effect: String,
     /// The rule that decided.
@@ -109,29 +112,25 @@ impl Connection {
     }
 }
 
-/// Reads the decisions on connections as [`read_history`] reads those on paths.
+/// Reads the decisions on connections as [`read_history`] reads those on paths. `carriers` have
+/// followed the log as far as the one that is visited.
 ///
 /// # Errors
 /// If the log cannot be read.
 pub(crate) fn read_connections(
     directory: &Directory,
     since: Option<&str>,
-    mut visit: impl FnMut(&Connection),
+    carriers: &mut Carriers<'_>,
+    mut visit: impl FnMut(&Connection, &Carriers<'_>),
 ) -> io::Result<()> {
     let segments = directory.list()?;
     let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
     let Some(first) = first else { return Ok(()) };
     let mut reader = Reader::new(directory, first.first());
-    let mut carried: HashMap<String, LabelIds> = HashMap::new();
     while let Some(entry) = reader.next()? {
         let Ok(record) = RecordView::parse(&entry.bytes) else { continue };
-        if record.op() == Some("label")
-            && let Some(boot) = record.boot()
-        {
-            let labels = labels(record.facts.as_ref(), "labels");
-            carried.entry(boot.to_owned()).or_default().extend(labels);
-        }
         let is_early = since.is_some_and(|since| record.t.as_str() < since);
+        carriers.follow(&record, !is_early);
         let is_decision = record.kind == Kind::Decision && is_connection(record.op());
         if is_early || !is_decision {
             continue;
@@ -149,10 +148,11 @@ pub(crate) fn read_connections(
             effect != "ask" && !has_fact("address") && !is_of_gateway(draft.rule.as_deref());
         let effect = if draft.would_deny == Some(true) { "deny" } else { effect }.to_owned();
         let rule = draft.rule.unwrap_or_default();
-        // A sandbox may also carry labels of reads that are in the log of another workspace.
-        let mut read: LabelIds = labels(draft.facts.as_ref(), "whenRead").collect();
-        read.extend(draft.boot.and_then(|boot| carried.get(&boot)).into_iter().flatten().cloned());
-        visit(&Connection { seq, agent, connect, read, effect, rule, is_by_name });
+        let read_elsewhere = read_elsewhere(draft.facts.as_ref());
+        let boot = draft.boot;
+        let asked =
+            Connection { seq, agent, connect, boot, read_elsewhere, effect, rule, is_by_name };
+        visit(&asked, carriers);
     }
     Ok(())
 }
@@ -161,13 +161,12 @@ fn is_connection(op: Option<&str>) -> bool {
     op == Some(OperationKind::Connect.as_str())
 }
 
-/// Returns the labels that a fact of a record names.
-fn labels(
-    facts: Option<&BTreeMap<String, serde_json::Value>>,
-    fact: &str,
-) -> impl Iterator<Item = String> {
-    let named = facts.and_then(|facts| facts.get(fact)?.as_object());
-    named.into_iter().flat_map(|labels| labels.keys().cloned())
+/// Returns the labels because of which a connection was decided on so and whose reads are in the
+/// log of another workspace.
+fn read_elsewhere(facts: Option<&BTreeMap<String, serde_json::Value>>) -> LabelIds {
+    let named = facts.and_then(|facts| facts.get("whenRead")?.as_object());
+    let elsewhere = named.into_iter().flatten().filter(|(_, read)| read.get("boot").is_some());
+    elsewhere.map(|(id, _)| id.clone()).collect()
 }
 
 /// True if the gateway decided by what the policy does not say: a limit, or a credential.

@@ -10,8 +10,11 @@ use std::{
 
 use portcullis_audit::Directory;
 
-use super::history::{Connection, read_connections};
-use crate::policy::{HostPattern, LabelIds, Policy};
+use super::{
+    carried_labels::Carriers,
+    history::{Connection, read_connections},
+};
+use crate::policy::{HostPattern, LabelIds, Labels, Policy};
 
 /// A host and port to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +43,9 @@ pub fn learn_hosts(
     kept: &mut BTreeMap<String, u64>,
 ) -> io::Result<Vec<NewHost>> {
     let mut found: BTreeMap<(u16, String), NewHost> = BTreeMap::new();
-    read_connections(directory, since, |asked: &Connection| {
+    // Labels deny nothing here.
+    let labels = Labels::default();
+    read_connections(directory, since, &mut Carriers::new(&labels), |asked: &Connection, _| {
         if !asked.is_denied() {
             return;
         }

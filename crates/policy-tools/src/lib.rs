@@ -4,6 +4,7 @@
 //! a workspace, a log or a policy in force.
 
 mod bounds;
+mod carried_labels;
 mod compare;
 mod compared_paths;
 mod descriptions;
@@ -38,7 +39,7 @@ pub use lint::{Finding, LINTS, Lint, Subject, hidden, lint, named};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind, outline};
 pub use progress::{NoObserver, Phase, ProgressObserver};
 pub use relate::covers;
-pub use replay::{Changed, Replay, replay};
+pub use replay::{Changed, Replay, StricterConnections, replay};
 pub use schema::{SCHEMA_FILE, json_schema};
 pub use test_runner::{
     Coverage, ExpectedDecision, Stage, TestOutcome, TestReport, TestText, run_tests,

@@ -11,6 +11,7 @@ use std::{
 use portcullis_audit::Directory;
 
 use super::{
+    carried_labels::{CarriedOn, Carriers},
     examples::examples_in,
     history::{Count, Recorded, read_connections, read_history},
     progress::ProgressObserver,
@@ -33,6 +34,29 @@ pub struct Replay {
     pub undecided: BTreeMap<String, u64>,
     /// The other requests: newly allowed ones first, then by descending number.
     pub changes: Vec<Changed>,
+    /// The effect of carrying labels on to files that sandboxes write once they carry them, which
+    /// no gateway does. `None` if the policy has no labels.
+    pub carried_to_files: Option<StricterConnections>,
+    /// The same if labels were also carried on to all sandboxes of the same agent.
+    pub carried_to_sessions: Option<StricterConnections>,
+}
+
+/// The connections that carrying labels on would restrict.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StricterConnections {
+    /// The number of sandboxes that would carry more labels.
+    pub sandboxes: u64,
+    /// The number of files that would have a label that their path does not have, at the end.
+    pub files: u64,
+    /// The connections, with the decision without and with it.
+    pub changes: Vec<Changed>,
+}
+
+impl StricterConnections {
+    /// Returns the number of connections.
+    pub fn connections(&self) -> u64 {
+        records(&self.changes)
+    }
 }
 
 /// Requests of one agent about one path that are decided differently.
@@ -72,8 +96,12 @@ impl Changed {
 impl Replay {
     /// Returns the number of requests that are decided differently.
     pub fn changed(&self) -> u64 {
-        self.changes.iter().map(|change| change.records).sum()
+        records(&self.changes)
     }
+}
+
+fn records(changes: &[Changed]) -> u64 {
+    changes.iter().map(|change| change.records).sum()
 }
 
 type RequestKey = (String, OperationKind, String, Option<String>, String, String, String, String);
@@ -90,7 +118,7 @@ pub fn replay(
     watch: &dyn ProgressObserver,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
-    let mut changes: BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)> = BTreeMap::new();
+    let mut changes = Changes::default();
     let beside = OtherPathDenials::new(policy, outline);
     let mut count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
@@ -102,42 +130,81 @@ pub fn replay(
             *replay.undecided.entry(rule).or_default() += 1;
         } else {
             let key = key(request, now, decision.rule().to_owned());
-            let change =
-                changes.entry(key).or_insert((decision.location().cloned(), 0, request.seq));
-            change.1 += 1;
+            changes.add(key, &decision, request.seq);
         }
     })?;
-    read_connections(directory, since, |asked| {
+    let mut carriers = Carriers::new(policy.labels());
+    let ways = [CarriedOn::Files, CarriedOn::Sessions];
+    let mut stricter = ways.map(|to| (to, Changes::default()));
+    read_connections(directory, since, &mut carriers, |asked, carriers| {
         count.requests += 1;
-        let decision = policy.evaluate_connect(&asked.agent, &asked.connect, &asked.read);
+        let decide = |to: CarriedOn| {
+            let agent = asked.agent.as_str();
+            let boot = asked.boot.as_deref().unwrap_or_default();
+            let mut carried = carriers.carried(to, boot, agent);
+            carried.extend(asked.read_elsewhere.iter().cloned());
+            policy.evaluate_connect(&asked.agent, &asked.connect, &carried)
+        };
+        let decision = decide(CarriedOn::Nowhere);
         let now = decision.effect().as_str();
+        let key = |was: (&str, &str), now: &Decision| {
+            (
+                asked.agent.to_string(),
+                OperationKind::Connect,
+                asked.connect.to_string(),
+                None,
+                was.0.to_owned(),
+                was.1.to_owned(),
+                now.effect().as_str().to_owned(),
+                now.rule().to_owned(),
+            )
+        };
         if asked.effect == now {
             replay.same += 1;
         } else if !asked.is_by_name {
             *replay.undecided.entry(asked.rule.clone()).or_default() += 1;
         } else {
-            let key = (
-                asked.agent.to_string(),
-                OperationKind::Connect,
-                asked.connect.to_string(),
-                None,
-                asked.effect.clone(),
-                asked.rule.clone(),
-                now.to_owned(),
-                decision.rule().to_owned(),
-            );
-            let change = changes.entry(key).or_insert((decision.location().cloned(), 0, asked.seq));
-            change.1 += 1;
+            changes.add(key((&asked.effect, &asked.rule), &decision), &decision, asked.seq);
+        }
+        // What was denied for more than its name stays denied.
+        let can_be_stricter = !decision.is_deny() && (asked.is_by_name || asked.effect != "deny");
+        for (to, changes) in stricter.iter_mut().filter(|_| can_be_stricter) {
+            let with = decide(*to);
+            if with.effect() != decision.effect() {
+                changes.add(key((now, decision.rule()), &with), &with, asked.seq);
+            }
         }
     })?;
     replay.count = count;
-    replay.changes = changes
-        .into_iter()
-        .map(
-            |(
-                (agent, operation, path, to, was, was_rule, now, now_rule),
-                (location, records, first),
-            )| {
+    replay.changes = changes.into_list();
+    let [files, sessions] = stricter.map(|(to, changes)| {
+        (!policy.labels().is_empty()).then(|| StricterConnections {
+            sandboxes: carriers.further_sandboxes(to),
+            files: carriers.labelled_files(to),
+            changes: changes.into_list(),
+        })
+    });
+    (replay.carried_to_files, replay.carried_to_sessions) = (files, sessions);
+    Ok(replay)
+}
+
+/// Requests that are decided differently: the place of the new rule, their number and the index of
+/// the first record.
+#[derive(Debug, Default)]
+struct Changes(BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)>);
+
+impl Changes {
+    fn add(&mut self, key: RequestKey, now: &Decision, seq: u64) {
+        let change = self.0.entry(key).or_insert_with(|| (now.location().cloned(), 0, seq));
+        change.1 += 1;
+    }
+
+    /// Returns newly allowed ones first, then by descending number.
+    fn into_list(self) -> Vec<Changed> {
+        let all = self.0.into_iter();
+        let mut list: Vec<_> = all
+            .map(|(key, (location, records, first))| {
+                let (agent, operation, path, to, was, was_rule, now, now_rule) = key;
                 Changed {
                     agent,
                     operation,
@@ -151,11 +218,11 @@ pub fn replay(
                     records,
                     first,
                 }
-            },
-        )
-        .collect();
-    replay.changes.sort_by_key(|change| (!change.opens(), std::cmp::Reverse(change.records)));
-    Ok(replay)
+            })
+            .collect();
+        list.sort_by_key(|change| (!change.opens(), std::cmp::Reverse(change.records)));
+        list
+    }
 }
 
 /// Recognizes denials about other paths than the requested one: an entry beneath a directory that

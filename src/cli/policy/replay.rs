@@ -13,7 +13,7 @@ use crate::{
     },
     model::{Escaped, Quoted},
     policy::Policy,
-    policy_tools::{Changed, Replay, replay},
+    policy_tools::{Changed, Replay, StricterConnections, replay},
 };
 
 /// Maximum of lines of changes for people.
@@ -90,15 +90,30 @@ fn report(policy: &Policy, found: &Replay) -> String {
             continue;
         }
         let _ = writeln!(text, "\n{title}:");
-        for change in changes.iter().take(MAX_SHOWN) {
-            let _ = writeln!(text, "{}", change_line(change));
-        }
-        if changes.len() > MAX_SHOWN {
-            let _ =
-                writeln!(text, "  and {} more; `--json` has them all", changes.len() - MAX_SHOWN);
-        }
+        list(&mut text, &changes);
+    }
+    for (stricter, place) in [
+        (&found.carried_to_files, "the files that sandboxes write"),
+        (&found.carried_to_sessions, "these files and to later sessions of the agent"),
+    ] {
+        let Some(stricter) = stricter else { continue };
+        let StricterConnections { sandboxes, files, changes } = stricter;
+        let _ = writeln!(text, "\nlabels are not carried on; if they were, to {place}:");
+        line(&mut text, *files, "files would be labelled");
+        line(&mut text, *sandboxes, "sandboxes would carry more labels");
+        line(&mut text, stricter.connections(), "connections would be restricted");
+        list(&mut text, &changes.iter().collect::<Vec<_>>());
     }
     text
+}
+
+fn list(text: &mut String, changes: &[&Changed]) {
+    for change in changes.iter().take(MAX_SHOWN) {
+        let _ = writeln!(text, "{}", change_line(change));
+    }
+    if changes.len() > MAX_SHOWN {
+        let _ = writeln!(text, "  and {} more; `--json` has them all", changes.len() - MAX_SHOWN);
+    }
 }
 
 fn change_line(change: &Changed) -> String {
@@ -123,8 +138,35 @@ fn change_line(change: &Changed) -> String {
 }
 
 fn report_json(policy: &Policy, found: &Replay) -> Value {
-    let changes: Vec<_> = found
-        .changes
+    let carried_on = found.carried_to_files.as_ref().zip(found.carried_to_sessions.as_ref());
+    let carried_on = carried_on.map(|(files, sessions)| {
+        json!({ "files": stricter_json(files), "sessions": stricter_json(sessions) })
+    });
+    json!({
+        "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
+        "records": found.count.records,
+        "requests": found.count.requests,
+        "malformed": found.count.malformed,
+        "damaged": found.count.damaged,
+        "same": found.same,
+        "changed": found.changed(),
+        "undecided": found.undecided,
+        "changes": changes_json(&found.changes),
+        "carriedOn": carried_on,
+    })
+}
+
+fn stricter_json(stricter: &StricterConnections) -> Value {
+    json!({
+        "files": stricter.files,
+        "sandboxes": stricter.sandboxes,
+        "connections": stricter.connections(),
+        "changes": changes_json(&stricter.changes),
+    })
+}
+
+fn changes_json(changes: &[Changed]) -> Vec<Value> {
+    changes
         .iter()
         .map(|change| {
             json!({
@@ -143,16 +185,5 @@ fn report_json(policy: &Policy, found: &Replay) -> Value {
                 "first": change.first,
             })
         })
-        .collect();
-    json!({
-        "policy": { "name": policy.name(), "version": policy.version(), "sha256": policy.sha256() },
-        "records": found.count.records,
-        "requests": found.count.requests,
-        "malformed": found.count.malformed,
-        "damaged": found.count.damaged,
-        "same": found.same,
-        "changed": found.changed(),
-        "undecided": found.undecided,
-        "changes": changes,
-    })
+        .collect()
 }

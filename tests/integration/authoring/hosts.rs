@@ -338,7 +338,7 @@ fn a_replay_knows_the_labels_that_a_sandbox_carried() {
                 hosts = [\"a.example\"]\nports = [443]\n[[network.rules]]\nid = \"closed\"\n\
                 effect = \"deny\"\nhosts = [\"*\"]\nwhenRead = [\"data\"]\n";
     policy_file(&world, "labels.toml", text);
-    let read = json!({ "data": { "record": 7, "path": "data/x" } });
+    let read = json!({ "data": { "record": 7, "path": "data/x", "boot": "other" } });
     let records = [
         ("label", "one", "", Some(("labels", json!({ "data": "data/x" })))),
         ("connect", "one", "closed", None),
@@ -367,6 +367,91 @@ fn a_replay_knows_the_labels_that_a_sandbox_carried() {
     let found = world.run(&["policy", "replay", "labels.toml", "--json"]).ok().json();
     assert_eq!((&found["same"], &found["changed"]), (&json!(3), &json!(0)), "{found}");
     assert_eq!(found["undecided"], json!({ "network.credentials": 1 }));
+}
+
+/// Only what a gateway had labelled counted, not what the policy that was tried labels; and nothing
+/// counted what labels would close if they were carried on.
+#[test]
+fn a_replay_labels_what_was_read_and_counts_what_carrying_labels_on_would_close() {
+    let world = World::new();
+    let text = "schema = 1\nname = \"p\"\nversion = 1\n[[labels]]\nid = \"data\"\n\
+                paths = [\"data/**\"]\n[[network.rules]]\nid = \"site\"\neffect = \"allow\"\n\
+                hosts = [\"a.example\", \"model.example\"]\nports = [443]\n[[network.rules]]\n\
+                id = \"closed\"\neffect = \"deny\"\nhosts = [\"*\"]\n\
+                except = [\"model.example\"]\nwhenRead = [\"data\"]\n";
+    policy_file(&world, "labels.toml", text);
+    // Boot, agent, operation and its subject.
+    let records = [
+        ("1", "a", "connect", "a.example", ""),
+        ("1", "a", "read", "data/x", ""),
+        ("1", "a", "connect", "a.example", ""),
+        ("1", "a", "write", "data/y", ""),
+        ("1", "a", "write", "tmp", ""),
+        ("1", "a", "rename", "tmp", "out.md"),
+        // The agent's next session has read nothing yet.
+        ("2", "a", "connect", "a.example", ""),
+        ("2", "a", "connect", "model.example", ""),
+        ("2", "a", "read", "out.md", ""),
+        ("2", "a", "connect", "a.example", ""),
+        // Another agent's session reads what the first one wrote, and one does not.
+        ("3", "b", "read", "README", ""),
+        ("3", "b", "connect", "a.example", ""),
+        ("4", "c", "rename", "out.md", "moved.md"),
+        ("4", "c", "write", "out.md", ""),
+        ("4", "c", "read", "out.md", ""),
+        ("4", "c", "connect", "a.example", ""),
+        ("4", "c", "edit", "moved.md", ""),
+        ("4", "c", "connect", "a.example", ""),
+        ("4", "c", "write", "kept.md", ""),
+        ("5", "d", "remove", "moved.md", ""),
+        ("5", "d", "write", "moved.md", ""),
+        ("5", "d", "read", "moved.md", ""),
+        ("5", "d", "connect", "a.example", ""),
+    ];
+    write_log(&world, records.len() as u64, |seq| {
+        let (boot, agent, op, subject, to) = records[usize::try_from(seq).unwrap()];
+        let is_connect = op == "connect";
+        let facts = [("host".to_owned(), json!(subject)), ("port".to_owned(), json!(443))];
+        let named = |path: &str| Some(path.to_owned()).filter(|path| !path.is_empty());
+        let is_change = !["connect", "read"].contains(&op);
+        let draft = Draft {
+            boot: Some(boot.to_owned()),
+            session: Some(format!("session {seq}")),
+            agent: Some(agent.to_owned()),
+            op: Some(op.to_owned()),
+            path: named(subject).filter(|_| !is_connect),
+            to: named(to),
+            decision: Some("allow".to_owned()),
+            rule: Some("site".to_owned()),
+            result: Some("ok".to_owned()).filter(|_| op == "read"),
+            facts: is_connect.then(|| facts.into_iter().collect()),
+            ..Draft::default()
+        };
+        (if is_change { Kind::Intent } else { Kind::Decision }, draft)
+    });
+    let found = world.run(&["policy", "replay", "labels.toml", "--json"]).ok().json();
+    let changes = |list: &Value| {
+        let list = list["changes"].as_array().unwrap().iter();
+        let list = list.filter(|change| change["operation"] == "connect");
+        list.map(|change| json!([change["agent"], change["records"], change["first"]])).collect()
+    };
+    let enforced: Vec<_> = changes(&found);
+    assert_eq!(enforced, [json!(["a", 1, 2])], "{found}");
+    let counts = |to: &str| {
+        let found = &found["carriedOn"][to];
+        let listed: Vec<_> = changes(found);
+        (json!([found["files"], found["sandboxes"], found["connections"]]), listed)
+    };
+    let by_files = [json!(["a", 1, 9]), json!(["c", 1, 17])];
+    assert_eq!(counts("files"), (json!([1, 2, 2]), by_files.to_vec()), "{found}");
+    let by_sessions = [json!(["a", 2, 6]), json!(["c", 1, 17])];
+    assert_eq!(counts("sessions"), (json!([1, 2, 3]), by_sessions.to_vec()), "{found}");
+    let text = world.run(&["policy", "replay", "labels.toml"]).ok();
+    assert!(text.text().contains("       3 connections would be restricted"), "{text:?}");
+    // A policy without labels has none to carry on.
+    policy_file(&world, "sites.toml", SITES);
+    let found = world.run(&["policy", "replay", "sites.toml", "--json"]).ok().json();
+    assert_eq!(found["carriedOn"], Value::Null);
 }
 
 /// The rest of a domain stayed open beneath `*`, and nothing said so.
