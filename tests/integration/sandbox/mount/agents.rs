@@ -18,6 +18,7 @@ use crate::{
     fast_agent_confined::python,
 };
 
+mod carried;
 mod keyed;
 mod table;
 mod terminal;
