@@ -1,10 +1,11 @@
 //! The state directory: log, backups, and former policies.
 
+mod files;
 mod format;
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
@@ -13,7 +14,7 @@ use cap_std::fs::Dir;
 use etcetera::{BaseStrategy as _, base_strategy::Xdg};
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat_with},
+    fs::{Mode, OFlags, fsync, openat},
     io::Errno,
 };
 
@@ -24,9 +25,9 @@ use super::{
 use crate::{
     gateway::{BackupStore, Workspace},
     operator_files,
-    review::open_regular_in,
 };
 
+pub(super) use files::{read, write};
 pub(crate) use format::mark;
 
 /// Returns the default state directory of the workspace at `root`:
@@ -178,43 +179,6 @@ pub(crate) fn backup_store(path: &Path) -> Result<Option<BackupStore>, Failure> 
 pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
-}
-
-/// Reads a file of a state directory, at most `most` bytes; `None` if it is missing.
-///
-/// # Errors
-/// When it is no regular file or no UTF-8; the error of the system.
-pub(super) fn read(folder: &Dir, name: &str, most: u64) -> io::Result<Option<String>> {
-    let file = match open_regular_in(folder, name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let mut text = String::new();
-    file.take(most).read_to_string(&mut text)?;
-    Ok(Some(text))
-}
-
-/// Writes a file of a state directory, all of it or nothing, and syncs it. `flags` are those of the
-/// rename that gives it its name.
-///
-/// # Errors
-/// The error of the system.
-pub(super) fn write(
-    folder: &Dir,
-    name: &str,
-    content: &[u8],
-    flags: RenameFlags,
-) -> io::Result<()> {
-    let fresh = format!(".{name}.{}", std::process::id());
-    let mut file = folder.create(&fresh)?;
-    let written = file.write_all(content).and_then(|()| file.sync_all());
-    match written.and_then(|()| Ok(renameat_with(folder, &fresh, folder, name, flags)?)) {
-        Ok(()) => sync(folder),
-        Err(error) => {
-            folder.remove_file(&fresh)?;
-            Err(error)
-        }
-    }
 }
 
 #[cfg(test)]
