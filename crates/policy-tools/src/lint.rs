@@ -3,6 +3,7 @@
 //! One file for each kind of lint. Lints report only certain findings, by asking the policy or by
 //! comparing patterns; none changes a decision.
 
+mod allow;
 mod delayed;
 mod evasion;
 mod finding;
@@ -23,7 +24,7 @@ pub use finding::{Finding, LINTS, Lint};
 pub use git_history::{hidden, named};
 pub use subject::Subject;
 
-/// Runs every lint in [`LINTS`], in the order of the files.
+/// Runs every lint in [`LINTS`], in the order of the files. Comments in them may leave lints out.
 pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let statements = index::Statements::of(subject);
@@ -37,10 +38,16 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
         wildcards::lint(subject, number, &mut found);
         mount::lint(subject, number, &mut found);
         git_history::lint(subject, number, &mut found);
+        if let Some(file) = subject.outline.get(number) {
+            allow::lint(number, file, &mut found);
+        }
     }
     delayed::lint(subject, &mut found);
     hosts::lint(subject, &mut found);
     labels::lint(subject, &mut found);
+    found.retain(|finding| {
+        !subject.outline.get(finding.file).is_some_and(|file| allow::is_allowed(finding, file))
+    });
     found.sort_by(|a, b| (a.file, a.span.start, a.id).cmp(&(b.file, b.span.start, b.id)));
     found.dedup();
     found

@@ -48,7 +48,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             results.iter().map(|(file, result)| result_json(file, result)).collect();
         outjson!(json!({ "ok": failed == 0, "policies": policies }));
     } else {
-        let renderer = lint::renderer();
         for (file, result) in &results {
             match result {
                 Ok(Checked { policy, warnings }) => {
@@ -62,9 +61,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                         policy.sha256(),
                     );
                     warn_of_observing(policy);
-                    for warning in warnings {
-                        err!("{}\n", warning.render(&renderer));
-                    }
+                    lint::render(warnings, |text| err!("{text}\n"));
                 }
                 Err(error) => err!("{}", rendered(error)),
             }

@@ -44,8 +44,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
     let stem = args.output.as_deref().unwrap_or(workspace.root()).file_stem();
     let name = stem.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let first = first_policy(&tree, &name, args.from.as_deref())
-        .or_fail("there is no policy for this workspace")?;
+    let first = first_policy(&tree, &name, args.from.as_deref()).or_fail("cannot make a policy")?;
     let Some(output) = &args.output else {
         out!("{}", first.text);
         return Ok(ExitCode::SUCCESS);
@@ -59,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|failure| failure.help("make it first (`mkdir -p`), or name another file"))?;
     if location.starts_with(workspace.root()) {
         return Err(Failure::new("a policy inside the workspace is within the agent's reach")
-            .help("name a file elsewhere, such as ~/.config/portcullis/shop.toml"));
+            .help("name a file elsewhere, such as ~/.config/portcullis/policy.toml"));
     }
     create(output, &first.text)?;
     let schema = location.join(SCHEMA_FILE);

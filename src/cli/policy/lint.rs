@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut told = HashSet::new();
     for (number, file) in policies(&args.files)?.into_iter().enumerate() {
         let tested = super::test::test(file, &scratch, number).map_err(|problem| {
-            Failure::new(format_args!("the policy `{file}` cannot be looked at"))
+            Failure::new(format_args!("cannot lint the policy `{file}`"))
                 .exit(Exit::Policy)
                 .details(problem.text, "policies", json!([problem.object]))
         })?;
@@ -181,10 +181,7 @@ fn parse_id(text: &str) -> Result<String, String> {
 }
 
 fn print(found: &[Located]) {
-    let renderer = renderer();
-    for located in found {
-        outln!("{}\n", located.render(&renderer));
-    }
+    render(found, |text| outln!("{text}\n"));
     match found.len() {
         0 => outln!("nothing found"),
         1 => outln!("1 warning"),
@@ -192,8 +189,20 @@ fn print(found: &[Located]) {
     }
 }
 
+/// Renders findings for people. A note or help that was printed with a finding of the same lint is left
+/// out.
+pub(super) fn render(found: &[Located], mut print: impl FnMut(&str)) {
+    let renderer = renderer();
+    let mut told = HashSet::new();
+    for located in found {
+        let Finding { id, suggestion, .. } = &located.finding;
+        let (note, help) = (told.insert((*id, "")), told.insert((*id, suggestion.as_str())));
+        print(&located.render(&renderer, note, help));
+    }
+}
+
 /// Returns a renderer with the terminal's colours.
-pub(super) fn renderer() -> Renderer {
+fn renderer() -> Renderer {
     if colours() { Renderer::styled().hyperlink(false) } else { Renderer::plain() }
 }
 
@@ -206,7 +215,7 @@ impl Located {
         self.file.column(self.finding.span.start)
     }
 
-    pub(super) fn render(&self, renderer: &Renderer) -> String {
+    fn render(&self, renderer: &Renderer, note: bool, help: bool) -> String {
         let Finding { id, span, message, suggestion, .. } = &self.finding;
         let (message, suggestion) = (Escaped(message).to_string(), Escaped(suggestion).to_string());
         let name = Escaped(&self.file.name).to_string();
@@ -223,8 +232,8 @@ impl Located {
                 .annotation(AnnotationKind::Primary.span(marked)),
         );
         let group = group
-            .element(Level::NOTE.message(self.finding.reason()))
-            .element(Level::HELP.message(suggestion.as_str()));
+            .elements(note.then(|| Level::NOTE.message(self.finding.reason())))
+            .elements(help.then(|| Level::HELP.message(suggestion.as_str())));
         renderer.render(&[group])
     }
 }

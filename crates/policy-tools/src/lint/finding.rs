@@ -104,6 +104,7 @@ pub const LINTS: &[Lint] = &[
         "unguarded-operation",
         "what a rule guards can be lost or changed by another operation on the same path",
     ),
+    other("unknown-lint", "a comment that allows an unknown lint leaves nothing out"),
     other(
         "unmatched-glob",
         "a pattern that matches nothing is often misspelt, and then protects or permits nothing",
