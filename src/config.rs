@@ -20,7 +20,7 @@ mod test_files;
 
 use crate::policy::Policy;
 
-pub(crate) use file::{read as read_file, reason as why_unreadable};
+pub(crate) use file::{NO_SUCH_FILE, read as read_file, reason as why_unreadable};
 pub(crate) use preset_credentials::{PRESETS, PresetCredential};
 
 pub use operator::Operator;

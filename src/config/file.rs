@@ -28,10 +28,13 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The reason why a missing file cannot be read.
+pub(crate) const NO_SUCH_FILE: &str = "no such file";
+
 /// Returns the system's error without the number.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::NotFound => NO_SUCH_FILE.to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     }

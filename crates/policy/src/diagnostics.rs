@@ -116,7 +116,12 @@ impl Diagnostic {
             Some(help) => group.element(Level::HELP.message(Escaped(help).to_string())),
             None => group,
         };
-        renderer.render(&[group])
+        let mut text = renderer.render(&[group]);
+        if let (0, Some(title)) = (self.line, text.find('\n')) {
+            // Without line numbers there is no margin.
+            text.insert(title + 1, ' ');
+        }
+        text
     }
 
     fn render_place<'a>(&'a self, title: annotate_snippets::Title<'a>) -> Group<'a> {
@@ -132,6 +137,25 @@ impl Diagnostic {
             None => group,
         }
     }
+}
+
+/// Returns the problems of a text that is not valid TOML: the first syntax error, since later ones
+/// mostly follow from it; without one, the duplicate keys.
+pub(super) fn syntax_problems(
+    errors: &[toml::de::Error],
+) -> impl Iterator<Item = (Option<Range<usize>>, Problem)> {
+    let first = errors.iter().position(is_syntax_error);
+    let shown = first.map_or(0..errors.len(), |first| first..first + 1);
+    errors.get(shown).into_iter().flatten().map(|error| {
+        let message = error.message();
+        let message = message.strip_suffix(", expected literal string").unwrap_or(message);
+        (error.span(), Problem::new(format!("not valid TOML: {message}")))
+    })
+}
+
+/// Returns true unless the error is a duplicate key, after which the rest can be interpreted.
+pub(super) fn is_syntax_error(error: &toml::de::Error) -> bool {
+    error.message() != "duplicate key"
 }
 
 /// The text of one file, to convert byte positions into lines.

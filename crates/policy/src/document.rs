@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::{
     check,
-    diagnostics::{Diagnostics, Problem, Source},
+    diagnostics::{Diagnostics, Problem, Source, syntax_problems},
     schema::Field,
 };
 
@@ -25,9 +25,8 @@ impl Document {
         let source = Source::new(file.to_owned(), text.to_owned());
         let mut diagnostics = Diagnostics::default();
         let (root, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            let problem = Problem::new(format!("not valid TOML: {}", error.message()));
-            diagnostics.report(&source, error.span(), problem);
+        for (span, problem) in syntax_problems(&errors) {
+            diagnostics.report(&source, span, problem);
         }
         if errors.is_empty() {
             let others = |key: &str| elsewhere.contains(&key);

@@ -46,6 +46,9 @@ impl Shape {
             Self::Text | Self::Formed(_) => "a string".to_owned(),
             Self::Duration => "a time such as \"2m\"".to_owned(),
             Self::Size => "a size such as \"10MiB\"".to_owned(),
+            Self::Integer(low, high) if high == i64::MAX.cast_unsigned() => {
+                format!("a whole number from {low} to 2^63 - 1")
+            }
             Self::Integer(low, high) => format!("a whole number from {low} to {high}"),
             Self::Number => "a number".to_owned(),
             Self::Boolean => "`true` or `false`".to_owned(),

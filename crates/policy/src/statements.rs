@@ -29,7 +29,7 @@ pub use sections::is_extension;
 use super::{
     action_set::PerAccess,
     check,
-    diagnostics::{Diagnostics, Problem, Source},
+    diagnostics::{Diagnostics, Problem, Source, is_syntax_error, syntax_problems},
     mode::Mode,
     network::StatedNetwork,
     settings::StatedSettings,
@@ -72,16 +72,12 @@ pub(super) fn parse(
         return Statements::default();
     }
     let (root, errors) = DeTable::parse_recoverable(&source.text);
-    found.extend(
-        errors.iter().map(|error| {
-            (error.span(), Problem::new(format!("not valid TOML: {}", error.message())))
-        }),
-    );
+    found.extend(syntax_problems(&errors));
     // After a syntax error the rest of the file cannot be interpreted reliably and is not checked.
     // A duplicate key leaves the first value, which is checked.
     let trusted = errors
         .iter()
-        .filter(|error| error.message() != "duplicate key")
+        .filter(|error| is_syntax_error(error))
         .map(|error| error.span().map_or(0, |span| source.line_start_of(span.start)))
         .min();
     let complete = trusted.is_none();

@@ -22,7 +22,7 @@ fn a_missing_schema() {
 "##;
     insta::assert_snapshot!(check(text), @r##"
     error: the policy has no `schema`
-    --> policy/policy.toml
+     --> policy/policy.toml
      = help: start the file with `schema = 1`
 
     portcullis: the policy does not load
@@ -95,6 +95,30 @@ symlinks = "beneath"
       |
     4 | symlinks = "beneath"
       | ^^^^^^^^
+
+    portcullis: the policy does not load
+    "##);
+}
+
+/// The parser went on after the missing bracket and printed four more errors.
+#[test]
+fn a_syntax_error_is_reported_without_those_that_follow_from_it() {
+    let text = "schema = 1\n[allowedPaths]\nread = [\"**\"\nlist = [\"**\"]\nwrite = []\n";
+    insta::assert_snapshot!(check(text), @r##"
+    error: not valid TOML: missing comma between array elements, expected `,`
+     --> policy/policy.toml:4:1
+      |
+    4 | list = ["**"]
+      | ^
+
+    portcullis: the policy does not load
+    "##);
+    insta::assert_snapshot!(check("schema = 1\nname = shop\n"), @r##"
+    error: not valid TOML: string values must be quoted
+     --> policy/policy.toml:2:8
+      |
+    2 | name = shop
+      |        ^^^^
 
     portcullis: the policy does not load
     "##);

@@ -69,7 +69,7 @@ fn bytes_that_are_no_text() {
 
 #[test]
 fn more_errors_than_anybody_reads() {
-    refuses("= = =\n".repeat(100_000), "more errors");
+    refuses("= = =\n".repeat(100_000), "not valid TOML");
     refuses(format!("schema = 1\n{}", "schema = 1\n".repeat(50_000)), "more errors");
     let keys: String = (0..50_000).map(|n| format!("k{n} = 1\n")).collect();
     refuses(format!("schema = 1\n{keys}"), "more errors");

@@ -272,8 +272,8 @@ impl PatternError {
     pub(crate) fn help(self) -> &'static str {
         match self {
             Self::Negation => {
-                "nothing is negated: what an allowance must not cover takes a rule with \
-                 `effect = \"deny\"`; a name that begins with `!` is `[!]name`"
+                "there is no negation: to exclude a path, add a rule with `effect = \"deny\"`; a \
+                 name that begins with `!` is `[!]name`"
             }
             Self::Home => {
                 "patterns are relative to the workspace root, and nothing outside it is served; \
@@ -284,8 +284,8 @@ impl PatternError {
                  a `:` in a name is `[:]`"
             }
             Self::Backslash => {
-                "between directories write `/`; a character is taken as it is in a class of its \
-                 own: `[*]`, `[\\]`"
+                "between directories write `/`; to match a special character itself, write a class: \
+                 `[*]`, `[\\]`"
             }
             Self::BackslashInClass => {
                 "write the characters themselves: `[0-9]` for `\\d`, a `-` at the end: `[a-z-]`; a \
@@ -294,7 +294,7 @@ impl PatternError {
             Self::CombiningInClass => "write alternatives: `{é,è}`",
             Self::Range => "write the alternatives: `{1,2,3}`, or a class: `[1-3]`",
             Self::ExtendedGlob => {
-                "for alternatives write `{a,b}`; there is nothing for repetition or negation; a \
+                "for alternatives write `{a,b}`; there is no repetition and no negation; a \
                  parenthesis in a name is `[(]`"
             }
             Self::Blank => "remove the blank; a name with one there has `[ ]`",

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     SourceLocation,
     check::{self, Report, shortened},
-    diagnostics::{Problem, Source},
+    diagnostics::{Problem, Source, syntax_problems},
     schema::{Field, Shape, optional, required},
 };
 
@@ -67,8 +67,8 @@ pub(crate) fn parse(
 ) -> Vec<Arc<SecretRule>> {
     let (root, errors) = DeTable::parse_recoverable(&source.text);
     if !errors.is_empty() {
-        for error in errors {
-            report(error.span(), Problem::new(format!("not valid TOML: {}", error.message())));
+        for (span, problem) in syntax_problems(&errors) {
+            report(span, problem);
         }
         return Vec::new();
     }
