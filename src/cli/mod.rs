@@ -59,7 +59,7 @@ use clap::{
     portcullis exec -- cargo test            one command, and what it changed\n  \
     portcullis shell -- vim src/main.rs      an interactive program, on a terminal\n  \
     portcullis login --preset codex          an agent's own login, in its sandbox\n  \
-    portcullis mcp                           the same for an MCP client\n  \
+    portcullis mcp                           the workspace for an MCP client\n  \
     portcullis serve                         over the network, many workspaces\n  \
     portcullis fs read src/main.rs           one operation through the gateway\n  \
     portcullis git import                    the commits of an agent's session\n  \

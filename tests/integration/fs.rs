@@ -467,7 +467,7 @@ fn errors_as_a_user_sees_them() {
     1 portcullis: list a.txt: not a directory
     1 portcullis: write dir: is a directory
     1 portcullis: write a.txt/b: not a directory
-    3 portcullis: write .git/hooks/pre-commit: denied by rule `git`: Git runs what its own files say
+    3 portcullis: write .git/hooks/pre-commit: denied by rule `git`: files in .git can make Git run code
     3 portcullis: write a\u{200b}b: denied by rule `names.hidden`: the name holds control, bidirectional or zero-width characters
     1 portcullis: edit a.txt: the old text occurs more than once, it must occur exactly once
     1 portcullis: edit a.txt: the old text is empty

@@ -40,8 +40,7 @@ pub(super) fn not_so(allowed: &'static str) -> Response<Body> {
 }
 
 /// The reason for the refusal of a request without a token.
-pub(super) const TOKEN_MISSING: &str =
-    "no token was sent: `Authorization: Bearer TOKEN`, as `portcullis token new` makes one";
+pub(super) const TOKEN_MISSING: &str = "no token was sent: add the header `Authorization: Bearer TOKEN`; `portcullis token new` makes a token";
 
 /// Returns the reply to a request without a valid token.
 pub(super) fn unauthorised(reason: &str) -> Response<Body> {

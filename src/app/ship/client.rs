@@ -29,8 +29,8 @@ const MAX_ERROR_REPLY: usize = 4 << 10;
 /// Splits user and password off an address, and returns them as a header, so that errors that
 /// contain the address do not disclose them.
 pub(super) fn without_credentials(address: &str) -> Result<(Url, Option<HeaderValue>), String> {
-    let wrong = |_| "it is no address of HTTP".to_owned();
-    let url = Url::parse(address).map_err(|error| format!("it is no address: {error}"))?;
+    let wrong = |_| "it is not an HTTP address".to_owned();
+    let url = Url::parse(address).map_err(|error| format!("it is not an address: {error}"))?;
     // The client builds the header from the address.
     let request = Client::new().get(url).build().map_err(|_error| wrong(()))?;
     Ok((request.url().clone(), request.headers().get(AUTHORIZATION).cloned()))

@@ -59,8 +59,8 @@ impl OperatorOutput for AgentNotices {
         self.no_acp.store(true, Ordering::Relaxed);
         errln!("portcullis: the agent printed text and no ACP message, so it was not served");
         errln!(
-            "  help: start it in its ACP mode (often `--acp` or `acp`; docs/agents.md); an agent \
-             without one can use `portcullis mcp` as its MCP server"
+            "  help: start it in its ACP mode (often `--acp` or `acp`; docs/agents.md); one \
+             without it runs under `portcullis shell` or `portcullis exec`"
         );
     }
 }

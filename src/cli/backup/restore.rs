@@ -76,9 +76,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, _, _, to) => {
             let text = to.as_deref().unwrap_or_default();
             let record = text.parse().map_err(|_| {
-                Failure::new(format_args!("`{}` is no record's number", Escaped(text)))
+                Failure::new(format_args!("`{}` is not the number of a record", Escaped(text)))
                     .exit(Exit::Usage)
-                    .help("name a backup before --to PATH, or a record: --to RECORD")
+                    .help("for a time write --at TIME; for a path name a backup, too: BACKUP --to PATH")
             })?;
             (None, Select::After(record))
         }

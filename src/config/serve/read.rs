@@ -158,7 +158,7 @@ fn listen(texts: Spanned<Vec<RawText>>, document: &mut Document) -> Vec<Listen> 
     for text in texts {
         match text.get_ref().parse() {
             Ok(listen) => found.push(listen),
-            Err(error) => document.wrong(text.span(), format!("no address: {error}"), ""),
+            Err(error) => document.wrong(text.span(), format!("not an address: {error}"), ""),
         }
     }
     found
@@ -208,7 +208,7 @@ fn telemetry(raw: RawTelemetry, document: &mut Document) -> Telemetry {
     {
         let help = "write the collector's address, such as \"http://127.0.0.1:4318\"; what it must be \
                     told secretly goes into OTEL_EXPORTER_OTLP_HEADERS";
-        document.wrong(otlp.span(), "`telemetry.otlp` is no address of a collector", help);
+        document.wrong(otlp.span(), "`telemetry.otlp` is not an address of a collector", help);
     }
     let sample_percent = sample_percent.unwrap_or(100);
     Telemetry { otlp: otlp.into_inner(), service, sample_percent }
@@ -420,7 +420,7 @@ mod tests {
         let agent = |more: &str| format!("[[agents]]\nname = \"a\"\n{more}");
         for (text, words) in [
             ("[serve]\nlisten = []".to_owned(), "`serve.listen` needs 1 to 8 addresses"),
-            ("[serve]\nlisten = [\"here\"]".to_owned(), "no address: expected an address"),
+            ("[serve]\nlisten = [\"here\"]".to_owned(), "not an address: expected an address"),
             ("[serve]\nlistn = []".to_owned(), "did you mean `listen`?"),
             ("[serv]\n".to_owned(), "did you mean `serve`?"),
             ("[serve]\nhosts = [\"http://x\"]".to_owned(), "without scheme and port"),
@@ -436,8 +436,8 @@ mod tests {
             (agent("tokenHash = \"pcl_x\"\nworkspaces = []"), "this is a token"),
             (agent("tokenHash = \"x\"\nworkspaces = []"), "`portcullis token new --agent NAME`"),
             (agent(&format!("tokenHash = \"{HASH}\"\nworkspaces = [\"x\"]")), "no such workspace"),
-            ("[telemetry]\notlp = \"collector\"".to_owned(), "no address of a collector"),
-            ("[telemetry]\notlp = \"http://a@b\"".to_owned(), "no address of a collector"),
+            ("[telemetry]\notlp = \"collector\"".to_owned(), "not an address of a collector"),
+            ("[telemetry]\notlp = \"http://a@b\"".to_owned(), "not an address of a collector"),
             ("[telemetry]".to_owned(), "`telemetry` has no `otlp`"),
             ("[serve".to_owned(), "not valid TOML"),
         ] {

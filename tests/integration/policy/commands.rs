@@ -176,7 +176,7 @@ fn explain_shows_every_stage() {
       pass  names.hidden
       pass  extensions.deny
       pass  secrets.names
-      deny  rules                 git  baseline:86  Git runs what its own files say
+      deny  rules                 git  baseline:86  files in .git can make Git run code
       pass  extensions.allow
       deny  allowedPaths          allowedPaths.write  policy/policy.toml:6  nothing in the policy allows to write this path
       pass  files.symlinks
