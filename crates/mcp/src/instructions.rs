@@ -79,7 +79,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
          tell your user what you need.\n\
          {asked}\
          What you replace or remove is kept in a backup first. You have no tool to undo; your \
-         user has: `portcullis backup undo --session {session}` takes back what this session \
+         user has: `portcullis undo --session {session}` takes back what this session \
          changed, and asks before. Every call is recorded.",
         session = shared.session.id,
     );

@@ -302,7 +302,7 @@ fn finish(
             errln!("{}", wrapped(&line, 0, CONTINUED, stderr_width()));
         }
         errln!(
-            "{} done; to take back: `portcullis backup undo --session {}`",
+            "{} done; to take back: `portcullis undo --session {}`",
             render::counted(performed.taken, "step"),
             session.id.get(..12).unwrap_or(&session.id)
         );

@@ -167,11 +167,11 @@ fn the_greeting_says_what_the_agent_has_to_know() {
             assert!(said.contains(denied), "{denied}: {said}");
         }
         let session = world.last()["session"].as_str().unwrap().to_owned();
-        let undo = format!("portcullis backup undo --session {session}");
+        let undo = format!("portcullis undo --session {session}");
         assert!(said.contains(&undo), "{said}");
     }
     for (policy, denied) in [
-        ("default", &["`.env`", "`*.pem`", "`.git`", "Git runs"][..]),
+        ("default", &["`.env`", "`*.pem`", "`.git`", "Git run code"][..]),
         ("coding-agent", &["`.env`", "`*.exe`", "`node_modules`", "`.git`"]),
     ] {
         let said = greet(&world, &["--policy", policy], &json!({}));

@@ -126,7 +126,7 @@ fn the_greeting_says_what_the_agent_has_to_know() {
         assert!(told.len() < 2048 && told.contains(root.to_str().unwrap()), "{told}");
         assert!(told.contains("the server's machine"), "{told}");
         assert!(told.contains("never allows you to write, append"), "{told}");
-        let undo = told.split_once("portcullis backup undo --session ").unwrap().1;
+        let undo = told.split_once("portcullis undo --session ").unwrap().1;
         let session = undo.split('`').next().unwrap();
         site.await_record("shop", |record| record["session"] == session);
     }

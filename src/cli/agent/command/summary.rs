@@ -263,7 +263,7 @@ impl Summary {
     fn undo(&self) -> Option<String> {
         self.has_made.then(|| {
             format!(
-                "portcullis backup undo --session {} --workspace {} --state {}",
+                "portcullis undo --session {} --workspace {} --state {}",
                 self.session,
                 for_shell(&self.workspace),
                 for_shell(&self.state)

@@ -231,7 +231,7 @@ fn the_summary_waits_for_a_slow_reader() {
     let mut text = Vec::new();
     stderr.read_to_end(&mut text).unwrap();
     let text = String::from_utf8_lossy(&text);
-    assert!(text.contains("  undo: portcullis backup undo"), "{}", text.replace('\0', ""));
+    assert!(text.contains("  undo: portcullis undo"), "{}", text.replace('\0', ""));
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
