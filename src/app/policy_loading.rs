@@ -55,7 +55,7 @@ pub(crate) fn extended_tests(policy: &Policy) -> String {
 pub(crate) fn rendered(error: &config::Error) -> String {
     match error {
         config::Error::Invalid { diagnostics, .. } => diagnostics.render(colours_on_stderr()),
-        config::Error::Unreadable { why, .. } if why == config::NO_SUCH_FILE => format!(
+        config::Error::Unreadable { reason, .. } if reason == config::NO_SUCH_FILE => format!(
             "error: {}\n  = help: `portcullis policy init -o FILE` drafts a policy, \
              `portcullis policy list` names those that come with the program\n",
             lines(&error.to_string())

@@ -43,15 +43,15 @@ impl Attached {
         let mut lines: Vec<_> =
             self.faults.iter().map(|fault| format!("damaged: {}", Escaped(fault))).collect();
         if let Some(policies) = self.policies {
-            lines.push(format!("policies: {policies} kept, each with its hash"));
+            lines.push(format!("policies: {policies} intact"));
         }
         if let Some(backups) = self.backups {
-            lines.push(format!("backups: {backups} kept, each with its hash"));
+            lines.push(format!("backups: {backups} intact"));
         }
         if let Some(gone @ 1..) = self.backups_gone {
             lines.push(format!(
-                "backups: {gone} that records name are not kept any more: retention removed them, \
-                 or somebody else did"
+                "backups: {gone} that records name are missing: retention removed them, or \
+                 somebody else did"
             ));
         }
         lines

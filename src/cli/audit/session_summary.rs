@@ -15,7 +15,13 @@ const MAX_NAMED: usize = 20;
 
 /// Prints it for people.
 pub(super) fn print(story: &SessionSummary) {
-    outln!("session {}  agent {}", Quoted(&story.id), Quoted(&story.agent));
+    let begin = story.parts.first().map(|part| match part {
+        SummaryPart::Note(note) => &note.t,
+        SummaryPart::Activity(activity) => &activity.times.0,
+    });
+    let day = begin.and_then(|t| t.get(..10)).map(|day| format!("  from {day}, times in UTC"));
+    let (day, agent) = (day.unwrap_or_default(), Quoted(&story.agent));
+    outln!("session {}  agent {agent}{}", Quoted(&story.id), Escaped(&day));
     for part in &story.parts {
         match part {
             SummaryPart::Note(note) => outln!("{}", note_line(note)),

@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         outjson!(json);
     } else {
         let more = attached.iter().flat_map(Attached::lines);
-        for line in lines(&report).into_iter().chain(more) {
+        for line in lines(&report, valid).into_iter().chain(more) {
             outln!("{line}");
         }
     }
@@ -161,8 +161,8 @@ fn progress_bar(total: u64) -> ProgressBar {
     }
 }
 
-/// Formats the report for people.
-fn lines(report: &Report) -> Vec<String> {
+/// Formats the report for people. `valid` is false if anything that was checked is damaged.
+fn lines(report: &Report, valid: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for damage in &report.damages {
         let mut location = Escaped(&damage.segment).to_string();
@@ -192,11 +192,11 @@ fn lines(report: &Report) -> Vec<String> {
             let intact = counted(report.intact.records, "record");
             lines.push(format!("not intact: the chain breaks after {intact}"));
         }
-        None if report.is_valid() => lines.push("intact: no records yet".to_owned()),
+        None if valid => lines.push("intact: no records yet".to_owned()),
         None => lines.push("no records are there".to_owned()),
         Some(head) => {
-            // There may be other damage, such as a receipt of another log.
-            let word = if report.is_valid() { "intact" } else { "the links are intact" };
+            // There may be other damage, such as a receipt of another log or a changed backup.
+            let word = if valid { "intact" } else { "the links are intact" };
             lines.push(format!("{word}: {records} in {segments}{span}"));
             lines.push(format!("head: {}:{}", head.seq, head.leaf));
         }
@@ -220,7 +220,7 @@ fn signed(report: &Report) -> Vec<String> {
     };
     let name = key.split('+').next().unwrap_or(key);
     let mut line = format!(
-        "signed: {} by {}, the largest covers {}",
+        "signed: {} by {}, the newest covers {}",
         counted(signed.checkpoints, "checkpoint"),
         Escaped(name),
         counted(signed.records, "record")
@@ -233,8 +233,8 @@ fn signed(report: &Report) -> Vec<String> {
         let key = Escaped(key);
         lines
             .push(format!(
-                "key: {key}, found beside the log: who can change the log can change it, so give a copy with \
-                 --key"
+                "key: {key}, found beside the log: whoever can change the log can change it, so give your own \
+                 copy with --key"
             ));
     }
     lines

@@ -102,6 +102,21 @@ fn backups_that_cannot_be_found_are_not_said_to_be_whole() {
     assert!(found.text().contains(&words), "{found:?}");
 }
 
+/// The first line said that all was intact, and the last that each backup had its hash.
+#[test]
+fn a_damaged_backup_leaves_no_verdict_of_an_intact_log() {
+    let world = world();
+    let verify = || world.run(&["audit", "verify", "--policies", "--backups"]);
+    let before = verify().ok();
+    let text = before.text();
+    assert!(text.starts_with("intact: ") && text.ends_with("\nbackups: 1 intact\n"), "{text}");
+    damage(&backup(&world));
+    let found = verify();
+    let text = found.text();
+    assert!(found.code == 5 && text.starts_with("the links are intact: "), "{found:?}");
+    assert!(text.contains("\ndamaged: ") && !text.contains("backups: 1 intact"), "{found:?}");
+}
+
 /// The only output was an error that advised to run `audit verify`.
 #[test]
 fn a_damaged_log_is_reported_with_its_backups() {
