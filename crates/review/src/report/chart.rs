@@ -17,12 +17,16 @@ pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
     const LEFT: u64 = 60;
     const TOP: u64 = 8;
     const LABELS: usize = 5;
+    /// The room for a label of the axis.
+    const LABEL: u64 = 110;
     let most = activity.iter().map(|a| a.allowed + a.denied).max().unwrap_or(0).max(1);
+    // So that the line in the middle has a whole number.
+    let top_of_axis = most.next_multiple_of(2);
     let count = (activity.len() as u64).max(1);
     let mut svg =
         open(TOP + HEIGHT + 34, &format!("Decisions each {unit}: at most {most} in one {unit}"));
     let base = TOP + HEIGHT;
-    for (value, y) in [(most, TOP), (most / 2, TOP + HEIGHT / 2), (0, base)] {
+    for (value, y) in [(top_of_axis, TOP), (top_of_axis / 2, TOP + HEIGHT / 2), (0, base)] {
         let _ = write!(
             svg,
             "<line x1=\"{LEFT}\" y1=\"{y}\" x2=\"{WIDTH}\" y2=\"{y}\" class=\"axis\"/>\
@@ -38,7 +42,7 @@ pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
     let width = thousandths((step * 4 / 5).min(40_000));
     for (at, one) in (0_u64..).zip(activity) {
         let x = thousandths(place(at));
-        let height = |value: u64| scaled(value, HEIGHT, most);
+        let height = |value: u64| scaled(value, HEIGHT, top_of_axis);
         let (allowed, denied) = (height(one.allowed), height(one.denied));
         let top = base.saturating_sub(allowed + denied);
         let (a, d, from) = (one.allowed, one.denied, text(&one.from));
@@ -57,7 +61,16 @@ pub(super) fn activity(activity: &[Activity], unit: &str) -> String {
     for (at, one) in (0_u64..).zip(activity).step_by(every) {
         let (x, from) = (thousandths(place(at)), text(&one.from.replace('T', " ")));
         let hour = if unit == "hour" { ":00" } else { "" };
-        let _ = write!(svg, "<text x=\"{x}\" y=\"{}\">{from}{hour}</text>", base + 18);
+        // The last label ends at the edge.
+        let (x, anchor) = match place(at) > (WIDTH - LABEL) * 1000 {
+            true => (WIDTH.to_string(), "end"),
+            false => (x, "start"),
+        };
+        let _ = write!(
+            svg,
+            "<text x=\"{x}\" y=\"{}\" text-anchor=\"{anchor}\">{from}{hour}</text>",
+            base + 18
+        );
     }
     svg + "</svg>"
 }

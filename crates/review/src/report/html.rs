@@ -95,7 +95,7 @@ fn summary(page: &mut Page, report: &Report) {
          <dt>Records</dt><dd>{}</dd>\n</dl>\n\
          <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li>{observed}\
          <li><b>{denied}</b> denied</li>\
-         <li><b>{}</b> files changed</li><li><b>{}</b> contents with secrets</li>\
+         <li><b>{}</b> files changed</li><li><b>{}</b> files with secrets withheld</li>\
          <li><b>{}</b> agents</li></ul>\n",
         describe(report),
         if workspaces.is_empty() { maybe(None) } else { workspaces.join(", ") },
@@ -152,11 +152,20 @@ fn confinement(gateways: &Listed<GatewayStart>) -> String {
     if weak == 0 && unknown == 0 && full > 0 {
         return "Every agent that was started was fully confined.".to_owned();
     }
-    let see = if weak > 0 { " (see “Gaps and damage”)" } else { "" };
-    format!(
-        "Starts: {full} of agents that were fully confined, {weak} of agents that were not{see}, and \
-         {unknown} for which no sandbox is on record."
-    )
+    let mut parts = Vec::new();
+    if full > 0 {
+        parts.push(format!("{full} with a fully confined agent"));
+    }
+    if weak > 0 {
+        parts.push(format!("{weak} with an agent that was not (see “Gaps and damage”)"));
+    }
+    if unknown > 0 {
+        parts.push(format!("{unknown} without a recorded sandbox"));
+    }
+    match parts.as_slice() {
+        [] => String::new(),
+        parts => format!("Sessions started: {}.", parts.join(", ")),
+    }
 }
 
 fn status(page: &mut Page, report: &Report) {
@@ -177,8 +186,8 @@ fn status(page: &mut Page, report: &Report) {
     }
     if let Some(head) = &chain.head {
         page.raw(format_args!(
-            "<p>Head: record {}, leaf <code class=\"hash\">{}</code>. Compare it with a receipt kept \
-             elsewhere: only that shows a log that was cut at its end or written anew.</p>\n",
+            "<p>Head: record {}, leaf <code class=\"hash\">{}</code>. To detect a shortened or \
+             rewritten log, compare this hash with a receipt kept elsewhere.</p>\n",
             head.seq, head.leaf
         ));
     }
@@ -188,7 +197,7 @@ fn status(page: &mut Page, report: &Report) {
             let whose = if signed.given {
                 "a key given from outside the log"
             } else {
-                "a key that stands beside the log: compare it with a copy from elsewhere"
+                "the key beside the log: compare it with your own copy"
             };
             page.raw(format_args!(
                 "<p>Signed checkpoints checked: {}. They cover the first {} records, and were signed \
@@ -198,13 +207,13 @@ fn status(page: &mut Page, report: &Report) {
                 text(key)
             ));
         }
-        _ => page.raw("<p>No signed checkpoint vouches for these records.</p>\n"),
+        _ => page.raw("<p>No signed checkpoint covers these records.</p>\n"),
     }
     if !signed.witnesses.is_empty() {
         page.raw(format_args!("<p>Cosigned by {}.</p>\n", text(&signed.witnesses.join(", "))));
     }
     if report.keys.is_empty() {
-        page.raw("<p>No public key stands beside the log.</p>\n");
+        page.raw("<p>There is no public key beside the log.</p>\n");
     } else {
         page.raw("<p>Public keys beside the log:</p>\n<ul>\n");
         for key in &report.keys {
@@ -334,7 +343,7 @@ fn attempts(page: &mut Page, attempts: &Denials) {
 fn secrets(page: &mut Page, report: &Report) {
     page.section("Secrets withheld");
     if report.secrets.listed.is_empty() {
-        page.raw("<p>No record tells of a secret found in a content.</p>\n");
+        page.raw("<p>No secret was found.</p>\n");
         return;
     }
     page.table(
@@ -395,7 +404,7 @@ fn files(page: &mut Page, report: &Report) {
 fn approvals(page: &mut Page, report: &Report) {
     page.section("Approvals");
     if report.approvals.listed.is_empty() {
-        page.raw("<p>No question was put to a person.</p>\n");
+        page.raw("<p>No request needed an approval.</p>\n");
         return;
     }
     page.table(
