@@ -73,6 +73,7 @@ mod tests {
 
     /// Such a gateway counted as one that had ended, and `uninstall` removed its log.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test makes the files")]
     fn a_gateway_that_cannot_be_looked_at_is_not_taken_for_an_ended_one() {
         let state = tempfile::tempdir().unwrap();
         assert_eq!(count(state.path()).unwrap(), 0);

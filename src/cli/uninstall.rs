@@ -329,7 +329,7 @@ mod tests {
         set(other.path());
         open_up(CWD, home.path()).unwrap();
         assert_eq!((mode(&closed), mode(other.path())), (0o700, 0o500));
-        let refused = open_up(CWD, &closed.join("link")).unwrap_err();
+        let refused = open_up(CWD, closed.join("link")).unwrap_err();
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTDIR));
         assert_eq!(mode(other.path()), 0o500);
     }
