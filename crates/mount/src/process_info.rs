@@ -261,6 +261,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "looks at /proc")]
     fn a_process_is_named() {
         let pid = std::process::id();
         let facts = ProcessReader::new(Some(proc()), None).facts(pid, &as_it_is);
