@@ -38,6 +38,14 @@ pub enum Error {
     /// All objects together exceed the limit.
     #[error("the commits have more objects or bytes than the limit")]
     Budget,
+    /// A commit changes more paths than the limit, or paths of more bytes.
+    #[error("the commit changes more paths, or longer ones, than the limit")]
+    Changes,
+    /// All commits of an import change more paths than the limit, or paths of more bytes.
+    #[error(
+        "the commits before it change as many paths as one import may: import again for the rest"
+    )]
+    ImportChanges,
     /// The object's content has another hash.
     #[error("the object {0} does not have the content that its name says")]
     Corrupt(ObjectId),

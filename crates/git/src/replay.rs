@@ -17,6 +17,14 @@ const MAX_FILE: u64 = 64 << 20;
 const MAX_TARGET: u64 = 4096;
 /// Maximum number of refusals that are reported for one commit.
 const MAX_REFUSALS: usize = 20;
+/// Number of refusals of all commits after which one is reported for each.
+const MAX_ALL_REFUSALS: usize = 2000;
+/// Maximum number of paths that all commits of an import change. Each is a decision and a record.
+const MAX_PATHS: usize = 200_000;
+/// Maximum number of bytes of those paths.
+const MAX_PATH_BYTES: usize = 64 << 20;
+/// Maximum number of bytes of a subject that is reported.
+const MAX_SUBJECT: usize = 4096;
 /// Maximum number of bytes of all new objects together.
 const MAX_NEW: usize = 256 << 20;
 /// Maximum number of new objects, which is below that of objects read from one repository.
@@ -90,7 +98,7 @@ pub enum Outcome {
 pub struct Replayed {
     /// Its name in the source repository.
     pub from: ObjectId,
-    /// The first line of its message.
+    /// The first line of its message, cut off after 4,096 bytes.
     pub subject: String,
     /// Its first parent there.
     pub parent: Option<ObjectId>,
@@ -122,7 +130,12 @@ pub struct Replay<'a> {
     /// The new names of commits; `None` for refused ones.
     names: HashMap<ObjectId, Option<ObjectId>>,
     added: HashMap<ObjectId, Object>,
-    bytes: usize,
+    /// The numbers of objects and of their bytes that may still be added.
+    left: (usize, usize),
+    /// The numbers of paths and of their bytes that may still be changed.
+    paths_left: (usize, usize),
+    /// The number of refusals so far.
+    refusals: usize,
 }
 
 impl<'a> Replay<'a> {
@@ -137,7 +150,8 @@ impl<'a> Replay<'a> {
     ) -> Result<Self, Error> {
         Commit::read(onto, &begin.base)?;
         let (names, added) = (HashMap::new(), HashMap::new());
-        Ok(Self { from, onto, begin, trailers, names, added, bytes: 0 })
+        let (left, paths_left) = ((MAX_NEW_OBJECTS, MAX_NEW), (MAX_PATHS, MAX_PATH_BYTES));
+        Ok(Self { from, onto, begin, trailers, names, added, left, paths_left, refusals: 0 })
     }
 
     /// Replays one commit whose parents were replayed. If an object of either repository cannot be
@@ -194,7 +208,8 @@ impl<'a> Replay<'a> {
     ) -> Result<Outcome, Error> {
         let refused = |reason: String| Ok(Outcome::Refused(vec![(None, reason)]));
         let commit = Commit::read(self.from, id)?;
-        commit.message.lines().next().unwrap_or_default().clone_into(subject);
+        let first = commit.message.lines().next().unwrap_or_default();
+        first.get(..first.floor_char_boundary(MAX_SUBJECT)).unwrap_or(first).clone_into(subject);
         *first_parent = commit.parents.first().cloned();
         if let Some(commit) = self.known(id) {
             return Ok(Outcome::Known { commit });
@@ -222,20 +237,28 @@ impl<'a> Replay<'a> {
             None => None,
         };
         let changes = diff(self.from, before.as_ref(), Some(&commit.tree))?;
+        // Before the first decision, since each one is recorded.
+        let bytes = changes.iter().map(|change| change.path.len()).sum();
+        let (paths_left, bytes_left) = self.paths_left;
+        let left = paths_left.checked_sub(changes.len()).zip(bytes_left.checked_sub(bytes));
+        self.paths_left = left.ok_or(Error::ImportChanges)?;
         let first = parents.first().unwrap_or(&self.begin.base).clone();
         if parents.is_empty() {
             parents.push(first.clone());
         }
         let format = self.format();
-        let mut overlay = Overlay::new(self.onto, &self.added);
+        let mut overlay = Overlay::new(self.onto, &self.added, self.left);
         let tree = Commit::read(&mut overlay, &first)?.tree;
         let (mut root, mut refusals) = (Node::default(), Vec::new());
         let mut one =
             CommitReplay { from: self.from, onto: &mut overlay, tree: &tree, commit: id, decide };
+        let most = MAX_ALL_REFUSALS.saturating_sub(self.refusals).clamp(1, MAX_REFUSALS);
         for change in &changes {
+            if refusals.len() >= most {
+                break;
+            }
             match one.entry(change, format) {
                 Ok(entry) => root.set(check_path(&change.path)?, entry),
-                Err(_) if refusals.len() >= MAX_REFUSALS => {}
                 Err(Error::Path { path, reason }) => refusals.push((Some(path), reason)),
                 Err(error) => {
                     let path = String::from_utf8_lossy(&change.path).into_owned();
@@ -244,21 +267,18 @@ impl<'a> Replay<'a> {
             }
         }
         if !refusals.is_empty() {
+            self.refusals += refusals.len();
             return Ok(Outcome::Refused(refusals));
         }
         let tree = match root.apply(&mut overlay, format, Some(&tree))? {
             Some(tree) => tree,
-            None => overlay.add(Tree::default().object(format)),
+            None => overlay.add(Tree::default().object(format))?,
         };
         let message = with_trailers(&commit.message, &self.trailers);
         let new = Commit { tree, parents: parents.clone(), message, ..commit };
-        let new = overlay.add(new.object(format));
+        let new = overlay.add(new.object(format))?;
+        self.left = overlay.left();
         let made = overlay.made;
-        let bytes = self.bytes + made.values().map(|object| object.bytes.len()).sum::<usize>();
-        if bytes > MAX_NEW || self.added.len() + made.len() > MAX_NEW_OBJECTS {
-            return Err(Error::Budget);
-        }
-        self.bytes = bytes;
         self.added.extend(made);
         Ok(Outcome::Imported { commit: new, parents, paths: changes.len() })
     }
@@ -325,13 +345,13 @@ impl CommitReplay<'_, '_> {
                 text.map_err(|_| refuse("the target of the link is not UTF-8".to_owned()))?;
             check_link(path).map_err(|reason| refuse(reason.to_owned()))?;
             self.decide.link(&file, text).map_err(refuse)?;
-            let id = self.onto.add(Object::new(format, ObjectKind::Blob, target));
+            let id = self.onto.add(Object::new(format, ObjectKind::Blob, target))?;
             return Ok(Some(Entry { mode: Mode::Link, id }));
         }
         let content = self.from.read(&new.id, ObjectKind::Blob, MAX_FILE)?;
         let content = self.decide.write(&file, &content).map_err(refuse)?;
         check_content(path, &content).map_err(|reason| refuse(reason.to_owned()))?;
-        let id = self.onto.add(Object::new(format, ObjectKind::Blob, content));
+        let id = self.onto.add(Object::new(format, ObjectKind::Blob, content))?;
         Ok(Some(Entry { mode, id }))
     }
 }

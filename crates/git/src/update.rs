@@ -22,19 +22,39 @@ pub(super) struct Overlay<'a> {
     parsed: HashMap<ObjectId, Rc<Tree>>,
     /// Number of bytes of those.
     bytes: usize,
+    /// Number of objects, and of bytes of them, that may still be made.
+    left: (usize, usize),
 }
 
 impl<'a> Overlay<'a> {
-    /// Combines the objects of `source` with those that were `added`.
-    pub(super) fn new(source: &'a mut dyn Source, added: &'a HashMap<ObjectId, Object>) -> Self {
-        Self { source, added, made: HashMap::new(), parsed: HashMap::new(), bytes: 0 }
+    /// Combines the objects of `source` with those that were `added`. At most `left` objects and
+    /// bytes of them are made.
+    pub(super) fn new(
+        source: &'a mut dyn Source,
+        added: &'a HashMap<ObjectId, Object>,
+        left: (usize, usize),
+    ) -> Self {
+        Self { source, added, made: HashMap::new(), parsed: HashMap::new(), bytes: 0, left }
+    }
+
+    /// Returns the numbers of objects and bytes that may still be made.
+    pub(super) fn left(&self) -> (usize, usize) {
+        self.left
     }
 
     /// Adds an object.
-    pub(super) fn add(&mut self, object: Object) -> ObjectId {
+    ///
+    /// # Errors
+    /// If too many objects are made.
+    pub(super) fn add(&mut self, object: Object) -> Result<ObjectId, Error> {
         let id = object.id.clone();
-        self.made.insert(id.clone(), object);
-        id
+        if !self.made.contains_key(&id) {
+            let (objects, bytes) = self.left;
+            let left = objects.checked_sub(1).zip(bytes.checked_sub(object.bytes.len()));
+            self.left = left.ok_or(Error::Budget)?;
+            self.made.insert(id.clone(), object);
+        }
+        Ok(id)
     }
 
     /// Reads a tree.
@@ -101,7 +121,7 @@ impl Node {
     /// Applies the changes to `tree`; returns `None` if no entries remain.
     ///
     /// # Errors
-    /// If another entry is in the way, or a tree cannot be read.
+    /// If another entry is in the way, a tree cannot be read, or too many are made.
     pub(super) fn apply(
         &self,
         overlay: &mut Overlay<'_>,
@@ -140,6 +160,6 @@ impl Node {
         if entries.0.is_empty() {
             return Ok(None);
         }
-        Ok(Some(overlay.add(entries.object(format))))
+        overlay.add(entries.object(format)).map(Some)
     }
 }

@@ -44,6 +44,10 @@ fn unreadable(what: &str) -> Failure {
         .help("`portcullis exec -- git fsck` may say more; the repository is the agent's to damage")
 }
 
+fn too_many_commits() -> Failure {
+    Failure::new(format_args!("the session has more than {MAX_COMMITS} commits"))
+}
+
 /// Returns the names of refs of earlier imports of the session.
 pub(super) fn existing(process: Running) -> Result<BTreeSet<String>, Failure> {
     let output = process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| {
@@ -108,11 +112,14 @@ pub(super) fn moved(
             let mut history = ReadableHistory { objects, begun, parents: HashMap::new() };
             let damaged = moved.extract_if(.., |_, tip| history.is_damaged(tip));
             refused.extend(damaged.map(|(name, _)| (name, DAMAGED)));
+            if history.parents.len() > MAX_COMMITS {
+                return Err(too_many_commits());
+            }
             listed(again, &moved, &starts).ok_or_else(|| unreadable("commits"))?
         }
     };
     if commits.len() > MAX_COMMITS {
-        return Err(Failure::new(format_args!("the session has more than {MAX_COMMITS} commits")));
+        return Err(too_many_commits());
     }
     // The branch that was created for the agent, otherwise any.
     let start = starts.get("main").or_else(|| starts.values().next()).cloned();
@@ -146,9 +153,12 @@ impl ReadableHistory<'_> {
     fn is_damaged(&mut self, tip: &ObjectId) -> bool {
         let (mut open, mut seen) = (vec![tip.clone()], HashSet::new());
         while let Some(commit) = open.pop() {
-            // More commits are not imported in any case.
-            if seen.len() > MAX_COMMITS || self.begun.contains(&commit) || seen.contains(&commit) {
+            if self.begun.contains(&commit) || seen.contains(&commit) {
                 continue;
+            }
+            // More commits, of all branches together, are not imported in any case.
+            if self.parents.len() > MAX_COMMITS {
+                return true;
             }
             if !self.parents.contains_key(&commit) {
                 let parents = match Commit::read(self.objects, &commit) {

@@ -21,7 +21,7 @@ impl Memory {
         }
         let mut nothing = Memory::default();
         let added = HashMap::new();
-        let mut overlay = Overlay::new(&mut nothing, &added);
+        let mut overlay = Overlay::new(&mut nothing, &added, (MAX_NEW_OBJECTS, MAX_NEW));
         let tree = root.apply(&mut overlay, Format::Sha1, None).unwrap().unwrap();
         let made = overlay.made;
         self.0.extend(made);
@@ -200,4 +200,49 @@ fn a_commit_that_was_replayed_before_stands_for_itself_while_it_is_there() {
             outcome => assert!(!is_there, "{outcome:?}"),
         }
     }
+}
+
+/// Replays commits that each remove all of `paths`, of which an import may change `left` and so
+/// many bytes, and returns the outcomes and the number of decisions.
+fn removals(paths: &[String], commits: usize, left: (usize, usize)) -> (Vec<Outcome>, usize) {
+    let (mut theirs, mut ours) = (Memory::default(), Memory::default());
+    let files: Vec<_> = paths.iter().map(|path| (path.as_str(), Link, "x")).collect();
+    let begun = [&[("a", File, "1\n")][..], &files].concat();
+    let start = theirs.commit(&[], &begun);
+    let base = ours.commit(&[], &begun);
+    let mut sibling = |number| theirs.commit(&[&start], &[("a", File, &format!("{number}\n"))]);
+    let listed: Vec<_> = (2..commits + 2).map(&mut sibling).collect();
+    let begin = Begin {
+        base,
+        start: Some(start),
+        listed: listed.iter().cloned().collect(),
+        known: HashMap::new(),
+    };
+    let mut replay = Replay::new((&mut theirs, &mut ours), begin, Vec::new()).unwrap();
+    replay.paths_left = left;
+    let mut judge = Judge(Vec::new());
+    let outcomes = listed.iter().map(|id| replay.commit(id, &mut judge).outcome).collect();
+    (outcomes, judge.0.len())
+}
+
+#[test]
+fn an_import_decides_on_a_limited_number_of_paths_and_of_their_bytes() {
+    let paths: Vec<_> = (0..100).map(|number| format!("link-{number:04}")).collect();
+    for left in [(202, MAX_PATH_BYTES), (MAX_PATHS, 2 * 901)] {
+        let (outcomes, decisions) = removals(&paths, 3, left);
+        assert!(matches!(outcomes[..2], [Outcome::Imported { .. }, Outcome::Imported { .. }]));
+        let reasons = refusals(outcomes[2].clone());
+        assert!(reasons[0].1.contains("import again"), "{reasons:?}");
+        assert_eq!(decisions, 202);
+    }
+}
+
+#[test]
+fn a_refused_commit_decides_on_no_more_paths_than_it_reports() {
+    let paths: Vec<_> = (0..40).map(|number| format!("denied{number:x}")).collect();
+    let (outcomes, decisions) = removals(&paths, 200, (MAX_PATHS, MAX_PATH_BYTES));
+    let reasons: Vec<_> = outcomes.into_iter().map(|outcome| refusals(outcome).len()).collect();
+    assert_eq!((reasons[0], reasons[98], reasons[199]), (20, 20, 1));
+    // The file `a` comes first in each.
+    assert_eq!(decisions, reasons.iter().sum::<usize>() + reasons.len(), "{reasons:?}");
 }
