@@ -179,13 +179,13 @@ def both(old, size, hashes, known):  # RFC 6962, section 2.1.2: the old root and
     before, after = both(old, half, hashes[:-1], known) if old <= half else both(old - half, size - half, hashes[:-1], None)
     return (before, node(after, hashes[-1])) if old <= half else (node(hashes[-1], before), node(hashes[-1], after))
 def proof(data, keys, old):
-    head, note = data.split(b"\n\n", 1); (size, root), lines = checkpoint(note, keys), head.decode().split("\n")
+    need(len(data) <= 2 << 20, "no-proof"); head, note = data.split(b"\n\n", 1); (size, root), lines = checkpoint(note, keys), head.decode().split("\n")
     if lines[0].startswith("old "):
         need(old is not None, "no-proof"); before = checkpoint(old, keys); need(lines[0] == "old %d" % before[0] and 0 < before[0] <= size)
         need(both(before[0], size, list(map(unbase64, lines[1:])), before[1]) == (before[1], root)); return {"from": before[0], "size": size}
     need(old is None, "no-proof")  # of growth from there
     need(lines[0] == "c2sp.org/tlog-proof@v1" and lines[1].startswith("extra ") and re.fullmatch("index (?:0|[1-9][0-9]{,19})", lines[2]))
-    line, index = unbase64(lines[1][6:]), int(lines[2][6:]); need(index < size and parse(line)["seq"] == index)
+    line, index = unbase64(lines[1][6:]), int(lines[2][6:]); need(len(line) <= 1 << 20 and index < size and parse(line)["seq"] == index)
     need(include(sha(b"\0" + line), index, size, list(map(unbase64, lines[3:]))) == root); return {"seq": index, "size": size, "line": line.decode()}
 def usage(words): print("verify.py: " + words, __doc__, sep="\n", file=sys.stderr); sys.exit(2)
 def options(words, known):  # values by name; what is not understood is never passed over

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::{Checkpoint, Hash, MAX_LINE, Note, NoteError, base64, tree};
+use crate::{AuditRecord, Checkpoint, Hash, MAX_LINE, Note, NoteError, base64, tree};
 
 /// The first line of the proof of a record.
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -17,6 +17,12 @@ pub enum ProofError {
     /// It is not a proof file.
     #[error("the text is no proof")]
     Form,
+    /// The line is not a record.
+    #[error("the line is no record")]
+    Line,
+    /// The record has another sequence number than the index.
+    #[error("the record has another sequence number")]
+    Seq,
     /// The record or the hashes do not lead to the checkpoint's root.
     #[error("the proof does not lead to the checkpoint's root")]
     Root,
@@ -88,7 +94,7 @@ impl Proof {
         }
         let extra = lines.peek().and_then(|line| line.strip_prefix("extra "));
         let line = match extra {
-            Some(extra) => Some(base64::decode(extra)?),
+            Some(extra) => Some(base64::decode(extra).filter(|line| line.len() <= MAX_LINE)?),
             None => None,
         };
         if line.is_some() {
@@ -107,13 +113,20 @@ impl Proof {
         Ok(Checkpoint::of(&self.note)?)
     }
 
-    /// Checks that a record with the leaf hash `leaf` is in the log at the claimed index.
+    /// Checks that a record with the leaf hash `leaf` is in the log at the claimed index. A line in
+    /// the proof must be a record of that index.
     ///
     /// # Errors
     ///
     /// If the proof does not prove that.
     pub fn check_inclusion(&self, leaf: Hash) -> Result<(), ProofError> {
-        let Claim::Inclusion { index, .. } = &self.claim else { return Err(ProofError::Form) };
+        let Claim::Inclusion { index, line } = &self.claim else { return Err(ProofError::Form) };
+        if let Some(line) = line {
+            let record = AuditRecord::parse(line).map_err(|_| ProofError::Line)?;
+            if record.seq != *index {
+                return Err(ProofError::Seq);
+            }
+        }
         let checkpoint = self.checkpoint()?;
         match tree::root_from_inclusion(leaf, *index, checkpoint.size, &self.hashes) {
             Some(root) if root == checkpoint.root => Ok(()),

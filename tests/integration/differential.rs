@@ -13,9 +13,9 @@ mod states;
 use std::path::Path;
 
 use case::{Log, VerifierArguments};
-use python_verifier::{Second, first, program};
+use python_verifier::{Second, first, holds, program};
 
-use crate::{common::budget, seeded_random::Random};
+use crate::{common::budget, proof::proof_of_line, seeded_random::Random};
 
 /// Cases in every run: a few seconds on one core.
 const CASES: u64 = 2_500;
@@ -70,6 +70,33 @@ fn both_verifiers_say_the_same_of_every_log() {
     );
     let [intact, damaged, none] = met;
     assert!(intact * 40 > damaged && damaged > intact && none * 20 < damaged, "{met:?}");
+}
+
+/// The same of proofs: the line of each is signed, and may be no record.
+#[test]
+fn both_verifiers_say_the_same_of_every_line_of_a_proof() {
+    let (seeds, key) = (case::seeds(), case::key());
+    let mut second = Second::start();
+    let mut met = [0; 2];
+    let mut ask = |name: &str, line: &[u8]| {
+        let proof = proof_of_line(&key, line, 0);
+        let answer = second.holds(&proof, &key.public());
+        let shown = line.escape_ascii();
+        assert_eq!(holds(&proof, &key.public()), answer, "{name}, {}: {shown}", seed());
+        met[usize::from(answer)] += 1;
+    };
+    for (name, log) in &seeds {
+        log.segment().split(|byte| *byte == b'\n').for_each(|line| ask(name, line));
+    }
+    let mut random = Random::new(seed());
+    for _ in 0..CASES * budget() {
+        let at = usize::try_from(random.below(seeds.len() as u64)).unwrap();
+        let (name, log) = &seeds[at];
+        let first = log.segment().split_inclusive(|byte| *byte == b'\n').next();
+        let changed = lines::change(first.unwrap_or_default(), &mut random);
+        ask(name, changed.split(|byte| *byte == b'\n').next().unwrap_or_default());
+    }
+    assert!(met[0] > 200 && met[1] > 200, "{met:?}");
 }
 
 /// The same of a log whose first segment is full, and of its compressed form.

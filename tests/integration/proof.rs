@@ -6,7 +6,9 @@ use std::{
     process::Command,
 };
 
-use portcullis_audit::{Chain, Draft, Kind, Prepared, Segment};
+use portcullis_audit::{
+    Chain, Checkpoint, Claim, Draft, Hash, Kind, Note, Prepared, PrivateKey, Proof, Segment,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -202,6 +204,52 @@ fn an_index_of_a_proof_is_spelled_in_one_way() {
         let other = second(&[&["proof"], &args[..]].concat());
         assert_eq!((first.code, other.code), (code, code), "{index:?}: {first:?} {other:?}");
     }
+}
+
+/// A proof of a line that is no record held, if a key of the log had signed it.
+#[test]
+fn a_line_that_is_no_record_is_not_proved() {
+    let world = World::new();
+    let good = write_log(&world, 1, "2026-01-01T00:00:00.000000Z");
+    let line = std::fs::read_to_string(audit(&world).join("seg-000000.jsonl")).unwrap();
+    let line = line.trim_end();
+    assert_eq!(Hash::leaf(line.as_bytes()).to_string(), good[0]);
+    let key = PrivateKey::from_seed("example.com/log", [7; 32]).unwrap();
+    let paths = ["proof", "key"].map(|name| world.base().join(name));
+    std::fs::write(&paths[1], format!("{}\n", key.public())).unwrap();
+    let longest = line.len() + portcullis_audit::MAX_LINE;
+    let long = |length: usize| line.replacen('{', &format!("{{{}", " ".repeat(length)), 1);
+    for (line, code) in [
+        (line.to_owned(), 0),
+        (String::new(), 5),
+        ("the agent did nothing wrong".to_owned(), 5),
+        (r#"{"transfer":"1000000"}"#.to_owned(), 5),
+        (line.replacen("\"v\":1", "\"v\":2", 1), 5),
+        (line.replacen("\"seq\":0", "\"seq\":1", 1), 5),
+        (line.replacen("\"seq\":0", "\"seq\":7,\"seq\":0", 1), 5),
+        (line.replacen("\"nonce\":\"0", "\"nonce\":\"A", 1), 5),
+        (format!("{line}\n"), 5),
+        (long(longest - 2 * line.len()), 0),
+        (long(longest - 2 * line.len() + 1), 5),
+        (long(longest * 3 / 2), 5),
+    ] {
+        std::fs::write(&paths[0], proof_of_line(&key, line.as_bytes(), 0)).unwrap();
+        let args = [text(&paths[0]), "--key", text(&paths[1])];
+        let first = world.run(&[&["audit", "check-proof"], &args[..]].concat());
+        let other = second(&[&["proof"], &args[..]].concat());
+        let shown = &line[..line.len().min(200)];
+        assert_eq!((first.code, other.code), (code, code), "{shown:?}: {first:?} {other:?}");
+    }
+}
+
+/// The proof that `line` is the only one of a log, signed with its key.
+pub(crate) fn proof_of_line(key: &PrivateKey, line: &[u8], index: u64) -> String {
+    let root = Hash::leaf(line);
+    let origin = key.public().name().to_owned();
+    let body = Checkpoint { origin, size: 1, root }.to_string();
+    let note = Note::assemble(&body, &key.sign(&body)).unwrap();
+    let claim = Claim::Inclusion { index, line: Some(line.to_vec()) };
+    Proof { claim, hashes: Vec::new(), note }.to_string()
 }
 
 /// It ended in a traceback.

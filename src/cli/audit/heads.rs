@@ -140,8 +140,17 @@ fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
             state.join(AuditLog::LAST_SIGNED).display()
         ))?,
     };
+    let checkpoint = Note::parse(&bytes).and_then(|note| Checkpoint::of(&note));
     // A power failure may have left any content.
-    Ok(Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)).ok())
+    Ok(checkpoint
+        .inspect_err(|error| {
+            let path = state.join(AuditLog::LAST_SIGNED);
+            errln!(
+                "portcullis: warning: the log is not compared with the last checkpoint: `{}`: {error}",
+                path.display()
+            );
+        })
+        .ok())
 }
 
 /// Returns the verifier of the log that `log` names. The log of a state directory is

@@ -168,6 +168,14 @@ impl Log {
         asked
     }
 
+    /// The first segment, or nothing.
+    pub(super) fn segment(&self) -> &[u8] {
+        match self.0.get(SEGMENT) {
+            Some(Node::File(bytes)) => bytes,
+            _ => b"",
+        }
+    }
+
     fn leaves(&self) -> Vec<Hash> {
         let mut leaves = Vec::new();
         for name in self.segments() {

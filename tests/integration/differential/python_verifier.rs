@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use portcullis_audit::{Directory, Source as _, Verifier};
+use portcullis_audit::{Claim, Directory, Hash, Proof, PublicKey, Source as _, Verifier};
 use serde_json::{Value, json};
 
 use super::case::VerifierArguments;
@@ -39,13 +39,21 @@ impl Second {
         let heads: serde_json::Map<_, _> =
             asked.heads.iter().map(|(seq, leaf)| (seq.to_string(), json!(leaf))).collect();
         let key = asked.key.as_ref().map(|key| format!("{key}\n"));
-        let request = json!({ "directory": directory, "key": key, "heads": heads });
+        self.ask(&json!({ "directory": directory, "key": key, "heads": heads }))
+    }
+
+    /// True if the proof holds under the key, to it.
+    pub(super) fn holds(&mut self, proof: &str, key: &PublicKey) -> bool {
+        self.ask(&json!({ "proof": proof, "key": key.to_string() }))["holds"].as_bool().unwrap()
+    }
+
+    fn ask(&mut self, request: &Value) -> Value {
         let requests = self.requests.as_mut().unwrap();
         writeln!(requests, "{request}").unwrap();
         requests.flush().unwrap();
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("verify.py failed on {directory:?}"))
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("verify.py failed on {request}"))
     }
 }
 
@@ -70,6 +78,14 @@ pub(super) fn first(directory: &Path, asked: &VerifierArguments) -> Value {
     let verifier =
         asked.heads.iter().fold(verifier, |verifier, (seq, leaf)| verifier.expect(*seq, *leaf));
     in_words(&serde_json::to_value(verifier.run().unwrap()).unwrap())
+}
+
+/// True if the proof of a line holds under the key, to the library.
+pub(super) fn holds(proof: &str, key: &PublicKey) -> bool {
+    let Ok(proof) = Proof::parse(proof.as_bytes()) else { return false };
+    let Claim::Inclusion { line: Some(line), .. } = &proof.claim else { return false };
+    let is_signed = proof.note.verify(std::slice::from_ref(key)).is_ok();
+    is_signed && proof.check_inclusion(Hash::leaf(line)).is_ok()
 }
 
 /// Returns the program's result.

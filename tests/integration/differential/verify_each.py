@@ -1,5 +1,6 @@
 """Answers of audit/verify.py to one log after another, in one process: a request a line on
-stdin, {"directory", "key" (text or null), "heads" ({seq: leaf})}, an answer a line on stdout."""
+stdin, {"directory", "key" (text or null), "heads" ({seq: leaf})} or {"proof", "key"}, an answer a
+line on stdout."""
 import importlib.util
 import json
 import sys
@@ -39,5 +40,14 @@ def answer(request):
         return {"none": True}
 
 
+def holds(request):
+    try:
+        verify.proof(request["proof"].encode(), verify.read_keys(request["key"]), None)
+        return {"holds": True}
+    except (ValueError, IndexError, AttributeError, verify.Damage):
+        return {"holds": False}
+
+
 for line in sys.stdin:
-    print(json.dumps(answer(json.loads(line))), flush=True)
+    request = json.loads(line)
+    print(json.dumps(holds(request) if "proof" in request else answer(request)), flush=True)
