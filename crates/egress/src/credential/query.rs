@@ -1,28 +1,51 @@
 //! Checks of paths and queries of requests (RFC 3986): forms that two programs could parse
 //! differently are refused.
 
-/// Names of parameters that servers take for credentials, by their [letters].
-const CREDENTIALS: [&str; 16] = [
-    "accesskey",
-    "accesstoken",
-    "apikey",
+/// Parts of names of headers and parameters that servers take for credentials, by their [letters].
+const CREDENTIAL_PARTS: [&str; 15] = [
+    "assertion",
     "auth",
-    "authorization",
     "bearer",
-    "clientsecret",
-    "idtoken",
+    "cookie",
+    "credential",
+    "impersonat",
+    "jwt",
     "key",
-    "oauthtoken",
-    "password",
-    "refreshtoken",
+    "passphrase",
+    "passw",
+    "remoteuser",
     "secret",
-    "sig",
     "signature",
+    "ticket",
     "token",
 ];
 
-/// Prefixes of such names, as clouds use them.
+/// Such names that are parts of too many others.
+const CREDENTIALS: [&str; 7] = ["code", "pat", "pwd", "session", "sid", "sig", "sso"];
+
+/// Names that have such a part and are none.
+const NO_CREDENTIALS: [&str; 12] = [
+    "author",
+    "authors",
+    "continuationtoken",
+    "idempotencykey",
+    "keyword",
+    "keywords",
+    "maxoutputtokens",
+    "maxtokens",
+    "nextpagetoken",
+    "nexttoken",
+    "pagetoken",
+    "xidempotencykey",
+];
+
+/// Prefixes of parameters that are credentials, as clouds use them.
 const CREDENTIAL_PREFIXES: [&str; 3] = ["xamz", "xapi", "xgoog"];
+
+/// Beginnings of names by which a server could take another method, path or host than those that
+/// were checked.
+const OVERRIDES: [&str; 6] =
+    ["xforwarded", "xhost", "xhttpmethod", "xmethod", "xoriginal", "xrewrite"];
 
 /// Returns the letters and digits of a name, in lower case. Names are compared by these: servers
 /// differ in which other characters they ignore or replace.
@@ -49,12 +72,32 @@ pub(super) fn is_listed(path: &str, patterns: &[String]) -> bool {
     })
 }
 
-/// True if a query has a parameter that a server could take for a credential.
-pub(super) fn has_credential(query: &str) -> bool {
+/// True if a server could take the header or parameter of this name for a credential.
+pub(super) fn is_credential(name: &str) -> bool {
+    let whole = letters(name);
+    let mut pieces = name.split(['[', ']', '.', '?']).map(letters);
+    !NO_CREDENTIALS.contains(&&*whole)
+        && (CREDENTIAL_PARTS.iter().any(|part| whole.contains(part))
+            || pieces.any(|name| CREDENTIALS.contains(&name.strip_prefix('x').unwrap_or(&name))))
+}
+
+/// True if a server could take the header or parameter of this name for another method, path or
+/// host than those that were checked.
+pub(super) fn is_override(name: &str) -> bool {
+    let letters = letters(name);
+    OVERRIDES.iter().any(|begin| letters.starts_with(begin))
+}
+
+/// True if a query has a parameter that a server could take for a credential or another method.
+pub(super) fn is_refused(query: &str) -> bool {
     let names = query.split(['&', ';']).filter_map(|part| part.split('=').next());
-    names.map(|name| letters(&decoded(name))).any(|name| {
-        CREDENTIALS.contains(&&*name)
-            || CREDENTIAL_PREFIXES.iter().any(|begin| name.starts_with(begin))
+    names.map(decoded).any(|name| {
+        let letters = letters(&name);
+        is_credential(&name)
+            || is_override(&name)
+            || CREDENTIAL_PREFIXES.iter().any(|begin| letters.starts_with(begin))
+            // Frameworks take the parameter `_method`; one named `method` is anything.
+            || (letters == "method" && !name.eq_ignore_ascii_case("method"))
     })
 }
 
@@ -156,11 +199,46 @@ mod tests {
             "access-token=x",
             "X_Amz_Signature=x",
             "\u{212a}ey=x",
+            "private_token=x",
+            "subscription-key=x",
+            "auth_token=x",
+            "api_token=x",
+            "code=x",
+            "jwt=x",
+            "pat=x",
+            "x-pat=x",
+            "sig[a]=x",
+            "oauth_signature=x",
+            "client_assertion=x",
+            "x?key=1",
+            "x?code=1",
+            "token[a]=1",
+            "a[token]=1",
+            "token.a=1",
+            "pageToken[token]=1",
+            "_method=DELETE",
+            "%5Fmethod=DELETE",
+            "X-HTTP-Method-Override=DELETE",
         ] {
-            assert!(has_credential(query), "{query}");
+            assert!(is_refused(query), "{query}");
         }
-        for query in ["", "beta=true", "alt=sse", "pageToken=key", "a=key", "monkey=1", "%zz=1"] {
-            assert!(!has_credential(query), "{query}");
+        for query in [
+            "",
+            "beta=true",
+            "alt=sse",
+            "pageToken=key",
+            "a=key",
+            "session_id=1",
+            "method=1",
+            "country_code=1",
+            "design=1",
+            "path=1",
+            "keywords=1",
+            "max_tokens=1",
+            "api-version=1",
+            "%zz=1",
+        ] {
+            assert!(!is_refused(query), "{query}");
         }
     }
 }
