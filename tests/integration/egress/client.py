@@ -475,8 +475,11 @@ def labels(port):
             time.sleep(0.02)
     filled = fill_log(port) if order.get("full") else None
     try:
-        with open(order["path"]) as file:
-            content = file.read()
+        if order.get("link"):
+            content = os.readlink(order["path"])
+        else:
+            with open(order["path"]) as file:
+                content = file.read()
     except OSError as error:
         content = type(error).__name__
     # What is sent now was read before.

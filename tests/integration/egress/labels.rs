@@ -107,6 +107,23 @@ fn a_tunnel_from_before_a_read_is_closed_before_it_is_disclosed() {
     assert_eq!(why["decision"]["reason"], "content labelled `customers` was read");
 }
 
+/// The target was disclosed as a name is, to a program with an open tunnel.
+#[test]
+fn the_target_of_a_labelled_link_is_read_like_its_content() {
+    let it = Labelled::new("deny");
+    std::os::unix::fs::symlink("alice", it.net.world.path("data/link")).unwrap();
+    let order = json!({"hosts": BOTH, "open": "other.example", "path": "data/link", "link": true});
+    let found = it.labels(&order);
+    assert_eq!(found["content"], "alice");
+    assert_eq!(found["ended"], json!({"site.example": true}));
+    assert_eq!(found["then"], json!({"site.example": 403, "other.example": 200}));
+    let stolen = it.server.seen().into_iter().filter(|seen| seen.contains("stolen")).count();
+    assert_eq!(stolen, 1);
+    let label = it.of("label").pop().unwrap();
+    assert_eq!(label["facts"]["labels"], json!({"customers": "data/link"}));
+    assert!(label["facts"]["by"] == "read" && label["transport"] == "mount", "{label}");
+}
+
 /// Only the first workspace's policy decided on connections: a file of a further one was read, and
 /// sent to a host that the policy with its label closes.
 #[test]

@@ -7,7 +7,7 @@
 use std::{cell::OnceCell, collections::BTreeMap, time::Instant};
 
 use portcullis_audit::Draft;
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use serde_json::Value;
 
 use super::{
@@ -142,7 +142,9 @@ impl MountView<'_> {
     /// # Errors
     /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or the
     /// policy denies following it; [`Error::NotFound`] if it is no link. Decided by the link's own
-    /// name alone, which has to be readable: the target may be hidden.
+    /// name alone, which has to be readable: the target may be hidden. The target is the link's
+    /// content, so it counts as a read of what is labelled; [`Error::Os`] if a connection that
+    /// forbids it cannot be closed.
     pub fn read_link(&self, path: &WorkspacePath) -> Result<Option<String>, Error> {
         match self.lookup(path)? {
             None => return Ok(None),
@@ -169,7 +171,27 @@ impl MountView<'_> {
         let link = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
         let is_followed = [&list, &read].iter().all(|query| named(&policy, query).is_allow())
             && policy.evaluate_object(&list, &link).is_allow();
-        if is_followed { Ok(Some(target)) } else { Err(Error::Outside) }
+        if !is_followed {
+            return Err(Error::Outside);
+        }
+        self.carry_labels(path, &policy)?;
+        Ok(Some(target))
+    }
+
+    /// Has the session carry the labels of `path`, whose content is about to be disclosed without a
+    /// request of its own.
+    fn carry_labels(&self, path: &WorkspacePath, policy: &Policy) -> Result<(), Error> {
+        let labels = policy.labels().of(path);
+        let read =
+            Read { path: path.clone(), range: LineRange::default(), encoding: Encoding::Base64 };
+        let (findings, operation) = (Findings::default(), read.as_operation());
+        let client = Client::default();
+        let transaction =
+            Transaction::new(self.gateway, policy, self.session, operation, client, &findings);
+        let op = OperationKind::Read.as_str();
+        let mut draft = record::request(self.session, policy, op, Some(path.as_str()));
+        let carried = transaction.carry(&mut draft, &labels);
+        carried.map_err(|_| Error::os("read the link")(Errno::ACCESS))
     }
 
     /// Returns the length of what a read of the file at `path` returns, where `stat` is the result
