@@ -199,12 +199,11 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
     if window > MAX_WINDOW { Err(damaged()) } else { Ok(size) }
 }
 
-/// Lists compressed segments under their own names. A file that is not a compressed segment stays
-/// as it is. If both forms exist, a gateway died between two steps, and the plain one counts.
+/// Lists compressed segments under their own names. If both forms exist, a gateway died between two steps, and the plain one counts.
 ///
 /// # Errors
 ///
-/// If a file cannot be opened.
+/// If a file cannot be opened or read.
 pub fn unpacked(
     entries: Vec<FileEntry>,
     open: impl Fn(&str) -> io::Result<File>,
@@ -218,12 +217,12 @@ pub fn unpacked(
                 if plain.iter().any(|plain| plain == name) {
                     continue;
                 }
-                match content_size(open(&entry.name)?) {
-                    Ok(length) if length <= MAX_SEGMENT => {
-                        listed.push(FileEntry { name: name.to_owned(), length, ..entry });
-                    }
-                    _ => listed.push(entry),
-                }
+                let length = match content_size(open(&entry.name)?) {
+                    // It is a segment that cannot be read, which opening it reports.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => entry.length,
+                    length => length?,
+                };
+                listed.push(FileEntry { name: name.to_owned(), length, ..entry });
             }
             _ => listed.push(entry),
         }

@@ -90,6 +90,33 @@ fn compressed_segments_are_read_as_before() {
     assert!(packed.exists() && audit(&world).join("checkpoint").exists());
 }
 
+/// It was a name that no segment has, without a position and with another remedy.
+#[test]
+fn a_compressed_segment_that_is_no_frame_is_a_bad_segment() {
+    let world = World::new();
+    write_log(&world, 10, "2026-01-01T00:00:00.000000Z");
+    let directory = world.base().join("log");
+    std::fs::create_dir(&directory).unwrap();
+    let log = std::fs::read(audit(&world).join("seg-000000.jsonl")).unwrap();
+    let unsized_frame = b"\x28\xb5\x2f\xfd\x00\x00";
+    for (number, bytes) in [(0, &log[..]), (0, b""), (0, unsized_frame), (2, b"\x29\xb5\x2f\xfd")] {
+        let name = Segment(number).to_string();
+        let path = directory.join(format!("{name}.zst"));
+        std::fs::write(&path, bytes).unwrap();
+        let damaged = world.run(&["audit", "verify", "--json", "--dir", text(&directory)]);
+        assert_eq!(damaged.code, 5, "{damaged:?}");
+        let damages = damaged.json()["damages"].clone();
+        let seq = Segment(number).first();
+        assert!(
+            damages.as_array().unwrap().iter().any(|one| {
+                one["kind"] == "bad-segment" && one["segment"] == *name && one["seq"] == seq
+            }),
+            "{damages}"
+        );
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
 #[test]
 fn a_gateway_that_runs_compresses_old_segments() {
     let world = World::new();
