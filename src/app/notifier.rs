@@ -90,10 +90,12 @@ pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Fai
 /// Sends one notification, to try the configuration.
 ///
 /// # Errors
-/// When nothing of the configuration is there, and the first failure.
+/// When something of the configuration is not there, and the first failure.
 pub(crate) fn send_test(notifications: &Notifications, reference: &str) -> Result<(), String> {
     let order = order(notifications).ok_or("there is no program or server that gets it")?;
-    Delivery::new(order.program, order.webhook)?.send(reference, 1)
+    let is_missing = notifications.desktop && order.program.is_none();
+    Delivery::new(order.program, order.webhook)?.send(reference, 1)?;
+    if is_missing { Err(format!("to the desktop: there is no `{NOTIFY_SEND}`")) } else { Ok(()) }
 }
 
 /// The gateway's end.

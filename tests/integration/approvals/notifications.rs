@@ -197,6 +197,13 @@ fn config_check_sends_a_notification_for_a_try() {
     let mut command = world.command(&["config", "check", "--notify"]);
     let missing = done(command.env("PATH", "/nonexistent").output().unwrap());
     assert!(missing.code == 1 && missing.stderr.contains("no program or server"), "{missing:?}");
+    // It said that it had sent one, and exited with 0.
+    configure(&world, &format!("desktop = true\nwebhook = \"http://{}/\"", server.address));
+    let mut command = world.command(&["config", "check", "--notify"]);
+    let missing = done(command.env("PATH", "/nonexistent").output().unwrap());
+    assert!(missing.code == 1 && missing.stderr.contains("no `notify-send`"), "{missing:?}");
+    assert!(!missing.stderr.contains("sent a notification"), "{missing:?}");
+    server.next();
     configure(&world, &format!("webhook = \"http://{}/\"", server.address));
     let checked = world.run(&["config", "check", "--notify", "--json"]).ok();
     assert_eq!(checked.json()["notifications"], true);
