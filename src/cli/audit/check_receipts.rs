@@ -2,14 +2,16 @@
 //! the log.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
     io::{self, BufRead, BufReader, Read as _},
     path::PathBuf,
     process::ExitCode,
 };
 
 use portcullis_audit::{DamageKind, Hash, Receipt, Report};
-use serde_json::{Value, json};
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Deserializer, Value, json};
 
 use super::{
     heads,
@@ -29,6 +31,9 @@ use crate::{
 /// the result then is no success, because receipts in them are not checked.
 const MAX_LINE: u64 = 64 << 20;
 
+/// Maximum number of bytes of a line that are parsed in vain, in multiples of its length.
+const MAX_ATTEMPTS: usize = 16;
+
 /// The damage that a verifier reports for a receipt that is not in the log.
 const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
 
@@ -40,7 +45,8 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
     Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
     every\nobject with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. \
     Exit codes: 0 all are in the log, 5 some are not, or are of records\nthat were pruned: \
-    nothing shows what those were. A line of more than 64 MiB is left out, which exits with 5.")]
+    nothing shows what those were. A line of more than 64 MiB, or with too many values that are not\n\
+    JSON to their ends, is left out, which exits with 5.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: LogSource,
@@ -57,8 +63,12 @@ pub(super) struct Args {
 struct Receipts {
     of: BTreeMap<u64, Receipt>,
     /// Records with two different receipts.
-    contrary: Vec<u64>,
-    long: u64,
+    contrary: BTreeSet<u64>,
+    /// The number of lines that were left out.
+    left_out: u64,
+    /// The number of bytes of the line that may still be parsed in vain.
+    left: usize,
+    is_left_out: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -75,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let answers = Answers::of(&receipts, &report);
     let whole = report.is_valid()
         && receipts.contrary.is_empty()
-        && receipts.long == 0
+        && receipts.left_out == 0
         && answers.all_found();
     if args.json {
         outjson!(json!({
@@ -88,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                     "found": what })
             }).collect::<Vec<_>>(),
             "contrary": receipts.contrary,
-            "leftOut": receipts.long,
+            "leftOut": receipts.left_out,
             "damages": report.damages,
         }));
     } else {
@@ -117,8 +127,9 @@ fn lines(receipts: &Receipts, report: &Report, answers: &Answers<'_>) -> Vec<Str
     for damage in report.damages.iter().filter(|damage| !HEADS.contains(&damage.kind)) {
         lines.push(format!("damaged: {}", Escaped(&damage.to_string())));
     }
-    if receipts.long > 0 {
-        lines.push(format!("left out: {}, too long", counted(receipts.long, "line")));
+    if receipts.left_out > 0 {
+        let left_out = counted(receipts.left_out, "line");
+        lines.push(format!("left out: {left_out}, too long or not to be parsed"));
     }
     if answers.pruned > 0 {
         lines.push(format!("pruned, not checkable: {}", answers.pruned));
@@ -188,18 +199,23 @@ fn read(args: &Args) -> Result<Receipts, Failure> {
             return Ok(receipts);
         }
         if read as u64 == MAX_LINE && line.last() != Some(&b'\n') {
-            receipts.long += 1;
+            receipts.left_out += 1;
             reader.skip_until(b'\n').or_fail(&doing)?;
             continue;
         }
+        receipts.left = MAX_ATTEMPTS.saturating_mul(line.len());
+        receipts.is_left_out = false;
         receipts.read(&String::from_utf8_lossy(&line));
+        receipts.left_out += u64::from(receipts.is_left_out);
     }
 }
 
 impl Receipts {
     fn take(&mut self, receipt: Receipt) {
         match self.of.get_mut(&receipt.seq) {
-            Some(known) if known.leaf != receipt.leaf => self.contrary.push(receipt.seq),
+            Some(known) if known.leaf != receipt.leaf => {
+                self.contrary.insert(receipt.seq);
+            }
             Some(known) => known.durable |= receipt.durable,
             None => {
                 self.of.insert(receipt.seq, receipt);
@@ -219,41 +235,106 @@ impl Receipts {
         }
         let mut rest = text;
         while let Some(json) = rest.find(['{', '[']).and_then(|start| rest.get(start..)) {
-            let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
-            let value = values.next();
-            let after = match value {
-                Some(Ok(value)) => {
-                    self.search(&value);
-                    values.byte_offset()
+            let mut values = Deserializer::from_str(json);
+            let after = match (ReceiptSeed { receipts: self }).deserialize(&mut values) {
+                Ok(_) => values.into_iter::<Value>().byte_offset(),
+                // All that it contains, to the end of the text, was seen.
+                Err(error) if error.is_eof() => return,
+                Err(error) => {
+                    let above = json.split_inclusive('\n').take(error.line().saturating_sub(1));
+                    let parsed = above.map(str::len).sum::<usize>() + error.column();
+                    let Some(left) = self.left.checked_sub(parsed) else {
+                        self.is_left_out = true;
+                        return;
+                    };
+                    self.left = left;
+                    // A value that is no receipt may contain one.
+                    1
                 }
-                // A value that is no receipt may contain one.
-                _ => 1,
             };
             rest = json.get(after..).unwrap_or_default();
         }
     }
+}
 
-    fn search(&mut self, value: &Value) {
-        let mut open = vec![value];
-        while let Some(value) = open.pop() {
-            match value {
-                Value::Array(items) => open.extend(items),
-                Value::Object(members) => {
-                    let leaf: Option<Hash> = members
-                        .get("leaf")
-                        .and_then(Value::as_str)
-                        .and_then(|leaf| leaf.parse().ok());
-                    let seq = members.get("seq").and_then(Value::as_u64);
-                    let durable = members.get("durable").and_then(Value::as_bool);
-                    if let (Some(seq), Some(leaf), Some(durable)) = (seq, leaf, durable) {
-                        self.take(Receipt { seq, leaf, durable });
-                    }
-                    open.extend(members.values());
-                }
-                // A reply within a string, as in some transcripts.
-                Value::String(text) if text.contains(':') => self.read(text),
+/// Finds receipts in a JSON value while it is parsed, so that nothing of it is stored, and so that
+/// those in a value that does not end are found, too.
+struct ReceiptSeed<'a> {
+    receipts: &'a mut Receipts,
+}
+
+/// The parts of a value that a receipt may consist of.
+enum Part {
+    Number(u64),
+    Leaf(Hash),
+    Flag(bool),
+    Other,
+}
+
+impl<'de> DeserializeSeed<'de> for ReceiptSeed<'_> {
+    type Value = Part;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, values: D) -> Result<Part, D::Error> {
+        values.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ReceiptSeed<'_> {
+    type Value = Part;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Part, E> {
+        Ok(Part::Flag(flag))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Part, E> {
+        Ok(Part::Number(number))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Part, E> {
+        Ok(Part::Other)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Part, E> {
+        // A reply within a string, as in some transcripts.
+        if text.contains(':') {
+            self.receipts.read(text);
+        }
+        Ok(text.parse().map_or(Part::Other, Part::Leaf))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Part, A::Error> {
+        let Self { receipts } = self;
+        while items.next_element_seed(ReceiptSeed { receipts })?.is_some() {}
+        Ok(Part::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Part, A::Error> {
+        let Self { receipts } = self;
+        let (mut seq, mut leaf, mut durable) = (Part::Other, Part::Other, Part::Other);
+        while let Some(name) = members.next_key::<String>()? {
+            let value = members.next_value_seed(ReceiptSeed { receipts })?;
+            match &*name {
+                "seq" => seq = value,
+                "leaf" => leaf = value,
+                "durable" => durable = value,
                 _ => {}
             }
         }
+        if let (Part::Number(seq), Part::Leaf(leaf), Part::Flag(durable)) = (seq, leaf, durable) {
+            receipts.take(Receipt { seq, leaf, durable });
+        }
+        Ok(Part::Other)
     }
 }
