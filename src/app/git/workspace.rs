@@ -100,6 +100,8 @@ pub(crate) fn tracked(root: &Path, place: &Path) -> Result<Option<Vec<WorkspaceP
     let list = ["ls-tree", "-r", "-z", "--name-only", &commit];
     let names = repository.start(&list, &[])?.finish(|_| Ok(()), MAX_NAMES);
     let names = names.ok_or_else(|| Failure::new("git did not list the files of the commit"))?;
-    let names = names.split(|byte| *byte == 0).filter_map(|name| str::from_utf8(name).ok());
+    // Each name ends with a NUL: an empty one after the last would be the root.
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names = names.filter_map(|name| str::from_utf8(name).ok());
     Ok(Some(names.filter_map(|name| WorkspacePath::parse(name).ok()).collect()))
 }

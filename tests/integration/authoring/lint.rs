@@ -394,6 +394,19 @@ fn warnings_can_be_denied_and_single_lints_left_out() {
     assert_eq!(lint(&["--allow", "nonsense"]).code, 2);
 }
 
+/// A repository can have a directory with such a name, and the pattern is none of it.
+#[test]
+fn a_directory_named_as_a_wildcard_was_taken_for_what_a_pattern_names() {
+    let world = World::new();
+    world.file("**/x", "x");
+    world.file("src[1]/x", "x");
+    let policy = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"src[1]\"]\n";
+    policy_file(&world, "wild.toml", policy);
+    let list = found(&world, &["wild.toml", "--allow", "no-tests"]);
+    let closed = list.iter().filter(|finding| finding["id"] == "entry-without-content");
+    assert_eq!(closed.count(), 0, "{list:?}");
+}
+
 /// Embedded policies are clean, except for findings that depend on the workspace.
 #[test]
 fn the_embedded_policies_are_clean() {

@@ -52,6 +52,10 @@ fn directories(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
         };
         for pattern in &statement.patterns {
             let name = &pattern.text;
+            // An entry may have the name of a wildcard, which covers more than that entry.
+            if name.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+                continue;
+            }
             let beneath = format!("{name}/");
             if statement.patterns.iter().any(|other| other.text.starts_with(&beneath))
                 || !is_directory(name)
