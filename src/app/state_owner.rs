@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +15,7 @@ use rustix::fs::RenameFlags;
 
 use super::{
     failure::{Context as _, Failure},
-    state_directory,
+    running_gateways, state_directory,
 };
 use crate::{
     app::audit_log::unreadable,
@@ -80,10 +81,10 @@ pub(crate) fn noted_at(path: &Path) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// Refuses the state directory of a workspace other than that at `root`, unless the operator names
-/// its former path with `adopt`.
+/// its former path with `adopt`, where it is no more.
 ///
 /// # Errors
-/// When it belongs to another workspace, and as [`of`].
+/// When it belongs to another workspace, or to one that is still there or served, and as [`of`].
 pub(crate) fn check(
     state: &Dir,
     path: &Path,
@@ -93,7 +94,11 @@ pub(crate) fn check(
     let (shown, here) = (path.display(), root.display());
     match (of(state, path)?, adopt) {
         (Some(owner), _) if owner == root => Ok(StateOwnership::Own),
-        (Some(owner), Some(old)) if is_named(&owner, old) => Ok(StateOwnership::Adopted(owner)),
+        (Some(owner), Some(old)) if is_named(&owner, old) => {
+            check_left(&owner, root)?;
+            check_unused(path)?;
+            Ok(StateOwnership::Adopted(owner))
+        }
         (Some(owner), _) => {
             let owner = owner.display();
             Err(Failure::new(format_args!(
@@ -111,6 +116,47 @@ pub(crate) fn check(
         .help("name the one to adopt with --state DIR, or leave --adopt out")),
         (None, None) => Ok(StateOwnership::First),
     }
+}
+
+/// Refuses to take the state directory from a workspace that is still at its path: it would serve
+/// two. The same directory under another path is no other workspace.
+fn check_left(owner: &Path, root: &Path) -> Result<(), Failure> {
+    let there = match operator_files::symlink_metadata(owner) {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(());
+        }
+        there => there.or_fail(format_args!("cannot look at `{}`", owner.display()))?,
+    };
+    let here = operator_files::symlink_metadata(root);
+    let here = here.or_fail(format_args!("cannot look at `{}`", root.display()))?;
+    if !there.is_dir() || (there.dev(), there.ino()) == (here.dev(), here.ino()) {
+        return Ok(());
+    }
+    let (old, here) = (owner.display(), root.display());
+    Err(Failure::new(format_args!("nothing is adopted: the workspace `{old}` is still there")).help(
+        format_args!(
+            "`{here}` gets a state directory of its own without --adopt; if it is the workspace that \
+             was `{old}`, rename what is there now first"
+        ),
+    ))
+}
+
+/// Refuses to take over a state directory in whose log a gateway records changes of files at the
+/// former path.
+fn check_unused(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    let locked = running_gateways::lock(path);
+    let (_lock, running) = locked.or_fail(format_args!("cannot lock the log in `{shown}`"))?;
+    if running == 0 {
+        return Ok(());
+    }
+    let gateways = if running == 1 { "gateway" } else { "gateways" };
+    Err(Failure::new(format_args!(
+        "nothing is adopted: {running} {gateways} of the state directory `{shown}` still running"
+    ))
+    .help("end the agents and clients that use it first"))
 }
 
 /// Returns true if `named` is a path of this workspace, which need not exist any more.

@@ -3,6 +3,7 @@
 use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    process::Stdio,
 };
 
 use serde_json::Value;
@@ -146,6 +147,7 @@ fn an_agent_behind_run_and_mcp_adopts_too() {
         let two = two();
         let args: Vec<_> =
             args.iter().map(|arg| if *arg == "OLD" { text(&two.own) } else { arg }).collect();
+        std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
         let mut command = two.world.command(&args);
         command.env("PORTCULLIS_WORKSPACE", &two.other);
         done(command.output().unwrap()).ok();
@@ -153,6 +155,54 @@ fn an_agent_behind_run_and_mcp_adopts_too() {
         let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
         assert_eq!(noted, text(&two.other));
     }
+}
+
+/// One state directory served two workspaces, and an undo in one put contents of the other there.
+#[test]
+fn a_workspace_that_is_still_there_lost_its_state_directory() {
+    let two = two();
+    let adopt = |command: &[&str]| {
+        let options = ["--workspace", text(&two.other), "--adopt", text(&two.own)];
+        two.world.run(&[command, &options].concat())
+    };
+    let link = two.world.base().join("link");
+    symlink(&two.own, &link).unwrap();
+    for command in [&["fs", "read", "f.txt"][..], &["backup", "undo", "--last"]] {
+        let refused = adopt(command);
+        let all = format!("{}{}", refused.text(), refused.stderr);
+        assert!(refused.code == 1 && all.contains("is still there"), "{command:?} {refused:?}");
+    }
+    let named = ["--workspace", text(&two.other), "--adopt", text(&link)];
+    assert_eq!(two.world.run(&[&["fs", "read", "f.txt"], &named[..]].concat()).code, 1);
+    let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+    assert_eq!(noted, text(&two.own));
+    two.world.fs(&["read", "f.txt"]).ok();
+    // A file in its place is no workspace.
+    std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
+    std::fs::write(&two.own, "").unwrap();
+    adopt(&["fs", "read", "f.txt"]).ok();
+}
+
+/// It went on to record changes of its own files in the log that belonged to another one.
+#[test]
+fn a_state_directory_was_adopted_while_a_gateway_used_it() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    let mut command = two.world.command(&["mcp"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut gateway = command.spawn().unwrap();
+    while two.starts().len() < 2 {
+        assert_eq!(gateway.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::fs::rename(&two.own, &moved).unwrap();
+    let adopt = ["--workspace", text(&moved), "--adopt", text(&two.own)];
+    let adopt = || two.world.run(&[&["fs", "read", "f.txt"], &adopt[..]].concat());
+    let refused = adopt();
+    assert!(refused.code == 1 && refused.stderr.contains("1 gateway"), "{refused:?}");
+    drop(gateway.stdin.take());
+    gateway.wait().unwrap();
+    adopt().ok();
 }
 
 #[test]
