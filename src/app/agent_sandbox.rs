@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
@@ -18,6 +19,7 @@ use crate::{
     policy::{AgentLimits, Policy},
     sandbox::{
         Enforcement, Grant, Network, ResourceLimits, SandboxSpec, StandardStreams, TrustedPath,
+        share_homes,
     },
 };
 
@@ -95,12 +97,31 @@ pub(crate) fn resource_limits(limits: &AgentLimits) -> ResourceLimits {
     }
 }
 
+/// Keeps the homes and scratch directories of all agents from being removed until the file is
+/// closed.
+///
+/// # Errors
+/// When they are being removed, or there is no place for them.
+pub(crate) fn keep_homes() -> Result<OwnedFd, Failure> {
+    let homes = homes_below(&data_directory()?);
+    let shown = homes.display();
+    let kept = share_homes(&homes).or_fail(format_args!("cannot use the homes in `{shown}`"))?;
+    kept.ok_or_else(|| {
+        Failure::new(format_args!("another process removes the homes in `{shown}`"))
+            .help("`portcullis uninstall` does that: wait for its end")
+    })
+}
+
+fn data_directory() -> Result<PathBuf, Failure> {
+    let directories = etcetera::base_strategy::Xdg::new()
+        .or_fail("cannot find a place for the agent's home directory")?;
+    Ok(directories.data_dir())
+}
+
 /// Returns the agent's home directory:
 /// `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`.
 pub(crate) fn home(workspace: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
-    let directories = etcetera::base_strategy::Xdg::new()
-        .or_fail("cannot find a place for the agent's home directory")?;
-    Ok(home_below(&directories.data_dir(), workspace, agent))
+    Ok(home_below(&data_directory()?, workspace, agent))
 }
 
 /// Returns the agent's home directory, where `data` replaces `$XDG_DATA_HOME`.

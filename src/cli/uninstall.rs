@@ -3,17 +3,11 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, AsRawFd as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use etcetera::BaseStrategy as _;
-use rustix::{
-    fs::{CWD, Dir, Mode, OFlags, chmod, openat},
-    io::Errno,
-    path::Arg,
-};
 use serde_json::{Value, json};
 
 use super::{confirmation, generated, render::counted};
@@ -26,7 +20,7 @@ use crate::{
     config::operator,
     model::Escaped,
     operator_files,
-    sandbox::own_program,
+    sandbox::{lock_homes, own_program, remove_tree},
 };
 
 /// Files of the system, with what removes them.
@@ -235,10 +229,11 @@ fn program() -> Result<InstalledItem, Failure> {
     Ok(InstalledItem { by: Some(by), ..InstalledItem::own("program", path) })
 }
 
-/// Keeps gateways from starting in the state directories.
+/// Keeps gateways from starting in the state directories, and agents from using homes and scratch
+/// directories.
 ///
 /// # Errors
-/// When a gateway runs, or a directory has another format, whose gateways may have other locks; unless
+/// When a gateway runs, wherever its state lies if its agent has a home, or a directory has another format, whose gateways may have other locks; unless
 /// this is `dry`.
 fn lock(items: &[InstalledItem], dry: bool) -> Result<Vec<File>, Failure> {
     let mut locks = Vec::new();
@@ -264,6 +259,24 @@ fn lock(items: &[InstalledItem], dry: bool) -> Result<Vec<File>, Failure> {
         }
         locks.extend(lock);
     }
+    for InstalledItem { path, .. } in items.iter().filter(|item| item.kind == "homes") {
+        let shown = Escaped(&path.display().to_string()).to_string();
+        let locked = lock_homes(path).or_fail(format_args!("cannot lock `{shown}`"));
+        let locked = match locked {
+            Err(_) if dry => continue,
+            locked => locked?,
+        };
+        if locked.is_none() {
+            // A session with scratch directories has a home.
+            let text = format!("homes in `{shown}` or scratch directories are in use");
+            if !dry {
+                let help = "end the agents that use them first";
+                return Err(Failure::new(format_args!("nothing was removed: {text}")).help(help));
+            }
+            errln!("portcullis: note: {text}");
+        }
+        locks.extend(locked.map(File::from));
+    }
     Ok(locks)
 }
 
@@ -273,64 +286,8 @@ fn is_there(path: &Path) -> bool {
 
 /// Removes an entry; of a link the link itself.
 fn remove(path: &Path) -> io::Result<()> {
-    if !operator_files::symlink_metadata(path)?.is_dir() {
-        return operator_files::remove_file(path);
-    }
-    match operator_files::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // Programs make directories that they may not change themselves, such as Go's cache.
-            open_up(CWD, path)?;
-            operator_files::remove_dir_all(path)
-        }
-        removed => removed,
-    }
-}
-
-/// Gives the owner all rights to a directory and those in it. Follows no link, also of a program that
-/// changes the directories meanwhile.
-fn open_up(parent: impl AsFd, name: impl Arg) -> io::Result<()> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = openat(parent, name, flags | OFlags::PATH, Mode::empty())?;
-    chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::RWXU)?;
-    let directory = openat(found, ".", flags, Mode::empty())?;
-    for entry in Dir::read_from(&directory)? {
-        let entry = entry?;
-        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            continue;
-        }
-        match open_up(&directory, entry.file_name()) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTDIR) => {}
-            opened => opened?,
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    use super::*;
-
-    /// A link in place of a directory changed the mode of its target.
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "a test makes the directories")]
-    fn rights_are_given_through_no_link() {
-        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let closed = home.path().join("closed");
-        std::fs::create_dir(&closed).unwrap();
-        std::fs::write(closed.join("file"), "").unwrap();
-        symlink(other.path(), closed.join("link")).unwrap();
-        let set = |path: &Path| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o500)).unwrap();
-        };
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        set(&closed);
-        set(other.path());
-        open_up(CWD, home.path()).unwrap();
-        assert_eq!((mode(&closed), mode(other.path())), (0o700, 0o500));
-        let refused = open_up(CWD, closed.join("link")).unwrap_err();
-        assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTDIR));
-        assert_eq!(mode(other.path()), 0o500);
+    match operator_files::symlink_metadata(path)?.is_dir() {
+        true => remove_tree(path),
+        false => operator_files::remove_file(path),
     }
 }

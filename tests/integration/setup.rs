@@ -197,6 +197,22 @@ fn uninstall_removes_everything_but_workspaces_and_the_operators_own_files() {
     assert_eq!(left.count(), 0, "{again}");
 }
 
+/// Each level had a file open, and one that nobody may enter kept all from being removed.
+#[test]
+fn uninstall_stopped_at_a_directory_of_great_depth() {
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+    let world = used();
+    let homes = home(&world).join(".local/share/portcullis/homes");
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut deep = open(homes.join("w/agent"), flags, Mode::empty()).unwrap();
+    for _ in 0..6_000 {
+        mkdirat(&deep, "d", Mode::RWXU).unwrap();
+        deep = openat(&deep, "d", flags, Mode::empty()).unwrap();
+    }
+    run(&world, &["uninstall", "--yes"]).ok();
+    assert!(!homes.exists());
+}
+
 #[test]
 fn uninstall_refuses_state_of_another_format() {
     let world = used();

@@ -52,6 +52,41 @@ pub(super) fn temporary(home: &Path, owner: Option<u32>) -> Result<PathBuf, Home
     }
 }
 
+/// Makes the directory of all homes unless it exists, and locks it for a session, as other sessions
+/// do at the same time; `None` while another process removes it. An agent cannot reach the lock.
+///
+/// # Errors
+/// As the system reports.
+pub fn share_homes(homes: &Path) -> io::Result<Option<OwnedFd>> {
+    loop {
+        make_way(homes, way(rustix::process::geteuid().is_root()))?;
+        let directory = open(homes, HOMES, Mode::empty())?;
+        match flock(&directory, FlockOperation::NonBlockingLockShared) {
+            // Another process removed it before it was locked.
+            Ok(()) if fstat(&directory)?.st_nlink == 0 => {}
+            Ok(()) => return Ok(Some(directory)),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Locks the directory of all homes for their removal; `None` while a session uses one.
+///
+/// # Errors
+/// As the system reports.
+pub fn lock_homes(homes: &Path) -> io::Result<Option<OwnedFd>> {
+    let directory = open(homes, HOMES, Mode::empty())?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(directory)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Opens a directory of the operator's, also by a link.
+const HOMES: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// A home directory that does not outlive the process that has it locked. If that process was
 /// killed, the next one removes it.
 #[derive(Debug)]
@@ -138,7 +173,7 @@ fn is_locked(file: &OwnedFd) -> io::Result<bool> {
 /// Removes a home whose programs have all ended, and then its lock.
 fn remove(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let is_gone = || matches!(statat(homes, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
-    match remove_tree(homes, name) {
+    match remove_tree_in(homes, name) {
         // It was not made, or another process removed it.
         Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone() => {}
         removed => removed?,
@@ -159,9 +194,21 @@ struct EmptiedParent {
     next: i64,
 }
 
-/// Removes a directory with its contents, whatever its modes are. At any depth, one directory is
-/// open at a time, and each is read once.
-fn remove_tree(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
+/// Removes a directory with its contents, as programs may have left it: whatever the modes in it are,
+/// at any depth. Follows no link in it, also of a program that changes it meanwhile.
+///
+/// # Errors
+/// As the system reports; the rest stays then.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    remove_tree_in(&open(above, HOMES, Mode::empty())?, name)
+}
+
+/// Removes a directory in another one. At any depth, one directory is open at a time, and each is
+/// read once.
+fn remove_tree_in(homes: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let (mut here, mut next) = (writable(homes, name)?, 0);
     let mut above: Vec<EmptiedParent> = Vec::new();
     loop {

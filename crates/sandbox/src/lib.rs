@@ -77,7 +77,7 @@ pub use confine::{
 pub use descriptor_passing::refuse_descriptors;
 pub use file_limit::raise_file_limit;
 pub use forwarder::{Forwarded, Outputs, Stream};
-pub use home::{HomeError, TemporaryHome};
+pub use home::{HomeError, TemporaryHome, lock_homes, remove_tree, share_homes};
 pub use isolation::{IsolationError, IsolationReport, UnreachablePaths};
 pub use launch_error::LaunchError;
 pub use layout::GrantError;

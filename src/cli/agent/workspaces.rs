@@ -1,11 +1,12 @@
 //! The workspaces of a sandbox: the one in which its program begins, and further ones, each with
 //! a policy, a state directory and a log of its own.
 
-use std::{path::PathBuf, thread};
+use std::{os::fd::OwnedFd, path::PathBuf, thread};
 
 use super::policy_watch::PolicyWatch;
 use crate::{
     app::{
+        agent_sandbox::keep_homes,
         failure::{Context as _, Exit, Failure},
         opened::Opened,
         options::Common,
@@ -60,6 +61,8 @@ pub(in crate::cli) struct Workspaces {
     /// The hosts of a preset, which its policy has, too.
     pub(in crate::cli) hosts: PresetHosts,
     further: Vec<Opened>,
+    /// Keeps the agent's home and scratch directories from being removed.
+    _homes: OwnedFd,
 }
 
 impl Workspaces {
@@ -94,7 +97,7 @@ impl Workspaces {
             Opened::open_with(&common, |_, _| Ok(beside))
         };
         let further = added.iter().enumerate().map(open).collect::<Result<_, _>>()?;
-        let workspaces = Self { main, hosts, further };
+        let workspaces = Self { main, hosts, further, _homes: keep_homes()? };
         let states = workspaces.all().map(|opened| ("state directory", opened.state_path.clone()));
         all_apart(&states.collect::<Vec<_>>()).map_err(Failure::new)?;
         Ok(workspaces)

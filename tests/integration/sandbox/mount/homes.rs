@@ -104,3 +104,38 @@ fn sessions_at_the_same_time_have_scratch_and_a_repository_of_their_own() {
     assert_eq!(line, "target .git \n");
     assert_eq!(over(third).code, 0);
 }
+
+/// Its state directory is none of those that `uninstall` looks at.
+#[test]
+fn uninstall_removed_home_and_scratch_directories_that_were_in_use() {
+    for who in users() {
+        let world = SandboxWorld::mounted(who);
+        let scratch = format!("{POLICY}\n[scratch]\npaths = [\"target\"]\n");
+        let uninstall = |option: &str| {
+            let _ = std::fs::remove_file(world.base().join("fuse"));
+            end(world.limited(&["uninstall", option]).spawn().unwrap())
+        };
+        let data = world.base().join("home/.local/share/portcullis");
+        for (policy, named, used) in [
+            (POLICY, &["--agent", "named"][..], "homes"),
+            (POLICY, &[][..], "homes"),
+            (&*scratch, &["--agent", "named"], "homes"),
+        ] {
+            std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
+            let script = "echo login >~/token && echo begun";
+            let (child, _, line) = world.waiting(named, script);
+            assert_eq!(line, "begun\n", "{who:?} {named:?}");
+            let refused = uninstall("--yes");
+            let is_refused = refused.code == 1 && refused.stderr.contains("nothing was removed");
+            assert!(is_refused && refused.stderr.contains(used), "{who:?} {named:?} {refused:?}");
+            let dry = uninstall("--dry-run");
+            assert!(dry.code == 0 && dry.stderr.contains("in use"), "{who:?} {named:?} {dry:?}");
+            let homes = world.homes();
+            assert!(homes.iter().any(|home| home.join("token").exists()), "{who:?} {homes:?}");
+            over(child);
+        }
+        let removed = uninstall("--yes");
+        assert_eq!(removed.code, 0, "{who:?} {removed:?}");
+        assert!(!data.exists(), "{who:?} {removed:?}");
+    }
+}
