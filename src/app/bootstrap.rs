@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -213,6 +213,7 @@ impl Confined {
             notifier,
             state,
             state_path,
+            config: operator.shown_path().map(Path::to_owned),
             claim,
             facts,
             long_lived: self.profile.long_lived,
@@ -230,6 +231,7 @@ pub(crate) struct Recovered {
     notifier: Option<Notifier>,
     state: Dir,
     state_path: PathBuf,
+    config: Option<PathBuf>,
     claim: StateOwnership,
     facts: BTreeMap<String, Value>,
     long_lived: bool,
@@ -252,7 +254,7 @@ impl Recovered {
         session: Session,
         facts: BTreeMap<String, Value>,
     ) -> Result<Started, Failure> {
-        let Self { gateway, approvals, state, state_path, signatures, durable, .. } = self;
+        let Self { gateway, approvals, state, state_path, config, signatures, durable, .. } = self;
         let facts = self.facts.into_iter().chain(facts).collect();
         let receipt = gateway.start(&session, facts).or_fail("cannot record the start")?;
         // The record comes first: there is no adoption without a record.
@@ -270,7 +272,17 @@ impl Recovered {
         }
         let gateway = Arc::new(gateway);
         let record = receipt.seq;
-        Ok(Started { gateway, session, record, state, state_path, signatures, durable, approvals })
+        Ok(Started {
+            gateway,
+            session,
+            record,
+            state,
+            state_path,
+            config,
+            signatures,
+            durable,
+            approvals,
+        })
     }
 }
 
@@ -282,6 +294,8 @@ pub(crate) struct Started {
     pub(crate) record: u64,
     state: Dir,
     pub(crate) state_path: PathBuf,
+    /// The operator's configuration file, if there is one.
+    pub(crate) config: Option<PathBuf>,
     /// True if policies must be signed.
     signatures: bool,
     /// True if every record is synced before its reply.

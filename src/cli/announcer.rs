@@ -1,17 +1,14 @@
 //! Messages to the terminal about requests of this command that wait for approval.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{
-    render::for_shell,
+    gateway_options,
     rows::{stderr_width, wrapped},
 };
 use crate::{
     acp::EditorUser,
-    app::approval_socket::Item,
+    app::{approval_socket::Item, bootstrap::Started},
     gateway::{Approver, Question, Ticket},
     model::{Escaped, QuotedName},
 };
@@ -22,13 +19,20 @@ const CONTINUED: usize = 10;
 /// Prints on stderr that a request of this command waits for approval, and how to answer it from
 /// another shell.
 pub(crate) struct Announcer {
-    /// The state directory of the gateway.
-    pub(crate) state: PathBuf,
+    /// The options that lead to the gateway.
+    pub(crate) options: String,
+}
+
+impl Announcer {
+    /// Announces requests at a gateway.
+    pub(crate) fn of(started: &Started) -> Self {
+        Self { options: gateway_options::log_options_of(started) }
+    }
 }
 
 impl Approver for Announcer {
     fn ask(&self, ticket: &Arc<Ticket>) {
-        announce(ticket.question(), &self.state);
+        announce(ticket.question(), &self.options);
     }
 
     fn over(&self, _ticket: &Ticket) {}
@@ -52,11 +56,10 @@ impl Approver for EditorOrTerminal {
     }
 }
 
-/// Prints on stderr that a request at the gateway of this state directory waits for approval, and
-/// how to answer it from another shell.
-pub(crate) fn announce(question: &Question, state: &Path) {
+/// Prints on stderr that a request waits for approval at the gateway to which these options lead,
+/// and how to answer it from another shell.
+pub(crate) fn announce(question: &Question, options: &str) {
     let item = Item::from(question);
-    let state = for_shell(state);
     let width = stderr_width();
     let limit = item.seconds_left.map(|seconds| format!("up to {seconds} s "));
     let limit = limit.unwrap_or_default();
@@ -66,8 +69,8 @@ pub(crate) fn announce(question: &Question, state: &Path) {
         let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         errln!("{}", wrapped(&format!("rule `{}`{reason}", rule.id), 2, CONTINUED, width));
     }
-    errln!("  help: in another shell, `portcullis approve {} --state {state}`", item.id);
-    errln!("        or `portcullis approve --reject {} --state {state}`", item.id);
+    errln!("  help: in another shell, `portcullis approve {} {options}`", item.id);
+    errln!("        or `portcullis approve --reject {} {options}`", item.id);
 }
 
 pub(crate) fn headline(item: &Item) -> String {

@@ -17,6 +17,7 @@ use serde_json::json;
 use super::{
     announcer::headline,
     confirmation::{self, PersonAnswer},
+    gateway_options::log_options,
     rows::{named, stderr_width, stdout_width, wrapped},
 };
 use crate::{
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let state = args.common.state_directory()?;
     if args.id.iter().chain(&args.reject).any(String::is_empty) {
         return Err(Failure::new("the id of the request is empty")
-            .help("`portcullis approve --list` shows what waits")
+            .help(listed((args, &state)))
             .exit(Exit::Usage));
     }
     match (&args.id, &args.reject) {
@@ -121,7 +122,7 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
         return answer(args, state, id, choice);
     }
     let waiting = waiting(state)?;
-    let item = one(&waiting, id)?;
+    let item = one((args, state), &waiting, id)?;
     if args.json {
         return Err(Failure::new("nothing was approved: with --json nobody is asked")
             .help("give --yes to approve the request without being shown it"));
@@ -139,7 +140,7 @@ fn reject(args: &Args, state: &Path, id: &str) -> Result<ExitCode, Failure> {
         // Its gateway says what became of it.
         return answer(args, state, id, Choice::Reject);
     }
-    let item = one(&waiting, id)?;
+    let item = one((args, state), &waiting, id)?;
     let equal = if args.json { vec![item] } else { equal(&waiting, item) };
     answer_all(args, state, &equal, Choice::Reject)
 }
@@ -166,14 +167,14 @@ fn answer_all(
 }
 
 /// Finds the one request whose identifier begins with `id`.
-fn one<'i>(waiting: &'i [Item], id: &str) -> Result<&'i Item, Failure> {
+fn one<'i>(of: (&Args, &Path), waiting: &'i [Item], id: &str) -> Result<&'i Item, Failure> {
     let mut found = waiting.iter().filter(|item| item.id.starts_with(id));
     match (found.next(), found.next()) {
         (Some(item), None) => Ok(item),
-        (None, _) => Err(not_waiting(id)),
+        (None, _) => Err(not_waiting(of, id)),
         (Some(_), Some(_)) => {
             Err(Failure::new(format_args!("more than one request begins with `{}`", Escaped(id)))
-                .help("`portcullis approve --list` shows what waits"))
+                .help(listed(of)))
         }
     }
 }
@@ -247,7 +248,10 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 print(item, equal.len());
             }
         }
-        outln!("\n`portcullis approve ID` asks whether to approve one, `--reject ID` rejects it");
+        let options = log_options(state, args.common.config.as_deref());
+        outln!(
+            "\n`portcullis approve ID {options}` asks whether to approve one, `--reject ID` rejects it"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -287,13 +291,18 @@ fn answer(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCod
             let why = format!("the gateway does not listen: {}", Escaped(&why));
             Err(Failure::new(why).exit(Exit::Denied))
         }
-        _ => Err(not_waiting(id)),
+        _ => Err(not_waiting((args, state), id)),
     }
 }
 
-fn not_waiting(id: &str) -> Failure {
-    Failure::new(format_args!("no question with the id `{}` waits", Escaped(id)))
-        .help("`portcullis approve --list` shows what waits")
+fn not_waiting(of: (&Args, &Path), id: &str) -> Failure {
+    Failure::new(format_args!("no question with the id `{}` waits", Escaped(id))).help(listed(of))
+}
+
+/// Returns the help that names the command which lists the requests of the same gateways.
+fn listed((args, state): (&Args, &Path)) -> String {
+    let options = log_options(state, args.common.config.as_deref());
+    format!("`portcullis approve --list {options}` shows what waits")
 }
 
 /// Returns the question about a request, in one row if the terminal has room for that: what is

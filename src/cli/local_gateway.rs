@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 
-use super::announcer::Announcer;
+use super::{announcer::Announcer, gateway_options::GatewayOptions};
 use crate::{
     app::{
         bootstrap::{Profile, Started},
@@ -23,6 +23,7 @@ use crate::{
 pub(crate) struct LocalGateway {
     started: Started,
     announcer: Announcer,
+    options: GatewayOptions,
 }
 
 impl LocalGateway {
@@ -45,11 +46,12 @@ impl LocalGateway {
         let session = session(agent, Transport::Cli)?;
         // Warnings of the gateway are printed to the terminal.
         logging::start_on_stderr("warn")?;
-        let announcer = Announcer { state: opened.state_path.clone() };
+        let options = GatewayOptions::of(&opened);
         let confined = opened.confine(Profile::default())?;
         confined.warn();
         let started = confined.recover()?.start(session, facts)?;
-        Ok((Self { started, announcer }, prepared))
+        let announcer = Announcer::of(&started);
+        Ok((Self { started, announcer, options }, prepared))
     }
 
     /// Passes a request to the gateway; if a rule asks, prints how to approve.
@@ -61,6 +63,11 @@ impl LocalGateway {
     /// Returns the approver, which prints how to approve.
     pub(crate) fn approver(&self) -> &dyn gateway::Approver {
         &self.announcer
+    }
+
+    /// Returns the options that lead to the same gateway.
+    pub(crate) fn options(&self) -> &GatewayOptions {
+        &self.options
     }
 
     /// Parses a path argument; an invalid one is recorded as a refusal of `op`.

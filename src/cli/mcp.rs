@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{announcer, connect};
+use super::{announcer, connect, gateway_options};
 use crate::{
     app::{
         bootstrap::Profile,
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         prompt: !started.durable,
         max_line: started.max_line(),
         attached: None,
-        state: started.state_path.clone(),
+        options: gateway_options::log_options_of(&started),
         announce: announcer::announce,
     };
     stderr::drop_unread();

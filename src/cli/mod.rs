@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod fs;
+mod gateway_options;
 mod generate;
 mod generated;
 mod git;

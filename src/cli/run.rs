@@ -163,7 +163,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let has_mount = pending.report.mount;
     let shipping = workspaces.ship()?;
     for opened in workspaces.all() {
-        repository::prepare(&pending, opened, &session, (&signals, None))?;
+        repository::prepare(&pending, opened, (&agent, &session), (&signals, None))?;
     }
     let running = pending.release().map_err(explain)?;
     let watched = (watches, egress);

@@ -11,7 +11,10 @@ use rustix::fs::fstatvfs;
 use serde_json::{Value, json};
 
 use self::starts::{Facts, Starts};
-use super::render::{counted, time};
+use super::{
+    gateway_options::log_options,
+    render::{counted, time},
+};
 use crate::{
     app::{
         approval_socket::{self, Reply, Request},
@@ -109,6 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }));
         return Ok(ExitCode::SUCCESS);
     }
+    let options = log_options(&path, args.common.config.as_deref());
     let text = |facts: &Facts, name: &str| match fact(facts, name) {
         Value::String(text) => Escaped(&text).to_string(),
         Value::Null => "not recorded".to_owned(),
@@ -139,7 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         "approvals",
         match waiting {
             0 => "none waiting".to_owned(),
-            waiting => format!("{waiting} waiting: `portcullis approve`"),
+            waiting => format!("{waiting} waiting: `portcullis approve {options}`"),
         },
     );
     line(
@@ -162,7 +166,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     );
     let (records, bytes) = (recorded.records, HumanBytes(recorded.bytes));
     let records = counted(records, "record");
-    line("log", format!("{records}, {bytes}, not verified: `portcullis audit verify`"));
+    line("log", format!("{records}, {bytes}, not verified: `portcullis audit verify {options}`"));
     line("backups", HumanBytes(backups).to_string());
     line("space", format!("{} free", HumanBytes(free)));
     Ok(ExitCode::SUCCESS)

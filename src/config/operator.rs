@@ -120,6 +120,11 @@ impl Operator {
         Ok(Self { path, named, credentials, notifications, ..operator })
     }
 
+    /// Returns the path by which another process finds the file, as given if that is known.
+    pub fn shown_path(&self) -> Option<&Path> {
+        self.named.as_deref().or(self.path.as_deref())
+    }
+
     /// Checks the signature of a policy, if one is required; returns its key.
     ///
     /// # Errors

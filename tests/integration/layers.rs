@@ -27,11 +27,12 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules of `cli` that are no commands.
-const HELPERS: [&str; 8] = [
+const HELPERS: [&str; 9] = [
     "agent",
     "announcer",
     "confirmation",
     "connect",
+    "gateway_options",
     "generated",
     "local_gateway",
     "render",

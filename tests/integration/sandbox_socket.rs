@@ -114,7 +114,7 @@ pub(crate) fn config(root: PathBuf) -> Config {
         prompt: false,
         max_line: 1 << 20,
         attached: None,
-        state: PathBuf::new(),
+        options: String::new(),
         announce: |_, _| {},
     }
 }

@@ -1,9 +1,6 @@
 //! Configuration of the service of one client.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use portcullis_commands::Registry;
 
@@ -50,9 +47,9 @@ pub struct Config {
     /// Set for an attached client: its session belongs to another transport and continues
     /// without it, and approvals are given at that transport, not by the client.
     pub attached: Option<Arc<AttachedClient>>,
-    /// The state directory, named to the operator for approvals.
-    pub state: PathBuf,
-    /// Tells the operator that an approval is pending, and in which state directory. Does not
-    /// block.
-    pub announce: fn(&Question, &Path),
+    /// The options of a command of the operator's that lead to the gateway.
+    pub options: String,
+    /// Tells the operator that an approval is pending, and the options of the command that answers
+    /// it. Does not block.
+    pub announce: fn(&Question, &str),
 }

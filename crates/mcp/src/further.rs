@@ -1,6 +1,6 @@
 //! Further workspaces, which a client reaches by absolute paths.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use crate::{gateway::Gateway, paths::Roots};
 
@@ -11,8 +11,8 @@ pub struct FurtherWorkspace {
     pub gateway: Arc<Gateway>,
     /// Its root under its canonical and its alias path.
     pub roots: Roots,
-    /// Its state directory.
-    pub state: PathBuf,
+    /// The options of a command of the operator's that lead to its gateway.
+    pub options: String,
 }
 
 impl fmt::Debug for FurtherWorkspace {

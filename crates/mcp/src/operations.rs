@@ -216,8 +216,8 @@ impl Server {
         let question = ticket.question();
         let mut further = self.config.further.iter();
         let asks = further.find(|one| one.gateway.workspace().root() == question.workspace);
-        let state = asks.map_or(&self.config.state, |further| &further.state);
-        (self.config.announce)(&question.for_sender(), state);
+        let options = asks.map_or(&self.config.options, |further| &further.options);
+        (self.config.announce)(&question.for_sender(), options);
     }
 
     fn way(&self, context: &RequestContext<RoleServer>) -> AskMethod {

@@ -245,7 +245,8 @@ impl SandboxCommand {
             introduce(&mut gateway, (&pending, links), &spec, facts)?;
         let shipping = workspaces.ship()?;
         for opened in workspaces.all() {
-            if !repository::prepare(&pending, opened, &session, (&signals, self.timeout))? {
+            if !repository::prepare(&pending, opened, (&agent, &session), (&signals, self.timeout))?
+            {
                 errln!(
                     "portcullis: the command was not started: its time was over while a private \
                      git repository was made"

@@ -40,7 +40,10 @@ use crate::{
         session::session,
         stderr,
     },
-    cli::announcer::{self, Announcer, EditorOrTerminal},
+    cli::{
+        announcer::{self, Announcer, EditorOrTerminal},
+        gateway_options,
+    },
     commands::Registry,
     egress::{CredentialRoute, Egress, Links},
     mcp::{
@@ -159,7 +162,7 @@ fn serve_egress(
     const DOING: &str = "cannot serve the proxy";
     let started = started.first().ok_or_else(|| Failure::new(DOING))?;
     let session = Session { transport: Transport::Proxy, ..started.session.clone() };
-    let terminal = Announcer { state: started.state_path.clone() };
+    let terminal = Announcer::of(started);
     let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
     let egress = Egress::start(gateway, session, ends, approver, |line| errln!("{line}"));
@@ -209,7 +212,8 @@ impl Serving<'_> {
         let reached = |(started, workspace): (&Started, &protocol::WorkspaceOrder)| {
             let gateway = Arc::clone(&started.gateway);
             let roots = Roots::new(gateway.workspace().root(), Some(&workspace.alias));
-            mcp::FurtherWorkspace { gateway, roots, state: started.state_path.clone() }
+            let options = gateway_options::log_options_of(started);
+            mcp::FurtherWorkspace { gateway, roots, options }
         };
         further.map(reached).collect()
     }
@@ -366,7 +370,7 @@ impl Serving<'_> {
             prompt: false,
             max_line: self.max_line(),
             attached: None,
-            state: started.state_path.clone(),
+            options: gateway_options::log_options_of(started),
             announce: announcer::announce,
         }
     }

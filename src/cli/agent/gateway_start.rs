@@ -216,7 +216,7 @@ fn introduce(
         started.push(recovered.start(session.clone(), facts)?);
     }
     let serve = |(started, mount): (&Started, _)| {
-        let announcer = Announcer { state: started.state_path.clone() };
+        let announcer = Announcer::of(started);
         ServedMount::serve(started, mount, Box::new(announcer))
     };
     let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;

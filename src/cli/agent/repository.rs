@@ -20,7 +20,7 @@ use crate::{
         opened::Opened,
         scratch::ScratchLocation,
     },
-    cli::render::for_shell,
+    cli::gateway_options::GatewayOptions,
     model::AgentName,
     policy::Scratch,
     sandbox::PendingAgent,
@@ -91,7 +91,7 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 pub(in crate::cli) fn prepare(
     pending: &PendingAgent,
     opened: &Opened,
-    session: &str,
+    (agent, session): (&AgentName, &str),
     (signals, limit): (&SignalFd, Option<Duration>),
 ) -> Result<bool, Failure> {
     if !pending.report.mount || !is_private(opened) {
@@ -116,7 +116,10 @@ pub(in crate::cli) fn prepare(
         is_over = limit.is_some_and(|limit| passed > limit);
         !is_over && !matches!(signals.read_signal(), Ok(Some(_)))
     };
-    match pending.prepare(command, input, waits).map_err(explain)? {
+    let prepared = pending.prepare(command, input, waits).map_err(explain)?;
+    // The scratch location of another agent or policy has another repository.
+    let exec = GatewayOptions::of(opened).command(format_args!("exec --agent {agent}"));
+    match prepared {
         Some(EXISTS) => {}
         Some(CREATED) if history.is_some() => errln!(
             "portcullis: note: the programs have a git repository of their own: the history of the \
@@ -138,11 +141,11 @@ pub(in crate::cli) fn prepare(
         Some(BRANCHES_NOT_STORED) => errln!(
             "portcullis: warning: commits of this session will not be offered for an import: the \
              branches of the programs' own git repository could not be read in {seconds} s; \
-             `portcullis exec -- rm -rf .git` removes it, and the next start makes another one"
+             `{exec} -- rm -rf .git` removes it, and the next start makes another one"
         ),
         Some(code) => errln!(
             "portcullis: warning: the programs' own git repository could not be made (exit code {code}); \
-             `portcullis exec -- git init` makes an empty one"
+             `{exec} -- git init` makes an empty one"
         ),
         None if is_over => return Ok(false),
         None => {
@@ -206,9 +209,5 @@ pub(in crate::cli) fn import(
             return None;
         }
     }
-    Some(format!(
-        "portcullis git import --session {session} --workspace {} --state {}",
-        for_shell(root),
-        for_shell(state)
-    ))
+    Some(GatewayOptions::of(opened).command(format_args!("git import --session {session}")))
 }

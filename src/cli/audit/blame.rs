@@ -64,8 +64,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Err(failure) => failure,
         },
         error @ BlameError::TooMany(_) => Failure::new(error).help(format_args!(
-            "`portcullis audit query --path {}` shows each of them",
-            for_shell(Path::new(&args.path))
+            "`portcullis audit query --path {} {}` shows each of them",
+            for_shell(Path::new(&args.path)),
+            args.log.at.options()
         )),
         other => Failure::new(other),
     });

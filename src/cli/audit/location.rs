@@ -10,6 +10,7 @@ use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, RO
 
 use crate::{
     app::{audit_log::unreadable, failure::Failure, state_directory, state_owner, trusted_paths},
+    cli::gateway_options::{absolute, log_options},
     config::audit::Audit,
     gateway::Workspace,
     operator_files,
@@ -101,6 +102,16 @@ impl LogSource {
         match &self.dir {
             Some(directory) => Ok(directory.clone()),
             None => Ok(self.location.state()?.join("audit")),
+        }
+    }
+
+    /// Returns the options that lead another command to the same log.
+    pub(super) fn options(&self) -> String {
+        match (&self.dir, self.location.state()) {
+            (Some(directory), _) => format!("--dir {}", absolute(directory)),
+            (None, Ok(state)) => log_options(&state, self.location.config.as_deref()),
+            // Nothing led to a log.
+            (None, Err(_)) => String::new(),
         }
     }
 

@@ -149,8 +149,12 @@ fn failure(args: &Args, id: &str, error: SessionError) -> Failure {
                 .help(format_args!("name one of: {}", ids.join(", ")))
         }
         SessionError::Unknown => {
-            Failure::new(format_args!("no session begins with `{}`", Escaped(id)))
-                .help("`portcullis audit session` lists them, `portcullis audit session last` shows the newest")
+            let options = args.log.at.options();
+            Failure::new(format_args!("no session begins with `{}`", Escaped(id))).help(
+                format_args!(
+                    "`portcullis audit session {options}` lists them; with `last` it shows the newest"
+                ),
+            )
         }
     }
 }

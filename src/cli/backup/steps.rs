@@ -19,7 +19,7 @@ use crate::{
         render,
         rows::{stderr_width, stdout_width, wrapped},
     },
-    model::{Session, WorkspacePath},
+    model::WorkspacePath,
     undo::{self, Action, Choice, History, Performed, Preview, Select, Status, Step},
 };
 
@@ -92,13 +92,16 @@ fn go(
 ) -> Result<ExitCode, Failure> {
     let (gateway, session) = (local.gateway(), local.session());
     let failed = |error: undo::Error| match error {
-        error @ undo::Error::Damaged { .. } => Failure::new(error)
-            .exit(Exit::Audit)
-            .help("`portcullis audit verify` says what is wrong with the log"),
-        error @ undo::Error::TooMany(_) => Failure::new(error).help(
-            "undo what is newer first: name a later record, or put single files back with \
-             `portcullis backup restore ID`",
-        ),
+        error @ undo::Error::Damaged { .. } => {
+            Failure::new(error).exit(Exit::Audit).help(format_args!(
+                "`{}` says what is wrong with the log",
+                local.options().log_command("audit verify")
+            ))
+        }
+        error @ undo::Error::TooMany(_) => Failure::new(error).help(format_args!(
+            "undo what is newer first: name a later record, or put single files back with `{}`",
+            local.options().command("backup restore ID")
+        )),
         error => Failure::new(error),
     };
     let mut history = History::read(&Directory::new(local.log()), select).map_err(failed)?;
@@ -143,22 +146,22 @@ fn go(
                  --overwrite replaces what conflicts"
             );
         }
-        return finish(session, &preview, None, flags, refused);
+        return finish(local, &preview, None, flags, refused);
     }
     if flags.dry_run {
-        return finish(session, &preview, None, flags, false);
+        return finish(local, &preview, None, flags, false);
     }
     match confirmed(flags)? {
         Confirmation::Yes => {}
-        Confirmation::No => return finish(session, &preview, None, flags, false),
-        Confirmation::NoneToGive => return finish(session, &preview, None, flags, true),
+        Confirmation::No => return finish(local, &preview, None, flags, false),
+        Confirmation::NoneToGive => return finish(local, &preview, None, flags, true),
     }
     let bar = progress(preview.steps.len());
     let performed =
         undo::perform(gateway, session, &preview, choice, local.approver(), &mut || bar.inc(1));
     bar.finish_and_clear();
     match performed {
-        Ok(performed) => finish(session, &preview, Some(&performed), flags, false),
+        Ok(performed) => finish(local, &preview, Some(&performed), flags, false),
         Err(failed) => {
             let (path, why) = (failed.step.path.to_string(), &*failed.error);
             let before = &failed.performed;
@@ -257,6 +260,11 @@ fn show(preview: &Preview) {
     }
 }
 
+/// Returns the beginning of a session's identifier, which is enough to name it.
+fn short(session: &str) -> &str {
+    session.get(..12).unwrap_or(session)
+}
+
 fn records(step: &Step) -> String {
     let shown: Vec<String> =
         step.records.iter().take(MAX_RECORDS).map(ToString::to_string).collect();
@@ -270,12 +278,13 @@ fn records(step: &Step) -> String {
 
 /// Prints what was done and what was left out.
 fn finish(
-    session: &Session,
+    local: &LocalGateway,
     preview: &Preview,
     performed: Option<&Performed>,
     flags: &Flags,
     refused: bool,
 ) -> Result<ExitCode, Failure> {
+    let session = local.session();
     let left_out = performed.map_or(&[][..], |performed| performed.left_out.as_slice());
     let is_left = |(_, status): &(Step, Status)| !matches!(status, Status::Stays(_));
     let failed = refused || left_out.iter().any(is_left);
@@ -301,10 +310,11 @@ fn finish(
             let line = format!("left out: {} {} ({why})", word(step), step.path.quoted());
             errln!("{}", wrapped(&line, 0, CONTINUED, stderr_width()));
         }
+        let undo = format!("undo --session {}", short(&session.id));
         errln!(
-            "{} done; to take back: `portcullis undo --session {}`",
+            "{} done; to take back: `{}`",
             render::counted(performed.taken, "step"),
-            session.id.get(..12).unwrap_or(&session.id)
+            local.options().command(undo)
         );
         print_last_receipt(performed);
     }

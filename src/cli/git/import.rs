@@ -5,7 +5,7 @@
 //! results are recorded before confined processes write them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io::Write as _,
     process::ExitCode,
 };
@@ -17,7 +17,7 @@ use super::{
     processes::{NAMESPACE, Processes, Writing},
     refs::{self, Moved},
     report::{Branch, Report},
-    sessions::{self, GitSession},
+    sessions::{self, GitSession, PolicyIdentity},
 };
 use crate::{
     app::{
@@ -27,12 +27,14 @@ use crate::{
         options::Common,
     },
     cli::{confirmation, local_gateway::LocalGateway, render},
-    git::{Begin, Object, ObjectId, Outcome, Replay, Source, write_pack},
+    git::{Begin, Commit, Object, ObjectId, Outcome, Replay, Source, write_pack},
     model::Escaped,
 };
 
 /// The output limit of the process that updates refs, which prints nothing.
 const MAX_OUTPUT: u64 = 4096;
+/// The branch of a private repository that is created for the agent.
+pub(super) const BRANCH: &str = "main";
 
 /// Import the commits of a session into the workspace's repository
 ///
@@ -76,6 +78,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let (local, (begun, processes)) = LocalGateway::open_after(&args.common, |opened| {
         let begun = sessions::find(opened, &args.session)?;
+        warn_of_policy(&begun.policy, &PolicyIdentity::of(&opened.policy));
         let agent = begun.agent.parse().or_fail("cannot name the agent")?;
         let processes = Processes::start(opened, &begun, !args.dry_run)?;
         let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
@@ -86,6 +89,28 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let closed = local.close();
     let code = code?;
     closed.map(|()| code)
+}
+
+/// Warns if the session began under another policy than that in force, which decides: commits that
+/// were made past the mount were decided by neither.
+fn warn_of_policy(begun: &PolicyIdentity, now: &PolicyIdentity) {
+    if begun == now {
+        return;
+    }
+    let name = |policy: &PolicyIdentity| {
+        let name = policy.name.as_ref();
+        name.map_or_else(|| "not recorded".to_owned(), |name| format!("`{}`", Escaped(name)))
+    };
+    match (name(begun), name(now)) {
+        (was, is) if was == is => errln!(
+            "portcullis: warning: the policy {is} has changed since the session began; the policy in \
+             force decides"
+        ),
+        (was, is) => errln!(
+            "portcullis: warning: the session began under the policy {was}, and the policy in force is \
+             {is}, which decides; `--policy` names another one"
+        ),
+    }
 }
 
 fn list(args: &Args) -> Result<ExitCode, Failure> {
@@ -110,10 +135,12 @@ fn import(
     processes: Processes,
 ) -> Result<ExitCode, Failure> {
     let Processes { theirs, ours, known, workshop: _workshop } = processes;
+    let earlier: HashSet<ObjectId> = known.values().cloned().collect();
     let mut found = None;
+    let exec = local.options().command(format_args!("exec --agent {}", begun.agent));
     for one in theirs {
         let (lists, mut objects) = ((one.branches, one.starts, one.commits), one.objects);
-        if let Some(moved) = refs::moved(lists, &mut objects, &begun.session)? {
+        if let Some(moved) = refs::moved(lists, &mut objects, (&begun.session, &exec))? {
             found = Some((moved, objects));
             break;
         }
@@ -125,6 +152,7 @@ fn import(
     let (mut operators, existing) = (ours.objects, refs::existing(ours.refs)?);
     let sources: (&mut dyn Source, &mut dyn Source) = (&mut theirs, &mut operators);
     let (report, objects) = replay(local, begun, (moved, known, existing), sources)?;
+    let advice = advice(local, &report, &earlier, &mut operators);
     drop((theirs, operators));
     if !args.json {
         report.print();
@@ -142,14 +170,61 @@ fn import(
     }
     if args.json {
         outjson!(report.object(imported));
-    } else if imported && let Some(branch) = report.branches.first() {
-        let head = Head::of(local.gateway().workspace().root());
-        // The files are in the workspace already, and a merge would not replace them.
-        let is_base = head.is_some_and(|head| head.commit == report.begun.commit);
-        let take = if is_base { "reset" } else { "merge" };
-        errln!("  next: git log -p HEAD..{0}; git {take} {0}", Escaped(&branch.reference));
+    } else if imported && let Some(advice) = advice {
+        errln!("{advice}");
     }
     Ok(if report.refuses() { Exit::Failure.into() } else { ExitCode::SUCCESS })
+}
+
+/// Returns how to take over a branch: that with which the session began, which is created for the
+/// agent, otherwise any.
+fn advice(
+    local: &LocalGateway,
+    report: &Report,
+    earlier: &HashSet<ObjectId>,
+    operators: &mut dyn Source,
+) -> Option<String> {
+    let created = report.branches.iter().find(|branch| branch.name() == BRANCH);
+    let branch = created.or(report.branches.first())?;
+    let reference = Escaped(&branch.reference);
+    let head = Head::of(local.gateway().workspace().root())?;
+    // The files are in the workspace already, and a merge would not replace them.
+    let (take, note) = match descends(&branch.commit, &head.commit, report, (earlier, operators)) {
+        true => ("reset", ""),
+        false => {
+            ("merge", "\n  note: the branch has not all commits of HEAD, which a reset would drop")
+        }
+    };
+    Some(format!("  next: git log -p HEAD..{reference}; git {take} {reference}{note}"))
+}
+
+/// Returns true if the imported commits lead from `tip` to `head`. Commits of the operator's are not
+/// followed.
+fn descends(
+    tip: &ObjectId,
+    head: &ObjectId,
+    report: &Report,
+    (earlier, operators): (&HashSet<ObjectId>, &mut dyn Source),
+) -> bool {
+    let imported = report.replayed.iter().filter_map(|one| match &one.outcome {
+        Outcome::Imported { commit, parents, .. } => Some((commit, parents)),
+        Outcome::Known { .. } | Outcome::Refused(_) => None,
+    });
+    let imported: HashMap<_, _> = imported.collect();
+    let (mut open, mut seen) = (vec![tip.clone()], HashSet::new());
+    while let Some(commit) = open.pop() {
+        if commit == *head {
+            return true;
+        }
+        if let Some(parents) = imported.get(&commit) {
+            open.extend(parents.iter().filter(|parent| seen.insert((*parent).clone())).cloned());
+        } else if earlier.contains(&commit)
+            && let Ok(read) = Commit::read(operators, &commit)
+        {
+            open.extend(read.parents.into_iter().filter(|parent| seen.insert(parent.clone())));
+        }
+    }
+    false
 }
 
 /// Replays all commits and determines the ends of the branches.
@@ -192,7 +267,8 @@ fn replay<'a>(
     for branch in refs::take_conflicts(&mut branches, existing) {
         refused.push((branch.name(), refs::CONFLICT));
     }
-    Ok((Report { begun, replayed, branches, refused }, replay.into_objects()))
+    let policy = PolicyIdentity::of(&local.gateway().policy());
+    Ok((Report { begun, policy, replayed, branches, refused }, replay.into_objects()))
 }
 
 /// Records each commit, then the branches, before anything is written.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    import::BRANCH,
     processes::{MAX_BRANCHES, MAX_COMMITS},
     report::Branch,
 };
@@ -39,9 +40,10 @@ pub(super) struct Moved {
     pub(super) commits: Vec<ObjectId>,
 }
 
-fn unreadable(what: &str) -> Failure {
-    Failure::new(format_args!("cannot read the {what} of the agent's repository"))
-        .help("`portcullis exec -- git fsck` may say more; the repository is the agent's to damage")
+fn unreadable(what: &str, exec: &str) -> Failure {
+    Failure::new(format_args!("cannot read the {what} of the agent's repository")).help(
+        format_args!("`{exec} -- git fsck` may say more; the repository is the agent's to damage"),
+    )
 }
 
 fn too_many_commits() -> Failure {
@@ -70,8 +72,9 @@ fn parsed(output: &[u8], prefix: &str) -> impl Iterator<Item = (String, ObjectId
 }
 
 /// Reads the refs that `git for-each-ref` lists.
-fn refs(process: Running, prefix: &str) -> Result<BTreeMap<String, ObjectId>, Failure> {
-    let output = process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| unreadable("branches"))?;
+fn refs(process: Running, prefix: &str, exec: &str) -> Result<BTreeMap<String, ObjectId>, Failure> {
+    let output =
+        process.finish(|_| Ok(()), MAX_REFS).ok_or_else(|| unreadable("branches", exec))?;
     let mut found = BTreeMap::new();
     for (name, commit) in parsed(&output, prefix) {
         found.insert(name, commit);
@@ -79,25 +82,26 @@ fn refs(process: Running, prefix: &str) -> Result<BTreeMap<String, ObjectId>, Fa
             return Err(Failure::new(format_args!(
                 "the agent's repository has more than {MAX_BRANCHES} branches"
             ))
-            .help("`portcullis exec -- git branch -D NAME…` removes branches there"));
+            .help(format_args!("`{exec} -- git branch -D NAME…` removes branches there")));
         }
     }
     Ok(found)
 }
 
 /// Returns the branches that the session moved; `None` if it did not begin in this repository.
+/// `exec` is the command line that runs a program in it.
 pub(super) fn moved(
     (branches, starts, commits): (Running, Running, [Running; 2]),
     objects: &mut dyn Source,
-    session: &str,
+    (session, exec): (&str, &str),
 ) -> Result<Option<Moved>, Failure> {
-    let starts = refs(starts, &format!("{}/", private::starts(session)))?;
+    let starts = refs(starts, &format!("{}/", private::starts(session)), exec)?;
     if starts.is_empty() {
         return Ok(None);
     }
     let begun: HashSet<_> = starts.values().collect();
     let (mut moved, mut refused) = (BTreeMap::new(), Vec::new());
-    for (name, commit) in refs(branches, "refs/heads/")? {
+    for (name, commit) in refs(branches, "refs/heads/", exec)? {
         match check_branch(&name) {
             _ if begun.contains(&commit) => {}
             Ok(()) => drop(moved.insert(name, commit)),
@@ -115,14 +119,14 @@ pub(super) fn moved(
             if history.parents.len() > MAX_COMMITS {
                 return Err(too_many_commits());
             }
-            listed(again, &moved, &starts).ok_or_else(|| unreadable("commits"))?
+            listed(again, &moved, &starts).ok_or_else(|| unreadable("commits", exec))?
         }
     };
     if commits.len() > MAX_COMMITS {
         return Err(too_many_commits());
     }
     // The branch that was created for the agent, otherwise any.
-    let start = starts.get("main").or_else(|| starts.values().next()).cloned();
+    let start = starts.get(BRANCH).or_else(|| starts.values().next()).cloned();
     Ok(Some(Moved { branches: moved, refused, start, commits }))
 }
 

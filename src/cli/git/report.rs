@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{processes::NAMESPACE, sessions::GitSession};
+use super::{
+    processes::NAMESPACE,
+    sessions::{GitSession, PolicyIdentity},
+};
 use crate::{
     cli::rows::{cut, stdout_width, wrapped},
     git::{ObjectId, Outcome, Replayed},
@@ -38,6 +41,8 @@ impl Branch {
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) begun: GitSession,
+    /// The policy in force.
+    pub(super) policy: PolicyIdentity,
     pub(super) replayed: Vec<Replayed>,
     pub(super) branches: Vec<Branch>,
     /// Branches that are left out, with the reason.
@@ -85,6 +90,8 @@ impl Report {
             "session": self.begun.session,
             "agent": self.begun.agent,
             "base": self.begun.commit.to_string(),
+            "policy": self.policy.json(),
+            "sessionPolicy": self.begun.policy.json(),
             "imported": imported,
             "commits": commits.collect::<Vec<_>>(),
             "branches": branches.collect::<Vec<_>>(),

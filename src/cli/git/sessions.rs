@@ -2,15 +2,17 @@
 
 use std::{collections::HashMap, ops::ControlFlow, path::PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     app::{
         failure::{Context as _, Failure},
         opened::Opened,
     },
+    cli::gateway_options::GatewayOptions,
     git::ObjectId,
     model::Escaped,
+    policy::Policy,
     review::{Filter, Log, ScanOrder},
 };
 
@@ -28,6 +30,27 @@ pub(super) struct GitSession {
     pub(super) place: PathBuf,
     /// The operator's commit with which it began.
     pub(super) commit: ObjectId,
+    /// The policy under which it began.
+    pub(super) policy: PolicyIdentity,
+}
+
+/// The identity of a policy: its name, and the hash of its texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PolicyIdentity {
+    pub(super) name: Option<String>,
+    pub(super) sha256: Option<String>,
+}
+
+impl PolicyIdentity {
+    /// Returns the identity of a policy.
+    pub(super) fn of(policy: &Policy) -> Self {
+        let (name, sha256) = (policy.name().to_owned(), policy.sha256().to_owned());
+        Self { name: Some(name), sha256: Some(sha256) }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({ "name": self.name, "sha256": self.sha256 })
+    }
 }
 
 /// Lists the sessions, the oldest first.
@@ -50,6 +73,10 @@ pub(super) fn all(opened: &Opened) -> Result<Vec<GitSession>, Failure> {
                 time: record.t.as_str().to_owned(),
                 place: text(scratch, "directory")?.into(),
                 commit: ObjectId::parse(&text(facts.get("git")?, "commit")?)?,
+                policy: PolicyIdentity {
+                    name: record.fact("policyName").map(str::to_owned),
+                    sha256: record.policy_sha256().map(str::to_owned),
+                },
             };
             has_repository.then_some(begun)
         },
@@ -87,6 +114,10 @@ pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, F
 /// Returns the session whose identifier begins with `wanted`; `last` is the newest.
 pub(super) fn find(opened: &Opened, wanted: &str) -> Result<GitSession, Failure> {
     let mut found = all(opened)?;
+    let list = || {
+        let list = GatewayOptions::of(opened).command("git import --list");
+        format!("`{list}` lists them")
+    };
     if wanted == "last" {
         let none = "no session had a private git repository and a commit to begin with";
         return found.pop().ok_or_else(|| {
@@ -103,11 +134,11 @@ pub(super) fn find(opened: &Opened, wanted: &str) -> Result<GitSession, Failure>
             "no session with a private git repository begins with `{}`",
             Escaped(wanted)
         ))
-        .help("`portcullis git import --list` lists them")),
+        .help(list())),
         (Some(_), false) => Err(Failure::new(format_args!(
             "more than one session begins with `{}`",
             Escaped(wanted)
         ))
-        .help("`portcullis git import --list` lists them")),
+        .help(list())),
     }
 }

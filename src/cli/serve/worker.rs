@@ -33,7 +33,7 @@ use crate::{
         process,
         session::{random_id, session},
     },
-    cli::announcer,
+    cli::{announcer, gateway_options},
     gateway::{Gateway, GatewayMetrics, SharedLimits},
     mcp::{self, Name, Toolset},
     model::{AgentName, Session, Transport},
@@ -382,7 +382,7 @@ impl Worker {
             prompt: !self.started.durable,
             max_line: self.started.max_line(),
             attached: None,
-            state: self.started.state_path.clone(),
+            options: gateway_options::log_options_of(&self.started),
             announce: announcer::announce,
         }
     }

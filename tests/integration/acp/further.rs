@@ -16,8 +16,7 @@ fn directories_of_a_further_workspace_pass_and_files_in_it_are_served() {
     std::fs::write(root.join("a.txt"), "other\n").unwrap();
     let further = Arc::new(gateway(&root, base.path()));
     let roots = Roots::new(&root, Some(std::path::Path::new("/srv/lib")));
-    let served =
-        FurtherWorkspace { gateway: Arc::clone(&further), roots, state: base.path().to_owned() };
+    let served = FurtherWorkspace { gateway: Arc::clone(&further), roots, options: String::new() };
     let mut rig = Rig::ready(no_fs(), |config| config.further = vec![served]);
     for (id, directory) in [(20, root.to_str().unwrap()), (21, "/srv/lib/sub")] {
         let params = json!({

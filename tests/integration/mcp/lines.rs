@@ -81,7 +81,7 @@ impl Site {
             prompt: true,
             max_line: 1 << 20,
             attached: None,
-            state: std::path::PathBuf::new(),
+            options: String::new(),
             announce: |_, _| {},
         };
         let gateway = Arc::clone(&self.gateway);

@@ -121,6 +121,21 @@ impl SandboxWorld {
         let command = ["--policy", &policy, "--", "sh", "-c", script];
         end(self.limited(&[&["exec"], options, &command].concat()).spawn().unwrap())
     }
+
+    /// Runs a command that was printed, as a shell reads it, where no variable names a workspace, a
+    /// state directory or a policy.
+    fn printed(&self, shell: &str, command: &str) -> AgentOutput {
+        let inner = self.limited(&[]);
+        let mut command_line = Command::new(shell);
+        command_line.args(["-c", command]).env_clear();
+        let is_kept = |name: &std::ffi::OsStr| !name.as_encoded_bytes().starts_with(b"PORTCULLIS_");
+        let variables = inner.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        command_line.envs(variables.filter(|(name, _)| is_kept(name)));
+        command_line.env("PATH", format!("{}:/usr/bin:/bin", tools().display()));
+        command_line.current_dir(self.base()).stdin(Stdio::piped());
+        command_line.stdout(Stdio::piped()).stderr(Stdio::piped());
+        end(command_line.spawn().unwrap())
+    }
 }
 
 /// The processes beneath `child`, each with its command line.

@@ -15,6 +15,7 @@ use crate::{
         output::lines,
     },
     cli::{
+        gateway_options::GatewayOptions,
         render::for_shell,
         rows::{stderr_width, wrapped},
     },
@@ -92,7 +93,7 @@ type RefusalKey = (String, String, Option<String>, Result<String, Option<String>
 struct Summary {
     session: String,
     workspace: PathBuf,
-    state: PathBuf,
+    options: GatewayOptions,
     code: u8,
     timed_out: bool,
     changes: Vec<Change>,
@@ -188,7 +189,7 @@ impl Summary {
         let mut summary = Self {
             session: session.to_owned(),
             workspace: opened.workspace.root().to_owned(),
-            state: opened.state_path.clone(),
+            options: GatewayOptions::of(opened),
             code,
             timed_out,
             is_damaged: found.scanned.damaged > 0,
@@ -261,14 +262,7 @@ impl Summary {
 
     /// Returns the command that undoes the changes, if there are any.
     fn undo(&self) -> Option<String> {
-        self.has_made.then(|| {
-            format!(
-                "portcullis undo --session {} --workspace {} --state {}",
-                self.session,
-                for_shell(&self.workspace),
-                for_shell(&self.state)
-            )
-        })
+        self.has_made.then(|| self.options.command(format_args!("undo --session {}", self.session)))
     }
 
     /// Returns the changes; those that stored versions of one path are grouped.
@@ -313,7 +307,8 @@ impl Summary {
             self.list(&mut text, lines, refusals.more);
         }
         if self.is_damaged {
-            text += "  some records could not be read: `portcullis audit verify` says more\n";
+            let verify = self.options.log_command("audit verify");
+            let _ = writeln!(text, "  some records could not be read: `{verify}` says more");
         }
         if let Some(undo) = self.undo() {
             let _ = writeln!(text, "  undo: {undo}");
@@ -344,8 +339,9 @@ impl Summary {
             let _ = writeln!(text, "{line}");
         }
         if more > 0 {
-            let session = &self.session;
-            let _ = writeln!(text, "  … and {more} more: `portcullis audit session {session}`");
+            let session = format_args!("audit session {}", self.session);
+            let session = self.options.log_command(session);
+            let _ = writeln!(text, "  … and {more} more: `{session}`");
         }
     }
 

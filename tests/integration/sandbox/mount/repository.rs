@@ -95,7 +95,11 @@ fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
     assert!(ended.stderr.contains("  commits: portcullis git import"), "{ended:?}");
     let ended = world.exec(&["--timeout", "5s"], "rm -rf .git && echo removed");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "removed\n"), "{ended:?}");
-    assert!(ended.stderr.contains("portcullis exec -- rm -rf .git"), "{ended:?}");
+    assert!(
+        ended.stderr.contains(" --agent exec --workspace ")
+            && ended.stderr.contains(" -- rm -rf .git`"),
+        "{ended:?}"
+    );
     assert!(!ended.stderr.contains("git import"), "{ended:?}");
 }
 
@@ -223,6 +227,22 @@ fn a_history_that_borrows_objects_of_another_repository_is_not_copied() {
         world.exec(&[], "git log --format=%an; git fsck --strict && git status --porcelain");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "portcullis\n"), "{ended:?}");
     assert!(ended.stderr.contains("could not be copied"), "{ended:?}");
+}
+
+/// The rest of git's list after its last name was taken for the workspace's root.
+#[test]
+fn lint_said_that_rules_hide_the_root_where_they_hide_no_file() {
+    let world = committed(users()[0]);
+    let policy = world.at("policies/narrow.toml");
+    let shown =
+        "schema = 1\nname = \"narrow\"\nversion = 1\n[allowedPaths]\nread = [\"*\", \"*/**\"]\n";
+    std::fs::write(&policy, shown).unwrap();
+    let args = ["policy", "lint", &policy, "--workspace", &world.at("ws")];
+    let told = end(world.limited(&args).spawn().unwrap());
+    assert!(told.code == 0 && !told.stderr.contains("rules hide"), "{told:?}");
+    let told = end(world.limited(&[&args[..], &["--json"]].concat()).spawn().unwrap());
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(told["trackedHidden"], serde_json::json!({ "count": 0, "paths": [] }));
 }
 
 #[test]

@@ -136,15 +136,38 @@ fn the_way_back_is_read_by_any_shell() {
         assert!(ended.code == 0 && made.is_dir(), "{ended:?}");
         let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
         let undo = format!("{} --yes", summary["undo"].as_str().unwrap());
-        let inner = world.command(&[]);
-        let mut command = Command::new(shell);
-        command.args(["-c", &undo]).env_clear();
-        command.envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))));
-        command.env("PATH", format!("{}:/usr/bin:/bin", tools().display()));
-        let output = command.current_dir(world.base()).output().unwrap();
-        assert!(output.status.success() && !made.exists(), "{shell} {undo} {output:?}");
+        let undone = world.printed(shell, &undo);
+        assert!(undone.code == 0 && !made.exists(), "{shell} {undo} {undone:?}");
         assert!(!world.base().join("PWNED").exists());
     }
+}
+
+/// It ran under the default policy, which denies the change, and undid nothing.
+#[test]
+fn the_printed_undo_ran_under_another_policy_than_the_session() {
+    let world = SandboxWorld::mounted(users()[0]);
+    std::fs::create_dir_all(world.at("ws/.github/workflows")).unwrap();
+    std::fs::write(world.at("ws/.github/workflows/a.yml"), "good\n").unwrap();
+    world.give_away_if(users()[0] != As::Root);
+    let config = world.at("policies/it's mine.toml");
+    std::fs::write(&config, "").unwrap();
+    let script = "echo evil >.github/workflows/a.yml; for n in $(seq 30); do mkdir d$n; done";
+    let ended = world.exec(&["--config", &config], script);
+    let command = |begin: &str| {
+        let line = ended.stderr.lines().find_map(|line| Some(line.split_once(begin)?.1));
+        line.unwrap_or_else(|| panic!("{begin} {ended:?}")).trim_end_matches('`').to_owned()
+    };
+    let (undo, story) = (command("  undo: "), command(" more: `"));
+    assert!(undo.contains("--policy") && undo.contains("--config"), "{undo}");
+    let told = world.printed("sh", &story);
+    assert!(told.code == 0 && told.stdout.contains("a.yml"), "{story} {told:?}");
+    let undone = world.printed("sh", &format!("{undo} --yes"));
+    assert_eq!(undone.code, 0, "{undo} {undone:?}");
+    let content = || std::fs::read_to_string(world.at("ws/.github/workflows/a.yml")).unwrap();
+    assert_eq!(content(), "good\n");
+    let back = undone.stderr.split_once("to take back: `").unwrap().1.split_once('`').unwrap().0;
+    let again = world.printed("sh", &format!("{back} --yes"));
+    assert_eq!((again.code, content().as_str()), (0, "evil\n"), "{back} {again:?}");
 }
 
 #[test]

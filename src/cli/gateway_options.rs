@@ -1,0 +1,56 @@
+//! Command lines that are printed for the operator. The shell in which one is pasted has another
+//! working directory, other variables and other defaults, so each names everything that leads to
+//! the same gateway.
+
+use std::{fmt::Display, path::Path};
+
+use super::render::for_shell;
+use crate::app::{bootstrap::Started, opened::Opened};
+
+/// The options that lead to the same workspace, state directory, policy and configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GatewayOptions {
+    /// The options of commands that decide.
+    all: String,
+    /// The options of commands that read the log, or answer a gateway.
+    log: String,
+}
+
+impl GatewayOptions {
+    /// Returns the options of these files.
+    pub(crate) fn of(opened: &Opened) -> Self {
+        let log = log_options(&opened.state_path, opened.operator.shown_path());
+        let workspace = for_shell(opened.workspace.root());
+        // Without a file it is the name of an embedded policy.
+        let policy = opened.texts.entry_path().unwrap_or(Path::new(opened.texts.reference()));
+        let all = format!("--workspace {workspace} --policy {} {log}", for_shell(policy));
+        Self { all, log }
+    }
+
+    /// Returns `portcullis COMMAND` with the options, for a command that decides.
+    pub(crate) fn command(&self, command: impl Display) -> String {
+        format!("portcullis {command} {}", self.all)
+    }
+
+    /// Returns it for a command that reads the log, for which the policy has no meaning.
+    pub(crate) fn log_command(&self, command: impl Display) -> String {
+        format!("portcullis {command} {}", self.log)
+    }
+}
+
+/// Returns the options that lead to the state directory under the same configuration.
+pub(crate) fn log_options(state: &Path, config: Option<&Path>) -> String {
+    let config = config.map(|config| format!(" --config {}", absolute(config)));
+    format!("--state {}{}", absolute(state), config.unwrap_or_default())
+}
+
+/// Returns a path, made absolute, for a shell.
+pub(crate) fn absolute(path: &Path) -> String {
+    // Without a working directory it stays as it was given.
+    std::path::absolute(path).map_or_else(|_| for_shell(path), |path| for_shell(&path))
+}
+
+/// Returns them for a gateway.
+pub(crate) fn log_options_of(started: &Started) -> String {
+    log_options(&started.state_path, started.config.as_deref())
+}
