@@ -61,7 +61,7 @@ fn a_gateway_that_runs_was_not_counted_and_its_policy_not_told() {
 }
 
 #[test]
-fn undo_takes_the_last_session_back_and_then_the_undo() {
+fn undo_takes_the_last_session_back_and_not_the_undo() {
     let world = World::new();
     let none = world.run(&["undo", "--yes"]);
     assert_eq!(none.code, 1, "{none:?}");
@@ -73,7 +73,7 @@ fn undo_takes_the_last_session_back_and_then_the_undo() {
     world.run(&["undo", "--yes"]).ok();
     assert_eq!(world.read("a"), "1");
     world.run(&["backup", "undo", "--session", "last", "--yes"]).ok();
-    assert_eq!(world.read("a"), "2");
+    assert_eq!(world.read("a"), "1");
     let both = world.run(&["undo", "--last", "--record", "1"]);
     assert_eq!(both.code, 2, "{both:?}");
 }

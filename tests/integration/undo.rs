@@ -185,6 +185,34 @@ fn a_session_is_undone_after_it_was_shown() {
     assert_eq!(snapshot(&world.root()), after);
 }
 
+/// After an agent that failed without a change, the second one put back what the first had undone.
+#[test]
+fn an_undo_without_a_session_took_an_undo_back() {
+    let world = World::with_policy(POLICY);
+    world.file("f", "good");
+    let agent = Agent::new(&world, 1);
+    agent.write("f", "evil");
+    drop(agent);
+    let undone = world.run(&["undo", "--yes"]).ok();
+    assert_eq!(world.read("f"), "good", "{undone:?}");
+    drop(Agent::new(&world, 2));
+    let again = world.run(&["undo", "--yes"]).ok();
+    assert_eq!(world.read("f"), "good", "{again:?}");
+    assert!(again.text().contains("undone before"), "{again:?}");
+    // Named, it is taken back, and the preview says what that means.
+    let session =
+        undone.stderr.split_once("--session ").unwrap().1.split([' ', '`']).next().unwrap();
+    let back = backup(&world, &["undo", "--session", session]);
+    let told = "takes back an undo of session 010101010101";
+    assert!(format!("{}{}", back.text(), back.stderr).contains(told), "{back:?}");
+    let back = backup(&world, &["undo", "--session", session, "--yes", "--json"]).ok().json();
+    assert_eq!(back["undoOf"], serde_json::json!(["01".repeat(16)]), "{back}");
+    assert_eq!(world.read("f"), "evil");
+    // What took it back is an undo, too.
+    world.run(&["undo", "--yes"]).ok();
+    assert_eq!(world.read("f"), "good");
+}
+
 /// Runs the rest of the command line on a terminal and answers the question.
 const TERMINAL: &str = r#"
 import os, pty, sys
@@ -241,7 +269,10 @@ fn one_record_is_undone_by_its_intent_or_its_outcome() {
     assert!(wrong.stderr.contains("there is no record 99999"), "{wrong:?}");
     let wrong = backup(&world, &["undo", "--session", "ffff"]);
     assert!(wrong.stderr.contains("no session whose identifier begins with"), "{wrong:?}");
-    // The last session, which is shown; without a terminal nobody agrees.
+    // The last session that is no undo: nothing is left to do.
+    assert!(backup(&world, &["undo"]).ok().text().contains("2 undone before"));
+    Agent::new(&world, 2).write("a", "three");
+    // It is shown; without a terminal nobody agrees.
     assert_eq!(backup(&world, &["undo"]).code, 1);
     assert_eq!(backup(&world, &["undo", "--session", ""]).code, 2);
 }

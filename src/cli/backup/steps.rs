@@ -19,7 +19,7 @@ use crate::{
         render,
         rows::{stderr_width, stdout_width, wrapped},
     },
-    model::WorkspacePath,
+    model::{Escaped, WorkspacePath},
     undo::{self, Action, Choice, History, Performed, Preview, Select, Status, Step},
 };
 
@@ -239,6 +239,9 @@ fn show(preview: &Preview) {
         outln!("{}", wrapped(&line, 0, CONTINUED, stdout_width()));
     }
     let count = |what: fn(&Status) -> bool| preview.count(what);
+    for session in &preview.undo_of {
+        outln!("takes back an undo of session {}", Escaped(short(session)));
+    }
     let mut words = vec![format!("{} to do", count(|s| *s == Status::Ready))];
     for (number, word) in [
         (count(|s| matches!(s, Status::Conflict(_))), "in conflict"),
@@ -294,6 +297,7 @@ fn finish(
             "done": performed.is_some(),
             "taken": performed.map_or(0, |performed| performed.taken),
             "undoneBefore": preview.undone,
+            "undoOf": preview.undo_of,
             "logBegins": preview.begins,
             "session": session.id,
             "steps": preview.steps.iter().map(step_json).collect::<Vec<_>>(),

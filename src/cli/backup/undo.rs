@@ -6,6 +6,7 @@ use super::steps::{self, Flags};
 use crate::{
     app::{audit_log::unreadable, failure::Failure, options::Common},
     change::Change,
+    cli::gateway_options::log_options,
     model::Escaped,
     review::{Log, last_session},
     undo::Select,
@@ -15,13 +16,12 @@ use crate::{
 ///
 /// Shows what would be done; does it with --yes, or after a yes on the
 /// terminal. Every step is decided, backed up and recorded as any other change,
-/// so that an undo can be undone too. Files that something else changed since
+/// so that an undo can be undone too, by its session. Files that something else changed since
 /// are conflicts: nothing is done while there are any, unless they are to be
 /// skipped (the exit code is 1 then) or overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis undo                              the last session, shown first\n  \
-    portcullis undo                              once more: takes that back\n  \
     portcullis backup undo --session 5f2c        the same command\n  \
     portcullis undo --record 1207 --yes\n  \
     portcullis undo --session 5f2c --skip-conflicts --yes")]
@@ -29,7 +29,7 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The last session that changed something; so without any of these
+    /// The last session that changed something and is no undo itself; so without any of these
     #[arg(long, group = "what")]
     last: bool,
     /// Every change of this session; the beginning of its id is enough, and `last` is as --last
@@ -57,16 +57,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     steps::run(&args.common, &select, None, &args.flags)
 }
 
-/// Returns the last session that changed something.
+/// Returns the last session that changed something, other than by an undo: one that is undone by
+/// mistake comes back unseen.
 fn last(common: &Common) -> Result<String, Failure> {
-    let directory = common.state_directory()?.join("audit");
+    let state = common.state_directory()?;
+    let directory = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
     let log = Log::open(&directory).map_err(failed)?;
-    let session = last_session(&log, |record| Change::of(record).is_some()).map_err(failed)?;
+    let is_own = |change: Change| change.undoes.is_empty();
+    let session = last_session(&log, |record| Change::of(record).is_some_and(is_own));
+    let session = session.map_err(failed)?;
     let session = session.ok_or_else(|| {
-        Failure::new("no session changed anything").help(
-            "`portcullis audit session` lists the sessions; --workspace names another workspace",
-        )
+        let options = log_options(&state, common.config.as_deref());
+        Failure::new("no session changed anything").help(format_args!(
+            "`portcullis audit session {options}` lists the sessions; --workspace names another \
+             workspace"
+        ))
     })?;
     errln!("portcullis: the last session that changed something is {}", Escaped(&session));
     Ok(session)

@@ -40,6 +40,8 @@ pub struct History {
     pub others: Vec<Change>,
     /// Number of further changes that were undone already.
     pub undone: usize,
+    /// The sessions whose changes the selected ones undid.
+    pub undo_of: BTreeSet<String>,
     /// The first record of the log, if pruned records before it may contain changes of the selected
     /// session.
     pub begins: Option<u64>,
@@ -82,7 +84,38 @@ impl History {
         };
         reading.take_in(source, first)?;
         let begins = (reading.is_cut && first > 0).then_some(first);
-        Ok(Self { begins, ..reading.finish(select, start)? })
+        let mut history = Self { begins, ..reading.finish(select, start)? };
+        history.undo_of = history.sessions_undone(source, first)?;
+        Ok(history)
+    }
+
+    /// Returns the sessions of the changes that the selected ones undid. Those that were pruned are
+    /// not known.
+    fn sessions_undone<S: Source>(
+        &self,
+        source: &S,
+        first: u64,
+    ) -> Result<BTreeSet<String>, Error> {
+        let undone = self.selected.iter().flat_map(|change| &change.undoes);
+        let mut undone: BTreeSet<u64> = undone.copied().filter(|seq| *seq >= first).collect();
+        // What is selected together with its undo does not come back.
+        for change in &self.selected {
+            undone.remove(&change.seq);
+        }
+        let (Some(begin), Some(end)) = (undone.first(), undone.last()) else {
+            return Ok(BTreeSet::new());
+        };
+        let (mut reader, mut sessions) = (Reader::new(source, *begin), BTreeSet::new());
+        while let Some(entry) = reader.next()? {
+            let record = RecordView::parse(&entry.bytes).map_err(|_| damaged(&entry))?;
+            if record.seq > *end {
+                break;
+            }
+            if undone.contains(&record.seq) {
+                sessions.extend(record.session().map(str::to_owned));
+            }
+        }
+        Ok(sessions)
     }
 
     /// Returns the index of the intent that a record is or ends; of any other record its own.

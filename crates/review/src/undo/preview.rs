@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     rc::Rc,
 };
 
@@ -50,6 +50,8 @@ pub struct Preview {
     pub steps: Vec<(Step, Status)>,
     /// Number of changes that were undone before and need no step.
     pub undone: usize,
+    /// The value of [`History::undo_of`].
+    pub undo_of: BTreeSet<String>,
     /// The value of [`History::begins`].
     pub begins: Option<u64>,
 }
@@ -66,8 +68,12 @@ impl Preview {
         steps: Vec<Step>,
     ) -> Result<Self, Error> {
         let mut look = StateReader::new(gateway, session);
-        let mut preview =
-            Self { steps: Vec::new(), undone: history.undone, begins: history.begins };
+        let mut preview = Self {
+            steps: Vec::new(),
+            undone: history.undone,
+            undo_of: history.undo_of.clone(),
+            begins: history.begins,
+        };
         for step in steps {
             let status = look.at(&step, Some(history))?;
             if !matches!(status, Status::Stays(_)) {
