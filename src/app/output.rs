@@ -14,11 +14,13 @@ use std::{
 use anstream::{AutoStream, ColorChoice, adapter::strip_str};
 use rustix::termios::tcgetwinsize;
 
-use super::{failure::Failure, pager};
+use super::failure::Failure;
 use crate::model::Escaped;
 
 /// The first error of standard output.
 static CLOSED: OnceLock<io::Error> = OnceLock::new();
+/// The function that each output calls first.
+static BEFORE_OUTPUT: OnceLock<fn()> = OnceLock::new();
 /// If the terminal behind a pager has colours, and its width.
 static TERMINAL: OnceLock<(bool, Option<usize>)> = OnceLock::new();
 
@@ -73,7 +75,9 @@ fn write(what: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
     if CLOSED.get().is_some() {
         return;
     }
-    pager::start();
+    if let Some(prepare) = BEFORE_OUTPUT.get() {
+        prepare();
+    }
     if let Err(error) = what(&mut io::stdout().lock()) {
         let _first = CLOSED.set(error);
     }
@@ -108,6 +112,11 @@ pub(crate) fn conclude(code: ExitCode) -> ExitCode {
         }
         _ => code,
     }
+}
+
+/// Has each output call `prepare` first, such as to start a pager.
+pub(super) fn call_first(prepare: fn()) {
+    let _first = BEFORE_OUTPUT.set(prepare);
 }
 
 /// Remembers colours and width of the terminal, before standard output becomes a pipe to a pager.

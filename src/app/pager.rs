@@ -54,6 +54,7 @@ impl PagerOptions {
         match Pager::find(workspace) {
             Ok(Some(pager)) => {
                 let _first = WANTED.set(pager);
+                output::call_first(start);
             }
             Ok(None) => {}
             Err(failure) => warn(failure.message()),
@@ -105,8 +106,8 @@ fn warn(problem: impl std::fmt::Display) {
     errln!("portcullis: warning: cannot start the pager: {problem}");
 }
 
-/// Starts the pager before the first output.
-pub(super) fn start() {
+/// Starts the pager, at the first output.
+fn start() {
     let Some(pager) = WANTED.get() else { return };
     RUNNING.get_or_init(|| match pager.spawn() {
         Ok(child) => Some(Mutex::new(Some(child))),

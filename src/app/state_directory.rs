@@ -13,10 +13,7 @@ use std::{
 use cap_std::fs::Dir;
 use etcetera::{BaseStrategy as _, base_strategy::Xdg};
 use portcullis_audit::Hash;
-use rustix::{
-    fs::{Mode, OFlags, fsync, openat},
-    io::Errno,
-};
+use rustix::{fs::OFlags, io::Errno};
 
 use super::{
     failure::{Context as _, Failure},
@@ -27,7 +24,7 @@ use crate::{
     operator_files,
 };
 
-pub(super) use files::{read, write};
+pub(super) use files::{read, sync, write};
 pub(crate) use format::mark;
 
 /// Returns the default state directory of the workspace at `root`:
@@ -173,12 +170,6 @@ pub(crate) fn backup_store(path: &Path) -> Result<Option<BackupStore>, Failure> 
     let backup_store =
         state.as_ref().map(BackupStore::look).transpose().or_fail("cannot open the backups")?;
     Ok(backup_store.flatten())
-}
-
-/// Syncs a directory; a `Dir` is an `O_PATH` descriptor, which cannot be synced.
-pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
 }
 
 #[cfg(test)]

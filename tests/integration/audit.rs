@@ -113,14 +113,14 @@ signed: nothing; no checkpoint vouches for these records
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the newest covers 7 records
-key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log: whoever can change the log can change it, so give your own copy with --key
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
 # good-empty
 intact: no records yet
 # good-extended
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the newest covers 7 records
-key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log: whoever can change the log can change it, so give your own copy with --key
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
 # good-future
 warning: unknown-kind: record 5 is of a kind that this version does not know
 warning: unknown-file: "notes.txt" does not belong to the log
@@ -157,7 +157,7 @@ signed: nothing; no checkpoint vouches for these records
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the newest covers 7 records
-key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log: whoever can change the log can change it, so give your own copy with --key
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
 # good-six
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
@@ -170,7 +170,7 @@ signed: nothing; no checkpoint vouches for these records
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the newest covers 7 records
-key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log: whoever can change the log can change it, so give your own copy with --key
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
 # good-unanswered
 warning: unanswered-intent: the intent 6 has no outcome: it is under way or needs recovery
 intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
@@ -265,7 +265,7 @@ damaged: missing-head in seg-000000.jsonl, record 6
 the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:7baeb062966183e51212974e3f9ad5dc8f4399958b3ad5fa2debf621438e5209
 signed: 1 checkpoint by example.com/log-1, the newest covers 4 records
-key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log: whoever can change the log can change it, so give your own copy with --key
+key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
   help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gateways can start again
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5

@@ -85,7 +85,8 @@ fn files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     while let Some(path) = pending.pop() {
         let name = path.file_name().unwrap().to_str().unwrap();
-        if ["GLOSSARY.md", "glossary.rs", "node_modules", "target", "vectors"].contains(&name) {
+        let others = ["GLOSSARY.md", "glossary.rs", "node_modules", "target", "vectors"];
+        if others.contains(&name) || name.starts_with('.') {
             continue;
         }
         if path.is_dir() {

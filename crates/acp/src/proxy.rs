@@ -34,9 +34,8 @@ use super::{
     peer_reader::{PeerReader, PeerReaders},
     permission_request::SessionAsker,
     render,
-    request_queue::{AgentRequest, QueuedRequest, RequestQueue},
+    request_queue::{AgentRequest, CREATE_TERMINAL, QueuedRequest, RequestQueue},
     sessions::{Effect, SessionLink, Sessions},
-    terminal_requests::CREATE,
     terminals::Terminals,
 };
 
@@ -423,7 +422,7 @@ impl<'g> AcpProxy<'g> {
                 let operation = file.as_operation();
                 (operation.kind().as_str(), Some(operation.path().as_str()))
             }
-            AgentRequest::Command(..) => (CREATE, None),
+            AgentRequest::Command(..) => (CREATE_TERMINAL, None),
         };
         let (gateway, _) = self.workspace_of(queued);
         let error = gateway.refuse(&queued.session_link.session, kind, path, &Refusal::Cancelled);

@@ -1,9 +1,9 @@
 //! The queue of `fs/*` and `terminal/create` requests.
 //!
 //! It is bounded in number and bytes. Requests about the same path are served in order, and so are
-//! those for commands; others in parallel. A request can be cancelled until a worker takes it, but not afterwards, so that
-//! changes are atomic. A request that waits for an approval has not begun, so it can be cancelled
-//! and does not block others.
+//! those for commands; others in parallel. A request can be cancelled until a worker takes it, but not
+//! afterwards, so that changes are atomic. A request that waits for an approval has not begun, so it can be
+//! cancelled and does not block others.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -25,6 +25,9 @@ use crate::{
 };
 
 use super::sessions::SessionLink;
+
+/// The method of requests that start a command.
+pub(super) const CREATE_TERMINAL: &str = "terminal/create";
 
 /// A request on its way to the gateway.
 #[derive(Debug)]

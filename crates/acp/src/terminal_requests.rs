@@ -20,7 +20,7 @@ use super::{
     paths::OutsideWorkspace,
     proxy::{AcpProxy, Peer},
     render,
-    request_queue::{AgentRequest, QueuedRequest},
+    request_queue::{AgentRequest, CREATE_TERMINAL, QueuedRequest},
     sessions::SessionLink,
     terminal_content::{id_of, number_of},
     terminals::{AwaitedEvent, Terminals, WaitingRequest},
@@ -60,9 +60,6 @@ struct TerminalParams {
     terminal_id: String,
 }
 
-/// The method that starts a command.
-pub(super) const CREATE: &str = "terminal/create";
-
 /// A result, or a refusal in the words of the gateway.
 type TerminalReply = Result<Value, Refusal>;
 
@@ -83,7 +80,7 @@ impl AcpProxy<'_> {
             Err(refusal) => return self.refuse_terminal(&self.connection, (id, method), &refusal),
         };
         let answer = match method {
-            CREATE => self.created(terminals, params).map(|request| {
+            CREATE_TERMINAL => self.created(terminals, params).map(|request| {
                 let (id, session_link) = (id.clone(), Arc::clone(&session_link));
                 self.push(QueuedRequest { id, session_link, request, further: None, path: None });
                 Value::Null
@@ -172,7 +169,7 @@ impl AcpProxy<'_> {
             Err(Error::Refused(error)) => error,
             Err(other) => {
                 let refusal = Refusal::Parameters(other.to_string());
-                self.gateway.refuse(session, CREATE, None, &refusal)
+                self.gateway.refuse(session, CREATE_TERMINAL, None, &refusal)
             }
         };
         self.pause(Peer::Agent);

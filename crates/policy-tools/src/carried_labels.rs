@@ -25,18 +25,18 @@ pub(crate) enum CarriedOn {
     Sessions,
 }
 
-/// The carriers in a log, for each way to carry labels on.
+/// The carriers in a log, for each extent to which labels are carried on.
 #[derive(Debug)]
 pub(crate) struct Carriers<'p> {
     labels: &'p Labels,
-    ways: [Way; 3],
+    extents: [Extent; 3],
 }
 
 /// Boot and agent. In `serve` agents share a gateway, and each carries for itself.
 type SandboxKey = (String, String);
 
 #[derive(Debug)]
-struct Way {
+struct Extent {
     to: CarriedOn,
     sandboxes: HashMap<SandboxKey, Carrier>,
     agents: HashMap<String, LabelIds>,
@@ -52,8 +52,8 @@ struct Carrier {
 
 impl<'p> Carriers<'p> {
     pub(crate) fn new(labels: &'p Labels) -> Self {
-        let ways = [CarriedOn::Nowhere, CarriedOn::Files, CarriedOn::Sessions].map(Way::new);
-        Self { labels, ways }
+        let extents = [CarriedOn::Nowhere, CarriedOn::Files, CarriedOn::Sessions].map(Extent::new);
+        Self { labels, extents }
     }
 
     /// Takes the next record of the log; `counts` says that it is in the period.
@@ -64,10 +64,10 @@ impl<'p> Carriers<'p> {
             return;
         }
         let sandbox = (boot.to_owned(), agent.to_owned());
-        for way in &mut self.ways {
-            way.begin(&sandbox, counts);
+        for extent in &mut self.extents {
+            extent.begin(&sandbox, counts);
             if record.decision() != Some("deny") {
-                way.follow(self.labels, &sandbox, record);
+                extent.follow(self.labels, &sandbox, record);
             }
         }
     }
@@ -75,15 +75,15 @@ impl<'p> Carriers<'p> {
     /// Returns the labels that the sandbox of a record carries.
     pub(crate) fn carried(&self, to: CarriedOn, boot: &str, agent: &str) -> LabelIds {
         let sandbox = (boot.to_owned(), agent.to_owned());
-        let carrier = self.way(to).sandboxes.get(&sandbox);
+        let carrier = self.extent(to).sandboxes.get(&sandbox);
         carrier.map(|carrier| carrier.labels.clone()).unwrap_or_default()
     }
 
     /// Returns the number of sandboxes that carry more labels than those of content that they were
     /// shown.
     pub(crate) fn further_sandboxes(&self, to: CarriedOn) -> u64 {
-        let enforced = &self.way(CarriedOn::Nowhere).sandboxes;
-        let more = self.way(to).sandboxes.iter().filter(|(sandbox, carrier)| {
+        let enforced = &self.extent(CarriedOn::Nowhere).sandboxes;
+        let more = self.extent(to).sandboxes.iter().filter(|(sandbox, carrier)| {
             let shown = enforced.get(*sandbox).map(|carrier| &carrier.labels);
             carrier.counts && shown != Some(&carrier.labels)
         });
@@ -92,11 +92,11 @@ impl<'p> Carriers<'p> {
 
     /// Returns the number of files that have a label which their path does not have.
     pub(crate) fn labelled_files(&self, to: CarriedOn) -> u64 {
-        self.way(to).files.len() as u64
+        self.extent(to).files.len() as u64
     }
 
-    fn way(&self, to: CarriedOn) -> &Way {
-        let [nowhere, files, sessions] = &self.ways;
+    fn extent(&self, to: CarriedOn) -> &Extent {
+        let [nowhere, files, sessions] = &self.extents;
         match to {
             CarriedOn::Nowhere => nowhere,
             CarriedOn::Files => files,
@@ -105,7 +105,7 @@ impl<'p> Carriers<'p> {
     }
 }
 
-impl Way {
+impl Extent {
     fn new(to: CarriedOn) -> Self {
         Self { to, sandboxes: HashMap::new(), agents: HashMap::new(), files: BTreeMap::new() }
     }

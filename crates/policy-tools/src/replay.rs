@@ -118,7 +118,7 @@ pub fn replay(
     watch: &dyn ProgressObserver,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
-    let mut changes = Changes::default();
+    let mut changes = ChangedRequests::default();
     let beside = OtherPathDenials::new(policy, outline);
     let mut count = read_history(directory, since, watch, |request| {
         let decision = request.decide(policy);
@@ -134,8 +134,8 @@ pub fn replay(
         }
     })?;
     let mut carriers = Carriers::new(policy.labels());
-    let ways = [CarriedOn::Files, CarriedOn::Sessions];
-    let mut stricter = ways.map(|to| (to, Changes::default()));
+    let extents = [CarriedOn::Files, CarriedOn::Sessions];
+    let mut stricter = extents.map(|to| (to, ChangedRequests::default()));
     read_connections(directory, since, &mut carriers, |asked, carriers| {
         count.requests += 1;
         let decide = |to: CarriedOn| {
@@ -191,9 +191,9 @@ pub fn replay(
 /// Requests that are decided differently: the place of the new rule, their number and the index of
 /// the first record.
 #[derive(Debug, Default)]
-struct Changes(BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)>);
+struct ChangedRequests(BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)>);
 
-impl Changes {
+impl ChangedRequests {
     fn add(&mut self, key: RequestKey, now: &Decision, seq: u64) {
         let change = self.0.entry(key).or_insert_with(|| (now.location().cloned(), 0, seq));
         change.1 += 1;

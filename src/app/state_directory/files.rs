@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 
 use cap_std::fs::Dir;
-use rustix::fs::{RenameFlags, renameat_with};
+use rustix::fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat_with};
 
 use crate::review::open_regular_in;
 
@@ -36,10 +36,16 @@ pub(crate) fn write(
     let mut file = folder.create(&fresh)?;
     let written = file.write_all(content).and_then(|()| file.sync_all());
     match written.and_then(|()| Ok(renameat_with(folder, &fresh, folder, name, flags)?)) {
-        Ok(()) => super::sync(folder),
+        Ok(()) => sync(folder),
         Err(error) => {
             folder.remove_file(&fresh)?;
             Err(error)
         }
     }
+}
+
+/// Syncs a directory; a `Dir` is an `O_PATH` descriptor, which cannot be synced.
+pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
 }

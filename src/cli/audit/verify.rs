@@ -35,8 +35,8 @@ const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records"
     Exit codes: 0 the log is intact, 5 it is damaged, 1 it cannot be read.\n\n\
     Only a head that was kept outside the log shows that its end was cut off or that it was \
     written anew\nwith its key: a receipt, or a checkpoint. \
-    Give the public key too; the log's directory has one, but\nwhoever wrote the log anew may \
-    have put it there:\n  \
+    Give the public key too; the log's directory has one, but\na forger may \
+    have put it there with the log:\n  \
     portcullis audit verify --key log.vkey --head 41:6f1c…")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -233,8 +233,8 @@ fn signed(report: &Report) -> Vec<String> {
         let key = Escaped(key);
         lines
             .push(format!(
-                "key: {key}, found beside the log: whoever can change the log can change it, so give your own \
-                 copy with --key"
+                "key: {key}, found beside the log, where anyone who changes the log can change it; give your \
+                 own copy with --key"
             ));
     }
     lines
