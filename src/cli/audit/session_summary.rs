@@ -12,6 +12,8 @@ use crate::{
 
 /// The maximum of paths of a kind in a line for people.
 const MAX_NAMED: usize = 20;
+/// The maximum of paths of a kind in an object for programs.
+const MAX_LISTED: usize = 200;
 
 /// Prints it for people.
 pub(super) fn print(story: &SessionSummary) {
@@ -124,6 +126,10 @@ fn activity_lines(activity: &PartyActivity) -> String {
     let (from, to) = (Escaped(from), Escaped(to));
     let mut text =
         format!("{from}  {indent}{}  (to {to}, records {first} to {last})\n", who(activity));
+    let totals = totals(activity);
+    if !totals.is_empty() {
+        let _ = writeln!(text, "              {indent}{totals}");
+    }
     let mut line = |word: &str, paths: &Paths, is_rule: bool| {
         if !paths.is_empty() {
             let _ = writeln!(text, "              {indent}{word:<9} {}", listed(paths, is_rule));
@@ -145,6 +151,25 @@ fn activity_lines(activity: &PartyActivity) -> String {
     text
 }
 
+/// Returns the numbers of different paths and hosts in a sentence: "read 340 files, changed 2, was
+/// denied 1".
+fn totals(activity: &PartyActivity) -> String {
+    let kinds = [
+        (&activity.read, "read", ("file", "files")),
+        (&activity.changed, "changed", ("path", "paths")),
+        (&activity.denied, "was denied", ("name", "names")),
+        (&activity.asked, "asked about", ("name", "names")),
+        (&activity.connected, "connected to", ("host", "hosts")),
+        (&activity.failed, "failed at", ("path", "paths")),
+    ];
+    let told = kinds.into_iter().filter(|(paths, ..)| !paths.is_empty());
+    let told = told.map(|(paths, word, (one, more))| {
+        let (number, least) = (paths.distinct(), if paths.is_exact() { "" } else { "at least " });
+        format!("{word} {least}{number} {}", if number == 1 { one } else { more })
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
 fn listed(paths: &Paths, is_rule: bool) -> String {
     let one = |((path, word), times): (&(String, String), &u64)| {
         let path = if path.is_empty() { "-".to_owned() } else { Quoted(path).to_string() };
@@ -159,11 +184,11 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
         }
         text
     };
-    let some: Vec<_> = paths.listed.iter().take(MAX_NAMED).map(one).collect();
-    let rest: u64 = paths.listed.values().skip(MAX_NAMED).sum();
-    match rest.saturating_add(paths.more) {
-        0 => some.join(", "),
-        more => format!("{} and {more} more", some.join(", ")),
+    let some = paths.counts.iter().take(MAX_NAMED).map(one).collect::<Vec<_>>().join(", ");
+    match (paths.counts.len().saturating_sub(MAX_NAMED), paths.is_exact()) {
+        (0, true) => some,
+        (more, true) => format!("{some} and {more} more"),
+        (more, false) => format!("{some} and at least {} more", more.saturating_add(1)),
     }
 }
 
@@ -186,8 +211,14 @@ fn activity_object(activity: &PartyActivity) -> Value {
         claimed.map(|name| json!({ "program": name, "arguments": activity.claimed_arguments }));
     let list = |paths: &Paths, word: &str| {
         let one = |((path, value), times): (&(String, String), &u64)| json!({ "path": path, word: value, "times": times });
-        let listed: Vec<_> = paths.listed.iter().map(one).collect();
-        (!paths.is_empty()).then(|| json!({ "paths": listed, "more": paths.more }))
+        let listed: Vec<_> = paths.counts.iter().take(MAX_LISTED).map(one).collect();
+        let rest: u64 = paths.counts.values().skip(MAX_LISTED).sum();
+        (!paths.is_empty()).then(|| {
+            json!({
+                "distinct": paths.distinct(), "exact": paths.is_exact(),
+                "paths": listed, "more": rest.saturating_add(paths.more),
+            })
+        })
     };
     json!({
         "part": "activity", "actor": actor, "turn": activity.turn,

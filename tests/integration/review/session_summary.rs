@@ -155,8 +155,15 @@ fn a_session_of_a_command_is_that_command_and_its_paths_are_bounded() {
     assert_eq!((&done[0]["actor"], &done[0]["claimed"]), (&json!({"command": 0}), &Value::Null));
     let read = &done[0]["read"];
     assert_eq!((read["paths"].as_array().unwrap().len(), &read["more"]), (200, &json!(100)));
+    assert_eq!((&read["distinct"], &read["exact"]), (&json!(300), &json!(true)));
     assert_eq!(read["paths"][0], json!({"path": "p1", "op": "read", "times": 6}));
     assert_eq!(done[0]["denied"]["paths"][0]["rule"], "repeated");
+    let told = world.run(&["audit", "session", "abab"]).ok();
+    assert!(
+        told.text().contains("\n              read 300 files, was denied 1 name\n"),
+        "{told:?}"
+    );
+    assert!(told.text().contains(" and 280 more\n"), "{told:?}");
 }
 
 /// Names and arguments told of entries that no record has.

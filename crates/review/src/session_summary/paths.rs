@@ -1,18 +1,18 @@
 //! Paths that a party named, counted and bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scan::OVERHEAD;
 
-/// Maximum number of paths of one kind for one party.
-const MAX_PATHS: usize = 200;
+/// Maximum number of paths of one kind that are counted for one party.
+const MAX_PATHS: usize = 50_000;
 
 /// Numbers of occurrences by path and word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths {
-    /// The first of them.
-    pub listed: BTreeMap<(String, String), u64>,
-    /// Number of further occurrences.
+    /// Those that are counted one by one.
+    pub counts: BTreeMap<(String, String), u64>,
+    /// Number of occurrences that are not among them.
     pub more: u64,
 }
 
@@ -21,11 +21,11 @@ impl Paths {
     pub(super) fn add(&mut self, path: &str, word: &str, times: u64, room: &mut usize) {
         let key = (path.to_owned(), word.to_owned());
         let bytes = path.len() + word.len() + OVERHEAD;
-        if let Some(count) = self.listed.get_mut(&key) {
+        if let Some(count) = self.counts.get_mut(&key) {
             *count = count.saturating_add(times);
-        } else if self.listed.len() < MAX_PATHS && *room >= bytes {
+        } else if self.counts.len() < MAX_PATHS && *room >= bytes {
             *room -= bytes;
-            self.listed.insert(key, times);
+            self.counts.insert(key, times);
         } else {
             self.more = self.more.saturating_add(times);
         }
@@ -33,6 +33,37 @@ impl Paths {
 
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.listed.is_empty() && self.more == 0
+        self.counts.is_empty() && self.more == 0
+    }
+
+    /// Returns the number of different paths; there may be more unless [`Paths::is_exact`].
+    pub fn distinct(&self) -> usize {
+        self.counts.keys().map(|(path, _)| path).collect::<BTreeSet<_>>().len()
+    }
+
+    /// True if every occurrence is counted by its path.
+    pub fn is_exact(&self) -> bool {
+        self.more == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_counted_once_and_within_the_bounds() {
+        let (mut paths, mut room) = (Paths::default(), usize::MAX);
+        for number in 0..MAX_PATHS / 2 {
+            paths.add(&format!("f{number}"), "write", 1, &mut room);
+            paths.add(&format!("f{number}"), "remove", 2, &mut room);
+        }
+        assert_eq!((paths.distinct(), paths.is_exact()), (MAX_PATHS / 2, true));
+        paths.add("g", "write", 3, &mut room);
+        paths.add("f0", "write", 1, &mut room);
+        assert_eq!((paths.distinct(), paths.is_exact(), paths.more), (MAX_PATHS / 2, false, 3));
+        let (mut paths, mut none) = (Paths::default(), 0);
+        paths.add("a", "write", 1, &mut none);
+        assert_eq!((paths.distinct(), paths.is_exact(), paths.is_empty()), (0, false, false));
     }
 }
