@@ -1,13 +1,16 @@
 //! The summary of a command, read from the log.
 
+mod refusals;
+
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::{self, Write as _},
     path::PathBuf,
 };
 
 use serde_json::{Value, json};
 
+use self::refusals::{Refusal, Refusals};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -31,8 +34,8 @@ const MAX_CHARACTERS: usize = 400;
 const CONTINUED: usize = 13;
 /// Maximum of listed changes; the rest is counted.
 const MAX_CHANGES: usize = 1_000;
-/// Maximum of listed denials, and of failed writes; the rest is counted.
-const MAX_REFUSALS: usize = 1_000;
+/// Maximum of listed paths of files that were read; the rest is counted.
+const MAX_READ_PATHS: usize = 1_000;
 
 /// The summaries of a session in its workspaces, beginning with the one in which its command
 /// began.
@@ -85,9 +88,6 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
     object
 }
 
-/// Operation, path, new path and rule of a refusal, or its reason where there is no rule.
-type RefusalKey = (String, String, Option<String>, Result<String, Option<String>>);
-
 /// The summary of a session in a workspace.
 #[derive(Default)]
 struct Summary {
@@ -105,73 +105,12 @@ struct Summary {
     /// Writes that were allowed and not stored: programs often ignore the error of close(2).
     failures: Refusals,
     reads: usize,
+    /// The paths of the files that were read.
+    read_paths: BTreeSet<String>,
     /// True if a part of the log could not be read.
     is_damaged: bool,
     /// The command that imports its commits.
     import: Option<String>,
-}
-
-/// Requests that were refused, grouped.
-#[derive(Default)]
-struct Refusals {
-    listed: Vec<Refusal>,
-    /// The index in `listed`.
-    known: HashMap<RefusalKey, usize>,
-    /// The number of those that are not listed.
-    more: usize,
-}
-
-/// A refused request, with the number of its repetitions.
-struct Refusal {
-    record: u64,
-    operation: String,
-    path: String,
-    /// The new path of a rename.
-    to: Option<String>,
-    rule: Option<String>,
-    reason: Option<String>,
-    /// The id of the last approval asked for, without which the request was denied.
-    question: Option<String>,
-    times: u64,
-}
-
-impl Refusal {
-    fn object(&self) -> Value {
-        json!({
-            "record": self.record,
-            "operation": self.operation,
-            "path": self.path,
-            "to": self.to,
-            "rule": self.rule,
-            "reason": self.reason,
-            "question": self.question,
-            "times": self.times,
-        })
-    }
-}
-
-impl Refusals {
-    /// Adds a refusal, or counts it as the repetition of an earlier one.
-    fn add(&mut self, refusal: Refusal) {
-        let Refusal { operation, path, to, rule, reason, .. } = &refusal;
-        let why = rule.clone().ok_or_else(|| reason.clone());
-        let key = (operation.clone(), path.clone(), to.clone(), why);
-        let at = self.known.get(&key).copied();
-        if let Some(known) = at.and_then(|at| self.listed.get_mut(at)) {
-            known.times += 1;
-            known.question = refusal.question.or(known.question.take());
-        } else if self.listed.len() == MAX_REFUSALS {
-            self.more += 1;
-        } else {
-            self.known.insert(key, self.listed.len());
-            self.listed.push(refusal);
-        }
-    }
-
-    fn count(&self) -> u64 {
-        let times = self.listed.iter().map(|refusal| refusal.times);
-        times.fold(self.more as u64, u64::saturating_add)
-    }
 }
 
 impl Summary {
@@ -242,6 +181,7 @@ impl Summary {
             });
         } else if operation == "read" && other.result.as_deref() == Some("ok") {
             self.reads += 1;
+            self.read_paths.insert(path);
         }
     }
 
@@ -369,6 +309,8 @@ impl Summary {
             "failures": list(&self.failures),
             "moreFailures": self.failures.more,
             "reads": self.reads,
+            "readPaths": self.read_paths.iter().take(MAX_READ_PATHS).collect::<Vec<_>>(),
+            "moreReadPaths": self.read_paths.len().saturating_sub(MAX_READ_PATHS),
             "undo": self.undo(),
             "import": self.import,
         })
@@ -495,5 +437,24 @@ mod tests {
         let object = summary.object();
         assert_eq!(object["denials"][0]["to"], "b");
         assert_eq!(object["failures"][0]["times"], 2);
+    }
+
+    /// Programs learned how many versions were read, and of no file which.
+    #[test]
+    fn files_that_were_read_are_named_once() {
+        let mut summary = Summary::default();
+        for number in [0, 0].into_iter().chain((0..MAX_READ_PATHS + 2).rev()) {
+            summary.take(Event::Other(Box::new(OtherRecord {
+                op: Some("read".to_owned()),
+                path: Some(format!("{number:04}")),
+                decision: Some("allow".to_owned()),
+                result: Some("ok".to_owned()),
+                ..OtherRecord::default()
+            })));
+        }
+        let object = summary.object();
+        let paths = object["readPaths"].as_array().unwrap();
+        assert_eq!((paths.len(), &paths[0], &paths[999]), (1_000, &json!("0000"), &json!("0999")));
+        assert_eq!((&object["moreReadPaths"], &object["reads"]), (&json!(2), &json!(1_004)));
     }
 }

@@ -23,6 +23,8 @@ fn a_summary_for_programs_is_one_object() {
     );
     assert_eq!((&summary["exitCode"], &summary["timedOut"]), (&3.into(), &false.into()));
     assert_eq!((&summary["reads"], &summary["complete"]), (&1.into(), &true.into()));
+    let read = (&summary["readPaths"], &summary["moreReadPaths"]);
+    assert_eq!(read, (&serde_json::json!(["file.txt"]), &0.into()));
     assert_eq!(summary["changes"][0]["path"], "made");
     assert_eq!(summary["changes"][0]["result"], "ok");
     assert_eq!(summary["denials"][0]["rule"], "fixed");
