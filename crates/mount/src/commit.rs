@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::{
     mount::Mount,
-    node::{Node, Times},
+    node::{Node, Times, Unheard},
     nodes::NoPath,
     staged::{Pending, Staged, Stored},
 };
@@ -221,12 +221,42 @@ impl Mount<'_> {
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
             && let Err(error) = self.commit(id, &staged, closer)
-            && error != Errno::INTR
-            && let Some(node) = self.lock().nodes.get_mut(id)
         {
-            node.unheard = Some(error);
+            self.keep_error(id, error);
         }
         self.close(id);
+    }
+
+    /// Keeps the error of a write through a mapping, which no call returns. One to a replaced file
+    /// is recorded, and its version discarded.
+    pub(crate) fn keep_mapping_error(&self, handle: u64, data: &[u8], error: Errno, pid: u32) {
+        let Ok(file) = self.lock().handles.file(handle) else { return };
+        // The error of a discarded version was kept or returned.
+        let Some(staged) = file.staged.as_ref().filter(|staged| staged.live().is_ok()) else {
+            return;
+        };
+        if error != Errno::STALE {
+            return self.keep_error(file.node, error);
+        }
+        let error = self.refuse_replaced(file.node, data.to_vec(), pid);
+        if error != Errno::INTR {
+            self.refuse(file.node, staged, error);
+            self.keep_error(file.node, error);
+        }
+    }
+
+    /// Keeps an error that no call returns for the next open.
+    fn keep_error(&self, id: u64, error: Errno) {
+        let error = match error {
+            // Nothing is lost yet.
+            Errno::INTR => return,
+            // The kernel would open the file again, and no program would get the error.
+            Errno::STALE => Errno::IO,
+            error => error,
+        };
+        let nodes = &mut self.lock().nodes;
+        let reason = nodes.get(id).and_then(|node| node.reason.clone());
+        nodes.keep_unheard(id, Unheard { error, reason });
     }
 
     /// Removes a handle of a node; the last one frees the node's content.

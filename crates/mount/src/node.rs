@@ -59,6 +59,13 @@ pub(crate) enum Bytes {
     Staged(Arc<Staged>),
 }
 
+/// An error that the next open returns, and the reason.
+#[derive(Debug, Clone)]
+pub(crate) struct Unheard {
+    pub(crate) error: Errno,
+    pub(crate) reason: Option<Arc<str>>,
+}
+
 /// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -85,7 +92,7 @@ pub(crate) struct Node {
     /// The last version whose read was denied, and the rule.
     pub(crate) denied: Option<(Key, Arc<str>)>,
     /// An error that no program has got yet.
-    pub(crate) unheard: Option<Errno>,
+    pub(crate) unheard: Option<Unheard>,
 }
 
 impl Node {

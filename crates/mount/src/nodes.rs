@@ -11,7 +11,7 @@ use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::io::Errno;
 
 use crate::{
-    node::{NO_POLICY, NameState, Node},
+    node::{NO_POLICY, NameState, Node, Unheard},
     staged::Staged,
 };
 
@@ -189,6 +189,7 @@ impl Nodes {
         (kind, inode): (ObjectKind, u64),
         look: LookupStart,
     ) -> Result<u64, TableFull> {
+        let mut unheard = None;
         if let Some(id) = self.child(parent, name) {
             let judges = self.holds(look);
             let node = self.nodes.get_mut(&id).ok_or(TableFull)?;
@@ -197,10 +198,14 @@ impl Nodes {
                 node.lookups += 1;
                 return Ok(id);
             }
+            unheard = node.unheard.take();
             self.detach(id, NameState::Replaced);
         }
         let id = self.create(parent, name, kind, Some(inode))?;
         self.refer(id);
+        if let Some(unheard) = unheard {
+            self.keep_unheard(id, unheard);
+        }
         Ok(id)
     }
 
@@ -235,6 +240,19 @@ impl Nodes {
         }
         self.detach(id, NameState::Replaced);
         Ok(())
+    }
+
+    /// Keeps an error for the next open: of the node, or of the one that has its name by now.
+    pub(crate) fn keep_unheard(&mut self, id: u64, unheard: Unheard) {
+        let Some(node) = self.nodes.get(&id) else { return };
+        let heir = match node.name_state {
+            NameState::Replaced => self.child(node.parent, &node.name),
+            NameState::Named | NameState::Unlinked => None,
+        };
+        if let Some(node) = self.nodes.get_mut(&heir.unwrap_or(id)) {
+            node.reason.clone_from(&unheard.reason);
+            node.unheard = Some(unheard);
+        }
     }
 
     /// Returns the path that a replaced node had, if its directory still has one.

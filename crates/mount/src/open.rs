@@ -60,7 +60,7 @@ impl Mount<'_> {
             state.handles.room()?;
             let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
             if let Some(unheard) = node.unheard.take() {
-                return Err(unheard);
+                return Err(unheard.error);
             }
         }
         if how.writes || how.truncates {

@@ -243,7 +243,11 @@ impl Mount<'_> {
         data: &[u8],
         (from, pid): (WriteFrom, u32),
     ) -> Result<(), Errno> {
-        let (file, staged) = self.writable(handle, pid)?;
+        let (file, staged) = self.writable(handle, pid).inspect_err(|error| {
+            if from == WriteFrom::Mapping {
+                self.keep_mapping_error(handle, data, *error, pid);
+            }
+        })?;
         let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data)?;
         if wrote != offset {
             // The kernel assumed another end of the file.

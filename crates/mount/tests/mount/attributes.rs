@@ -258,6 +258,47 @@ fn an_error_that_no_close_told_is_told_by_the_next_open() {
     });
 }
 
+/// The error stayed with the replaced file, which no program opens any more, or was `ESTALE`, after
+/// which the kernel opens a file again.
+#[test]
+fn an_error_about_a_file_that_was_replaced_is_told_by_the_next_open_of_its_name() {
+    let write = "ctypes.memmove(p, b'ONE', 3)";
+    let sync = "libc.syncfs(os.open('.', os.O_RDONLY))";
+    let look = "time.sleep(1.1); os.stat('file')";
+    // The content reaches the mount before the replacement, and is refused with the last handle; or
+    // it does so afterwards.
+    for (before, after) in [
+        (format!("{write}; {sync}"), ""),
+        (format!("{write}; {sync}"), look),
+        (String::new(), look),
+    ] {
+        with(ALL, file, |rig| {
+            let write = if before.is_empty() { write } else { "" };
+            let script = format!(
+                "import ctypes, os, sys, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n\
+                 f = os.open('file', os.O_RDWR)\np = libc.mmap(None, 8, 3, 1, f, ctypes.c_long(0))\nos.close(f)\n\
+                 p = ctypes.c_void_p(p)\n{before}\nprint('mapped', flush=True)\nsys.stdin.readline()\n\
+                 {after}\n{write}\nlibc.munmap(p, ctypes.c_long(8))\ntime.sleep(1.1)\n\
+                 try: open('file')\nexcept OSError as e: print(e.errno)\n\
+                 print('another' in str(os.getxattr('file', 'user.portcullis.why')), open('file').read())"
+            );
+            let mut command = rig.command("python3", &["-c", &script]);
+            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 7]).unwrap();
+            fs::write(rig.host("other"), "other\n").unwrap();
+            fs::rename(rig.host("other"), rig.host("file")).unwrap();
+            std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(said, "5\nTrue other\n\n", "{before:?} {after:?}");
+            assert_eq!(rig.read("file"), "other\n");
+            let conflicts = rig.about("file").into_iter().filter(|r| r.ends_with("conflict"));
+            assert_eq!(conflicts.count(), 1, "{before:?} {after:?}");
+        });
+    }
+}
+
 #[test]
 fn the_end_of_the_server_is_an_error_at_once() {
     with(ALL, file, |rig| {
