@@ -21,6 +21,14 @@ pub(crate) struct Call {
     pub(crate) number: u64,
 }
 
+impl Call {
+    /// Returns true if a given path has an invisible character.
+    pub(crate) fn names_hidden(&self) -> bool {
+        let new = if self.name == "rename" { self.text.as_str() } else { "" };
+        is_hidden(&[self.path.as_str().to_owned(), new.to_owned()])
+    }
+}
+
 type Step<T> = Result<T, &'static str>;
 
 const NO_REPLACE: u64 = 1;
