@@ -234,6 +234,7 @@ campaigns() {
         sandbox::mount::kills many_gateways:: model:: races:: crash:: faults::peers::signals
     cargo test --workspace --features full --locked --test integration -- --test-threads 1 timing::
     cargo test --workspace --features full --locked --test mount -- model:: races:: suites::
+    cargo test --workspace --features full --locked --lib -- campaign::
 }
 
 case $what in

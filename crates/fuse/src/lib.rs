@@ -7,6 +7,8 @@
 //! every length and every name is checked.
 
 mod abi;
+#[cfg(test)]
+mod campaign;
 mod deadline;
 mod directory;
 mod dispatch;

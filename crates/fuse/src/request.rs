@@ -441,39 +441,4 @@ mod tests {
             Some(Errno::INVAL)
         );
     }
-
-    /// Tries every prefix of arguments, and random ones, for every opcode.
-    #[test]
-    fn nothing_makes_the_parser_panic() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        for round in 0..200_000_u32 {
-            let length = usize::try_from(next() % 120).unwrap();
-            // Half of them consist mostly of NULs and letters, so that names and small numbers
-            // occur.
-            let arguments: Vec<u8> = (0..length)
-                .map(|_| match round % 2 {
-                    0 => u8::try_from(next() % 256).unwrap(),
-                    _ => b"\0\0\0\0ab/."[usize::try_from(next() % 8).unwrap()],
-                })
-                .collect();
-            let request = bytes(round % 56, &arguments);
-            let cut = usize::try_from(next()).unwrap() % (request.len() + 1);
-            for part in [&request[..], &request[..cut]] {
-                match Request::parse(part) {
-                    Ok(Request { operation: Operation::BatchForget(nodes), .. }) => {
-                        assert_eq!(forgotten(nodes).count() * 16, nodes.len());
-                    }
-                    Ok(_) => assert_eq!(part.len(), request.len()),
-                    Err(Malformed::Header) => assert!(part.len() < size_of::<InHeader>()),
-                    Err(Malformed::Request { unique, .. }) => assert_eq!(unique, 7),
-                }
-            }
-        }
-    }
 }

@@ -31,7 +31,7 @@ const MAX_WRITE: u32 = 256 << 10;
 /// Maximum of bytes in the reply to a READ or READDIR.
 pub(crate) const MAX_READ: usize = MAX_WRITE as usize;
 /// Size of a request with its content, in bytes.
-const BUFFER: usize = MAX_READ + 4096;
+pub(crate) const BUFFER: usize = MAX_READ + 4096;
 /// Maximum of background requests of the kernel at the same time, such as read-ahead.
 const MAX_BACKGROUND_REQUESTS: u16 = 16;
 /// Time for which one thread polls for the next request before it sleeps: a wakeup takes longer.
