@@ -56,8 +56,9 @@ pub(crate) struct Profile {
     pub(crate) shares: Option<SharedLimits>,
     /// The `/proc` of the sandbox whose programs it serves, to be read.
     pub(crate) processes: Option<OwnedFd>,
-    /// The directory of its scratch directories, to be read and changed.
-    pub(crate) scratch: Option<OwnedFd>,
+    /// A further directory to be read and changed: that of its scratch directories, or of the
+    /// refs of imports.
+    pub(crate) further: Option<OwnedFd>,
 }
 
 impl Opened {
@@ -132,7 +133,7 @@ pub(crate) fn confine_all(opened: Vec<(Opened, Profile)>) -> Result<Vec<Confined
 
 fn restrict(all: &[(&Opened, &Profile)]) -> Result<ConfinementReport, Failure> {
     let directories = all.iter().flat_map(|(opened, profile)| {
-        opened.directories().into_iter().chain(profile.scratch.iter().map(OwnedFd::as_fd))
+        opened.directories().into_iter().chain(profile.further.iter().map(OwnedFd::as_fd))
     });
     let directories: Vec<_> = directories.collect();
     let report = match all.iter().find_map(|(_, profile)| profile.processes.as_ref()) {

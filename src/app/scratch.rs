@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
-    git::head::Head,
+    git::{directories::Directories, head::Head},
     opened::Opened,
     state_directory,
     trusted_paths::scratch_below,
@@ -38,6 +38,8 @@ pub(crate) struct ScratchLocation {
     pub(crate) rules: Scratch,
     /// The operator's commit at which the programs begin, if they have a repository of their own.
     head: Option<Head>,
+    /// The reason for which it was not looked for.
+    refused: Option<Failure>,
 }
 
 /// Returns the directory that contains all scratch directories.
@@ -96,8 +98,15 @@ impl ScratchLocation {
         let directory = child(&above, &key).or_fail(DOING)?;
         let path = base.join(workspace).join(key);
         let root = opened.workspace.root();
-        let head = if rules.repositories() { Head::of(root) } else { None };
-        Ok(Some(Self { path, directory, rules: rules.clone(), head }))
+        let writable = &opened.policy.agent().write;
+        let (head, refused) = match rules.repositories() {
+            false => (None, None),
+            true => match Directories::of(root, writable) {
+                Ok(found) => (found.as_ref().and_then(Head::of), None),
+                Err(failure) => (None, Some(failure)),
+            },
+        };
+        Ok(Some(Self { path, directory, rules: rules.clone(), head, refused }))
     }
 
     /// Returns the facts of the `start` record.
@@ -119,9 +128,13 @@ impl ScratchLocation {
         BTreeMap::from_iter([("scratch".to_owned(), scratch)].into_iter().chain(git))
     }
 
-    /// Warns that programs get the history of a repository, and that operations in scratch
-    /// directories are not recorded.
+    /// Warns that programs get the history of a repository, or that their commits cannot be
+    /// imported, and that operations in scratch directories are not recorded.
     pub(crate) fn warn(&self) {
+        if let Some(failure) = &self.refused {
+            let reason = failure.message();
+            errln!("portcullis: warning: commits of this session cannot be imported: {reason}");
+        }
         if self.head.is_some() && self.rules.history() {
             errln!(
                 "portcullis: warning: `[git] history = \"allow\"`: programs can read each version of \

@@ -97,11 +97,16 @@ pub(crate) fn check_under(
     TrustedPaths { trusted, agents }.check().map_err(Failure::new)
 }
 
-/// Returns the paths that agents of the workspace may change, through which no program of the
-/// operator's must be found.
-pub(crate) fn of_agents(workspace: &Path) -> Result<TrustedPaths, Failure> {
+/// Returns the paths that agents of the workspace may change, also `writable`, through which no
+/// program and no repository of the operator's must be found.
+pub(crate) fn of_agents(workspace: &Path, writable: &[String]) -> Result<TrustedPaths, Failure> {
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
-    let agents = vec![AgentPath { access: Access::Workspace, path, target: None }];
+    let mut agents = vec![AgentPath { access: Access::Workspace, path, target: None }];
+    agents.extend(writable.iter().map(|path| AgentPath {
+        access: Access::Write,
+        path: path.into(),
+        target: None,
+    }));
     Ok(TrustedPaths { trusted: listed(places())?, agents })
 }
 
@@ -212,7 +217,7 @@ pub(crate) fn operators_program(
     name: &OsStr,
     workspace: &Path,
 ) -> Result<Option<PathBuf>, Failure> {
-    let agents = of_agents(workspace)?;
+    let agents = of_agents(workspace, &[])?;
     let mut refused = None;
     for path in all_on_path(name) {
         let path = std::path::absolute(path).or_fail("cannot look up a program")?;

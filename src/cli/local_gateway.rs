@@ -31,23 +31,28 @@ impl LocalGateway {
     /// unfinished changes, and records the start.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let agent = common.agent("cli")?;
-        Self::open_after(common, |_| Ok((agent, BTreeMap::new(), ()))).map(|(local, ())| local)
+        let opened =
+            Self::open_after(common, |_| Ok(((agent, BTreeMap::new()), Profile::default(), ())))?;
+        Ok(opened.0)
     }
 
     /// Opens it after `prepare`, which starts processes that a confined process cannot start, and
-    /// returns the agent and facts of the `start` record.
+    /// returns the agent and facts of the `start` record, and the profile.
     pub(crate) fn open_after<T>(
         common: &Common,
-        prepare: impl FnOnce(&Opened) -> Result<(AgentName, BTreeMap<String, Value>, T), Failure>,
+        prepare: impl FnOnce(
+            &Opened,
+        )
+            -> Result<((AgentName, BTreeMap<String, Value>), Profile, T), Failure>,
     ) -> Result<(Self, T), Failure> {
         let opened = Opened::open(common)?;
         opened.warn();
-        let (agent, facts, prepared) = prepare(&opened)?;
+        let ((agent, facts), profile, prepared) = prepare(&opened)?;
         let session = session(agent, Transport::Cli)?;
         // Warnings of the gateway are printed to the terminal.
         logging::start_on_stderr("warn")?;
         let options = GatewayOptions::of(&opened);
-        let confined = opened.confine(Profile::default())?;
+        let confined = opened.confine(profile)?;
         confined.warn();
         let started = confined.recover()?.start(session, facts)?;
         let announcer = Announcer::of(&started);

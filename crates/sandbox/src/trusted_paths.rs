@@ -57,6 +57,8 @@ pub enum Trusted {
     SandboxSocket,
     /// The directory in which the scratch directories of mounts are.
     Scratch,
+    /// A part of the git repository that a workspace's file `.git` names.
+    Repository,
     /// The file of a summary.
     Summary,
 }
@@ -84,6 +86,7 @@ impl Trusted {
             Self::Program => "install it elsewhere, and start it from there",
             Self::Summary => "write it to a file elsewhere, such as one beside the workspace",
             Self::Policy | Self::Signature => "keep policies elsewhere",
+            Self::Repository => "an agent may change what is there",
             Self::StatePlace
             | Self::Configuration
             | Self::Homes
@@ -117,6 +120,7 @@ impl fmt::Display for Trusted {
             Self::Homes => "directory of agents' homes",
             Self::Program => "program `portcullis`",
             Self::Scratch => "place of scratch directories",
+            Self::Repository => "git repository",
             Self::Summary => "summary",
             Self::SandboxSocket => "place of what leads to the gateways of agents",
         })

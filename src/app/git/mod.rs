@@ -4,6 +4,7 @@
 //! necessary directories of the repository. So neither configuration nor hooks of the repository
 //! are used, and grafts, replacements and shallow histories have no effect.
 
+pub(crate) mod directories;
 pub(crate) mod head;
 pub(crate) mod private;
 pub(crate) mod workspace;
@@ -66,7 +67,7 @@ impl Git {
     /// Finds git in the operator's `PATH`, in directories that no agent of the workspace can
     /// change.
     pub(crate) fn find(workspace: &Path) -> Result<Self, Failure> {
-        let paths = trusted_paths::of_agents(workspace)?;
+        let paths = trusted_paths::of_agents(workspace, &[])?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
         let found = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
         let mut found = found.filter_map(|directory| {

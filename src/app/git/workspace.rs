@@ -1,47 +1,31 @@
 //! The repository of a workspace. Git may read its objects only: no configuration, hooks, grafts,
 //! or borrowed objects of another repository.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{Git, Piped, Repository, TemporaryGitDirectories, head::Head};
+use super::{
+    Git, Piped, Repository, TemporaryGitDirectories, directories::Directories, head::Head,
+};
 use crate::{
     app::failure::{Context as _, Failure},
     git::Format,
     model::WorkspacePath,
-    operator_files,
 };
 
 /// The maximum of bytes of the names of tracked files.
 const MAX_NAMES: u64 = 256 << 20;
 
-/// Returns the directory `.git` in the workspace root.
-///
-/// # Errors
-/// When there is none, or it has no objects of its own.
-pub(crate) fn directory(root: &Path) -> Result<PathBuf, Failure> {
-    let place = root.join(".git");
-    let is_directory =
-        |path: &Path| operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
-    if is_directory(&place) && is_directory(&place.join("objects")) {
-        return Ok(place);
-    }
-    Err(Failure::new("the workspace's `.git` is not the directory of a git repository").help(
-        "take the main work tree: one of `git worktree`, and a submodule, have their repositories \
-         elsewhere",
-    ))
-}
-
 /// Returns its objects, for processes that read.
 ///
 /// # Errors
-/// As [`directory`].
+/// When the git directory cannot be made.
 pub(crate) fn objects(
-    root: &Path,
+    directories: &Directories,
     format: Format,
     git: &Git,
     workshop: &TemporaryGitDirectories,
 ) -> Result<Repository, Failure> {
-    let objects = directory(root)?.join("objects");
+    let objects = directories.common.join("objects");
     let directory = workshop.git_directory("ours", format, &[])?;
     Ok(Repository { git: git.clone(), directory, objects, read: Vec::new() })
 }
@@ -58,9 +42,15 @@ impl History {
     /// Starts to pack the checked-out commit; `None` if there is none.
     ///
     /// # Errors
-    /// When a private repository, which uses SHA-1, cannot contain it, or git cannot be started.
-    pub(crate) fn pack(root: &Path, state: &Path) -> Result<Option<Self>, Failure> {
-        let Some(head) = Head::of(root) else { return Ok(None) };
+    /// When the repository is not accepted, a private one, which uses SHA-1, cannot contain the
+    /// commit, or git cannot be started.
+    pub(crate) fn pack(
+        root: &Path,
+        writable: &[String],
+        state: &Path,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(directories) = Directories::of(root, writable)? else { return Ok(None) };
+        let Some(head) = Head::of(&directories) else { return Ok(None) };
         if head.commit.format() != Format::Sha1 {
             return Err(Failure::new(
                 "the objects of the workspace's repository have SHA-256 names",
@@ -80,7 +70,7 @@ impl History {
             "--no-use-bitmap-index",
         ];
         let commit = head.commit.to_string();
-        let repository = objects(root, Format::Sha1, &git, &workshop)?;
+        let repository = objects(&directories, Format::Sha1, &git, &workshop)?;
         let pack = repository.start(&arguments, &[])?.piped(&format!("{commit}\n"));
         let pack = pack.or_fail("git took no commit to pack")?;
         Ok(Some(Self { commit, pack, _workshop: workshop }))
@@ -91,11 +81,12 @@ impl History {
 /// `None` if there is no commit.
 ///
 /// # Errors
-/// When git cannot read them.
+/// When the repository is not accepted, or git cannot read them.
 pub(crate) fn tracked(root: &Path, place: &Path) -> Result<Option<Vec<WorkspacePath>>, Failure> {
-    let Some(head) = Head::of(root) else { return Ok(None) };
+    let Some(directories) = Directories::of(root, &[])? else { return Ok(None) };
+    let Some(head) = Head::of(&directories) else { return Ok(None) };
     let (git, workshop) = (Git::find(root)?, TemporaryGitDirectories::make(place)?);
-    let repository = objects(root, head.commit.format(), &git, &workshop)?;
+    let repository = objects(&directories, head.commit.format(), &git, &workshop)?;
     let commit = head.commit.to_string();
     let list = ["ls-tree", "-r", "-z", "--name-only", &commit];
     let names = repository.start(&list, &[])?.finish(|_| Ok(()), MAX_NAMES);

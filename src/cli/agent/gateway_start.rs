@@ -137,8 +137,8 @@ fn profile(mount: Option<&mount::MountOrder>) -> Result<Profile, Failure> {
     let processes = mount.and_then(|mount| mount.processes.as_ref());
     let scratch = mount.and_then(|mount| mount.scratch.as_ref()).map(|place| &place.directory);
     let processes = processes.map(OwnedFd::try_clone).transpose().or_fail(DOING)?;
-    let scratch = scratch.map(OwnedFd::try_clone).transpose().or_fail(DOING)?;
-    Ok(Profile { long_lived: true, reloads: true, processes, scratch, ..Profile::default() })
+    let further = scratch.map(OwnedFd::try_clone).transpose().or_fail(DOING)?;
+    Ok(Profile { long_lived: true, reloads: true, processes, further, ..Profile::default() })
 }
 
 /// Returns for each workspace the fact that names the others.

@@ -162,7 +162,9 @@ fn history(opened: &Opened) -> Option<History> {
     if !opened.policy.scratch().is_some_and(Scratch::history) {
         return None;
     }
-    History::pack(opened.workspace.root(), &opened.state_path).unwrap_or_else(|failure| {
+    let writable = &opened.policy.agent().write;
+    let history = History::pack(opened.workspace.root(), writable, &opened.state_path);
+    history.unwrap_or_else(|failure| {
         let reason = failure.message();
         errln!("portcullis: warning: the programs' git repository has no history: {reason}");
         None

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     app::{
+        bootstrap::Profile,
         failure::{Context as _, Exit, Failure},
-        git::head::Head,
         opened::Opened,
         options::Common,
     },
@@ -82,7 +82,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let agent = begun.agent.parse().or_fail("cannot name the agent")?;
         let processes = Processes::start(opened, &begun, !args.dry_run)?;
         let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
-        Ok((agent, BTreeMap::from([("import".to_owned(), facts)]), (begun, processes)))
+        let facts = BTreeMap::from([("import".to_owned(), facts)]);
+        // The repository of a linked work tree lies outside of the workspace.
+        let further = processes.ours.refs_directory().or_fail("cannot open the refs")?;
+        let profile = Profile { further, ..Profile::default() };
+        Ok(((agent, facts), profile, (begun, processes)))
     })?;
     let code = import(args, &local, begun, processes);
     // The first error says more.
@@ -152,7 +156,8 @@ fn import(
     let (mut operators, existing) = (ours.objects, refs::existing(ours.refs)?);
     let sources: (&mut dyn Source, &mut dyn Source) = (&mut theirs, &mut operators);
     let (report, objects) = replay(local, begun, (moved, known, existing), sources)?;
-    let advice = advice(local, &report, &earlier, &mut operators);
+    let head = ours.head.as_ref().map(|head| &head.commit);
+    let advice = head.and_then(|head| advice(head, &report, &earlier, &mut operators));
     drop((theirs, operators));
     if !args.json {
         report.print();
@@ -179,7 +184,7 @@ fn import(
 /// Returns how to take over a branch: that with which the session began, which is created for the
 /// agent, otherwise any.
 fn advice(
-    local: &LocalGateway,
+    head: &ObjectId,
     report: &Report,
     earlier: &HashSet<ObjectId>,
     operators: &mut dyn Source,
@@ -187,9 +192,8 @@ fn advice(
     let created = report.branches.iter().find(|branch| branch.name() == BRANCH);
     let branch = created.or(report.branches.first())?;
     let reference = Escaped(&branch.reference);
-    let head = Head::of(local.gateway().workspace().root())?;
     // The files are in the workspace already, and a merge would not replace them.
-    let (take, note) = match descends(&branch.commit, &head.commit, report, (earlier, operators)) {
+    let (take, note) = match descends(&branch.commit, head, report, (earlier, operators)) {
         true => ("reset", ""),
         false => {
             ("merge", "\n  note: the branch has not all commits of HEAD, which a reset would drop")

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{ChildStdin, ChildStdout},
 };
@@ -16,9 +17,13 @@ use super::sessions::{self, GitSession};
 use crate::{
     app::{
         failure::{Context as _, Failure},
-        git::{Git, Repository, Running, TemporaryGitDirectories, private, workspace},
+        git::{
+            Git, Repository, Running, TemporaryGitDirectories, directories::Directories,
+            head::Head, private, workspace,
+        },
         opened::Opened,
     },
+    cli::render::for_shell,
     git::{ObjectId, Objects},
     operator_files,
 };
@@ -65,6 +70,8 @@ pub(super) struct OperatorReaders {
     pub(super) refs: Running,
     /// The writing processes, unless it is a dry run.
     pub(super) writing: Option<Writing>,
+    /// The commit that is checked out.
+    pub(super) head: Option<Head>,
 }
 
 /// The processes that write in the operator's repository.
@@ -103,7 +110,11 @@ impl Processes {
         let root = opened.workspace.root();
         let git = Git::find(root)?;
         let workshop = TemporaryGitDirectories::make(&opened.state_path)?;
-        let ours = OperatorReaders::start(root, begun, &git, &workshop, writes)?;
+        let directories = Directories::of(root, &opened.policy.agent().write)?;
+        let directories = directories.ok_or_else(|| {
+            Failure::new("the workspace has no git repository: `.git` is neither one nor its file")
+        })?;
+        let ours = OperatorReaders::start(&directories, begun, &git, &workshop, writes)?;
         let mut theirs = Vec::new();
         for repository in private::find(&begun.place, &git, &workshop)? {
             if private::may_be_of(&repository, &begun.session)? {
@@ -134,35 +145,39 @@ impl PrivateReaders {
 
 impl OperatorReaders {
     fn start(
-        root: &Path,
+        directories: &Directories,
         begun: &GitSession,
         git: &Git,
         workshop: &TemporaryGitDirectories,
         writes: bool,
     ) -> Result<Self, Failure> {
-        let place = workspace::directory(root)?;
+        let place = &directories.common;
         if operator_files::symlink_metadata(place.join("reftable")).is_ok() {
             return Err(Failure::new("the workspace's repository has its refs in a reftable")
                 .help("`git refs migrate --ref-format=files` gives it one file for each"));
         }
         let borrows = place.join("objects/info/alternates");
         if operator_files::symlink_metadata(&borrows).is_ok_and(|facts| facts.len() > 0) {
-            return Err(Failure::new(
-                "the workspace's repository borrows objects from another one \
-                 (`.git/objects/info/alternates`), which an import does not read",
-            )
-            .help(
-                "`git repack -a -d && rm .git/objects/info/alternates` gives it copies of them",
-            ));
+            let borrows = for_shell(&borrows);
+            return Err(Failure::new(format_args!(
+                "the workspace's repository borrows objects from another one ({borrows}), which an \
+                 import does not read"
+            ))
+            .help(format_args!("`git repack -a -d && rm {borrows}` gives it copies of them")));
         }
-        let repository = workspace::objects(root, begun.commit.format(), git, workshop)?;
+        let repository = workspace::objects(directories, begun.commit.format(), git, workshop)?;
         let reading = reading(&repository, MAX_READERS)?;
-        let refs = existing(&place, begun, &repository, workshop)?;
+        let refs = existing(place, begun, &repository, workshop)?;
         let writing = match writes {
-            true => Some(Writing::start(&place, begun, repository, workshop)?),
+            true => Some(Writing::start(place, begun, repository, workshop)?),
             false => None,
         };
-        Ok(Self { objects: reading, refs, writing })
+        Ok(Self { objects: reading, refs, writing, head: Head::of(directories) })
+    }
+
+    /// Returns the directory of the refs of all imports, unless it is a dry run.
+    pub(super) fn refs_directory(&self) -> std::io::Result<Option<OwnedFd>> {
+        self.writing.as_ref().map(|writing| writing.refs.above.try_clone()).transpose()
     }
 }
 
@@ -208,6 +223,8 @@ impl Writing {
 #[derive(Debug)]
 pub(super) struct RefsDirectory {
     path: PathBuf,
+    /// The directory in which it lies.
+    above: OwnedFd,
 }
 
 impl RefsDirectory {
@@ -216,14 +233,19 @@ impl RefsDirectory {
         const DOING: &str = "cannot make the directory of the session's refs";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut directory = rustix::fs::open(place, flags, Mode::empty()).or_fail(DOING)?;
-        for name in ["refs", "portcullis", session] {
-            match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error).or_fail(DOING),
-            }
-            directory = openat(&directory, name, flags, Mode::empty()).or_fail(DOING)?;
+        let child = |directory: &OwnedFd, name: &str| match mkdirat(
+            directory,
+            name,
+            Mode::from_raw_mode(0o777),
+        ) {
+            Ok(()) | Err(Errno::EXIST) => openat(directory, name, flags, Mode::empty()),
+            Err(error) => Err(error),
+        };
+        for name in NAMESPACE.split('/') {
+            directory = child(&directory, name).or_fail(DOING)?;
         }
-        Ok(Self { path: place.join(NAMESPACE).join(session) })
+        child(&directory, session).or_fail(DOING)?;
+        Ok(Self { path: place.join(NAMESPACE).join(session), above: directory })
     }
 }
 

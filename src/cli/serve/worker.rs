@@ -137,7 +137,7 @@ fn open(
             watches: start.watches,
         }),
         processes: None,
-        scratch: None,
+        further: None,
     };
     let (confined, apart) = opened.confine_worker(profile, &start.unreachable)?;
     let facts = [

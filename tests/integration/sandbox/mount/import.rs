@@ -1,6 +1,7 @@
 //! `portcullis git import`: the commits of a private repository in the operator's.
 
 mod attacks;
+mod work_trees;
 
 use super::{
     repository::{committed, git},
@@ -61,7 +62,12 @@ impl SandboxWorld {
 
     /// All that an import must not touch: refs but its own, and files but objects and its refs.
     fn files_beside(&self) -> Vec<(String, Vec<u8>)> {
-        let git = self.base().join("ws/.git");
+        self.files_beside_in("ws/.git")
+    }
+
+    /// The same of the repository whose directory this is.
+    fn files_beside_in(&self, directory: &str) -> Vec<(String, Vec<u8>)> {
+        let git = self.base().join(directory);
         let is_kept = |path: &Path| {
             let name = path.strip_prefix(&git).unwrap();
             !name.starts_with("objects") && !name.starts_with("refs/portcullis")

@@ -6,8 +6,13 @@ use super::*;
 
 /// Git in the workspace, from outside, with no configuration but its own.
 pub(super) fn git(world: &SandboxWorld, arguments: &[&str]) -> String {
+    git_in(&world.at("ws"), arguments)
+}
+
+/// The same in another directory.
+pub(super) fn git_in(directory: &str, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.args(["-C", &world.at("ws"), "-c", "user.name=n", "-c", "user.email=n@example.org"]);
+    command.args(["-C", directory, "-c", "user.name=n", "-c", "user.email=n@example.org"]);
     command.args(["-c", "safe.directory=*"]).args(arguments);
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     let output = command.output().unwrap();
@@ -158,7 +163,7 @@ fn without_a_repository_in_the_workspace_none_is_made() {
 }
 
 /// Has the policy allow history.
-fn with_history(world: &SandboxWorld) {
+pub(super) fn with_history(world: &SandboxWorld) {
     let policy = format!("{POLICY}\n[git]\nhistory = \"allow\"\n");
     std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
 }
