@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::{AuditRecord, Draft, Hash, Kind, VERSION, time::Time};
 
+/// The maximum of characters of a command as a subject.
+const MAX_COMMAND: usize = 120;
+
 /// One record; FORMAT.md, section 4, defines the fields. Texts are borrowed from the line if it has
 /// them without escapes, and are untrusted.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,8 +108,26 @@ impl RecordView<'_> {
         self.resolved().or_else(|| self.path())
     }
 
-    /// Returns the subject of the record: the path or, for a connection, `HOST:PORT`.
+    /// Returns the subject of the record: the path, `HOST:PORT` of a connection, or the beginning of
+    /// a command's words.
     pub fn subject(&self) -> Option<Cow<'_, str>> {
+        self.target().or_else(|| {
+            let words = self.facts.as_ref()?.get("command")?.as_array()?;
+            let mut words: Vec<_> = words.iter().filter_map(Value::as_str).collect();
+            if self.facts.as_ref()?.contains_key("argumentsLeftOut") {
+                words.push("…");
+            }
+            let mut line = words.join(" ");
+            if let Some((end, _)) = line.char_indices().nth(MAX_COMMAND) {
+                line.truncate(end);
+                line.push('…');
+            }
+            Some(line.into())
+        })
+    }
+
+    /// Returns the path or, for a connection, `HOST:PORT`.
+    pub fn target(&self) -> Option<Cow<'_, str>> {
         self.path().map(Cow::Borrowed).or_else(|| {
             let port = self.facts.as_ref()?.get("port")?.as_u64()?;
             let host = self.fact("host").filter(|_| self.op() == Some("connect"))?;
@@ -220,6 +241,23 @@ mod tests {
 
     fn fault(line: &str) -> String {
         RecordView::parse(line.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_subject_of_a_command_is_the_beginning_of_its_words() {
+        let subject = |members: &str| {
+            let text = line(members);
+            RecordView::parse(text.as_bytes()).unwrap().subject().map(Cow::into_owned)
+        };
+        let of = |facts: &str| subject(&format!(r#""facts":{{{facts}}},"#));
+        assert_eq!(of(r#""command":["echo","a b"]"#).as_deref(), Some("echo a b"));
+        let cut = r#""argumentsLeftOut":2,"command":["echo"]"#;
+        assert_eq!(of(cut).as_deref(), Some("echo …"));
+        let long = of(&format!(r#""command":["{}"]"#, "ä".repeat(500))).unwrap();
+        assert_eq!((long.chars().count(), long.chars().last()), (MAX_COMMAND + 1, Some('…')));
+        assert_eq!(of(r#""command":7"#), None);
+        let path = r#""path":"a","facts":{"command":["echo"]},"#;
+        assert_eq!(subject(path).as_deref(), Some("a"));
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Test {
             Self::Path => {
                 let others = [record.resolved(), record.to()].map(|path| path.map(Cow::Borrowed));
                 let [resolved, to] = others;
-                [record.subject(), resolved, to]
+                [record.target(), resolved, to]
             }
             Self::Decision => one(record.decision()),
             Self::Rule => one(record.rule()),

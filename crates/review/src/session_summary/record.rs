@@ -112,10 +112,8 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordK
             paths.into_iter().flatten().filter_map(repeat).collect(),
         );
     }
-    let path = record
-        .subject()
-        .or_else(|| command_words(record).map(|words| words.join(" ").into()))
-        .or_else(|| (record.decision() == Some("deny")).then_some("".into()));
+    let path =
+        record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
     if let (Kind::Decision, Some(op), Some(path)) = (record.kind, record.op(), path) {
         let rule = || record.rule().unwrap_or("-").to_owned();
         let word = match (record.decision(), record.result()) {

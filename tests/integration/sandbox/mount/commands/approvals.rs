@@ -63,6 +63,7 @@ fn a_person_is_asked_about_each_command() {
             let told = format!("{told}\"/bin/sh -c touch made\" by agent.terminal\n");
             assert!(story.contains(&told), "{story}");
         }
+        check_subjects(&run.world);
         let records = run.end();
         assert!(!records.iter().any(|record| record.to_string().contains(token)), "{records:#?}");
         let of = |kind: &str, decision: &str| {
@@ -83,6 +84,30 @@ fn a_person_is_asked_about_each_command() {
             assert_eq!(allowed["facts"]["command"], answer["facts"]["command"]);
         }
     }
+}
+
+/// They showed `-` as the subject of commands.
+fn check_subjects(world: &SandboxWorld) {
+    let workspace = world.at("ws");
+    let audit = |args: &[&str]| {
+        let args = [&["audit"], args, &["--workspace", &workspace]].concat();
+        end(world.command(&args).spawn().unwrap()).stdout
+    };
+    for shown in [audit(&["show"]), audit(&["query"])] {
+        let about = |kind: &str| {
+            shown.lines().any(|line| {
+                line.contains(&format!("  {kind} ")) && line.contains("\"/bin/sh -c touch made\"")
+            })
+        };
+        assert!(about("decision") && about("approval"), "{shown}");
+    }
+    let found = audit(&["query", "--path", "**", "--op", "command", "--json"]);
+    assert_eq!(found, "", "a pattern of paths finds no commands");
+    let file = world.at("report.json");
+    audit(&["report", "-o", &file]);
+    let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let approvals = report["approvals"]["listed"].as_array().unwrap();
+    assert!(approvals.iter().any(|one| one["path"] == "/bin/sh -c touch made"), "{report:#}");
 }
 
 /// Where the editor has no answer, the operator has one.
