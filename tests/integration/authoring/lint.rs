@@ -318,7 +318,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     22 warnings
     "#);
     for finding in found(&world, &["bad.toml"]) {
-        for key in ["id", "file", "message", "why", "suggestion"] {
+        for key in ["id", "file", "message", "reason", "suggestion"] {
             assert!(!finding[key].as_str().unwrap().is_empty(), "{finding}");
         }
         assert!(finding["line"].as_u64().unwrap() > 0, "{finding}");

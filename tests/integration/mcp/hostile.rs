@@ -127,7 +127,7 @@ fn notifications_that_there_are_not_are_recorded() {
     client.end();
     let mut dropped = world.requests();
     dropped.retain(|record| record["op"] == "mcp.dropped");
-    let why: Vec<_> = dropped.iter().map(|record| record["facts"]["why"].to_string()).collect();
+    let why: Vec<_> = dropped.iter().map(|record| record["facts"]["reason"].to_string()).collect();
     assert_eq!(why.len(), 3, "{why:?}");
     assert!(why[0].contains("`notifications/no`") && why[1].contains("`no/such`"), "{why:?}");
     // A client had a request recorded as refused for its id.

@@ -44,7 +44,7 @@ fn a_session_that_is_closed_hears_of_no_more_changes() {
     let records = world.records();
     let ends: Vec<_> = records.iter().filter(|record| record["op"] == "watch.end").collect();
     assert!(!ends.is_empty(), "{records:?}");
-    assert!(ends.iter().all(|end| end["facts"]["why"] == "denied"), "{ends:?}");
+    assert!(ends.iter().all(|end| end["facts"]["reason"] == "denied"), "{ends:?}");
     client.end();
 }
 

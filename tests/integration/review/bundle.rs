@@ -282,7 +282,7 @@ fn a_malformed_manifest_is_refused_by_both() {
         text.replacen("\"first\": 0", "\"first\": NaN", 1),
         text.replacen("\"first\": 0", "\"first\": 0, \"first\": 0", 1),
         text.replacen("\"files\": {", "\"files\": {\"checkpoint\": \"x\",", 1),
-        text.replacen("\"made\": \"", "\"made\": \"\\ud800", 1),
+        text.replacen("\"created\": \"", "\"created\": \"\\ud800", 1),
         format!("\u{feff}{text}"),
         format!("{text}{{}}"),
         "[".repeat(100_000),

@@ -69,7 +69,7 @@ fn all_clients_of_an_agent_share_one_bound_and_none_starves_the_others() {
         .records()
         .into_iter()
         .filter(|record| record["op"] == "mcp.dropped")
-        .map(|record| record["facts"]["why"].as_str().unwrap().to_owned())
+        .map(|record| record["facts"]["reason"].as_str().unwrap().to_owned())
         .collect();
     for why in ["there is no memory for the line", "the client did not take all answers"] {
         assert!(dropped.iter().any(|said| said.contains(why)), "{dropped:?}");
