@@ -327,7 +327,8 @@ fn model_and_policy_do_no_io_and_read_no_clock() {
 #[test]
 fn filters_of_the_test_runner_name_modules() {
     let read = |path| std::fs::read_to_string(root().join(path)).unwrap();
-    let modules = ["tests/integration/main.rs", "crates/mount/tests/mount/main.rs", "crates/fuse/src/lib.rs"];
+    let modules =
+        ["tests/integration/main.rs", "crates/mount/tests/mount/main.rs", "crates/fuse/src/lib.rs"];
     let modules = modules.map(read).concat();
     let script = read("tests/run.sh");
     let filters: Vec<_> =
