@@ -145,6 +145,13 @@ fn recorded_ports(world: &SandboxWorld) -> Vec<Value> {
     callbacks.map(|record| record["facts"]["port"].clone()).collect()
 }
 
+/// Returns ports of those that the kernel picks. They are free outside of the sandbox, too, where other
+/// tests listen.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
 /// A login that listens at a port which the kernel picked needed the host's network.
 #[test]
 fn a_browser_calls_a_login_back_at_a_port_that_the_kernel_picked() {
@@ -153,12 +160,12 @@ fn a_browser_calls_a_login_back_at_a_port_that_the_kernel_picked() {
             continue;
         }
         let world = SandboxWorld::mounted(who);
-        let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, address, "0"];
+        let [port] = free_ports();
+        let at = port.to_string();
+        let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, address, &at];
         let args = [&["--agent", "coder", "--callback", "auto"][..], &command].concat();
         let mut operator = world.on_terminal("login", &args, &[]);
         operator.sees(" now");
-        let line = operator.line_with(" now");
-        let port: u16 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
         let begun = Instant::now();
         let connect = || TcpStream::connect(("127.0.0.1", port));
         while connect().is_err() {
@@ -187,20 +194,24 @@ fn a_login_opens_few_ports_and_none_of_services() {
     let script = r#"
 import socket, sys
 listen = lambda port: socket.create_server(("127.0.0.1", int(port)))
-named = [listen(port) for port in sys.argv[1:]]
+named, ports = [listen(port) for port in sys.argv[1:3]], sys.argv[3:]
 print("named", flush=True)
 input()
-picked = [listen(0) for _ in range(3)]
-print("picked", *[server.getsockname()[1] for server in picked], "now", flush=True)
+picked = [listen(port) for port in ports[:3]]
+print("picked now", flush=True)
 input()
 picked[0].close()
-more = [listen(0) for _ in range(2)]
+more = [listen(port) for port in ports[3:]]
 input()"#;
     let world = SandboxWorld::mounted(users()[0]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port();
+    let picked = free_ports::<5>();
+    let ports = picked.map(|port| port.to_string());
     let command = ["--", "/usr/bin/python3", "-c", script, "8765", &taken.to_string()];
     let args = [&["--agent", "coder", "--callback", "auto"][..], &command].concat();
+    let args = [&args[..], &ports.each_ref().map(String::as_str)].concat();
+    let picked = &picked[..3];
     let mut operator = world.on_terminal("login", &args, &[]);
     operator.sees("named");
     let connects = |port: &u16| TcpStream::connect(("127.0.0.1", *port)).is_ok();
@@ -213,8 +224,6 @@ input()"#;
     };
     operator.types("\r");
     operator.sees(" now");
-    let line = operator.line_with(" now");
-    let picked: Vec<u16> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     until("they are not open", &|| picked.iter().all(connects));
     assert!(!connects(&8765));
     operator.types("\r");
@@ -227,7 +236,7 @@ input()"#;
     }
     let mut recorded = recorded_ports(&world);
     recorded.sort_by_key(Value::as_u64);
-    let mut picked = picked.into_iter().map(Value::from).collect::<Vec<_>>();
+    let mut picked = picked.iter().copied().map(Value::from).collect::<Vec<_>>();
     picked.sort_by_key(Value::as_u64);
     assert_eq!(recorded, picked);
 }
