@@ -404,7 +404,7 @@ fn policies_of_further_workspaces_restrict_connections() {
 
 /// A rule that asks about one host, always or once data was read.
 fn asks(when: &str) -> String {
-    let hosts = "hosts = [\"ask.example\"]\n";
+    let hosts = "hosts = [\"ask.example\"]\nports = [443]\n";
     format!("{FILES}[[network.rules]]\nid = \"person\"\neffect = \"ask\"\n{when}{hosts}")
 }
 
