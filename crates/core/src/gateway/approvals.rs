@@ -59,6 +59,30 @@ pub struct Binding {
     pub rules: Vec<String>,
 }
 
+impl Binding {
+    /// Makes the binding of a request that changes no content.
+    pub(super) fn new(
+        operation: OperationKind,
+        path: String,
+        policy_sha256: String,
+        rules: Vec<String>,
+    ) -> Self {
+        Self {
+            operation,
+            path,
+            to: None,
+            before: None,
+            buffer: None,
+            after: None,
+            moved: None,
+            attributes: None,
+            command: None,
+            policy_sha256,
+            rules,
+        }
+    }
+}
+
 /// A question to the operator.
 #[derive(Debug, Clone)]
 pub struct Question {

@@ -177,18 +177,10 @@ impl CommandRequest<'_> {
             add(value.as_bytes());
         }
         directory.into_iter().for_each(add);
+        let (policy, rules) = (policy.sha256().to_owned(), vec![decision.rule().to_owned()]);
         Binding {
-            operation: OperationKind::Command,
-            path: title,
-            to: None,
-            before: None,
-            buffer: None,
-            after: None,
-            moved: None,
-            attributes: None,
             command: Some(Hash::of(&exact)),
-            policy_sha256: policy.sha256().to_owned(),
-            rules: vec![decision.rule().to_owned()],
+            ..Binding::new(OperationKind::Command, title, policy, rules)
         }
     }
 }

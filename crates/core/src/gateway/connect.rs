@@ -300,19 +300,9 @@ impl ConnectionRequest {
     ) -> Binding {
         let address = self.asked_about(now, address);
         let address = address.map(|address| format!(" at {address}")).unwrap_or_default();
-        Binding {
-            operation: OperationKind::Connect,
-            path: format!("{}{address}", self.connect),
-            to: None,
-            before: None,
-            buffer: None,
-            after: None,
-            moved: None,
-            attributes: None,
-            command: None,
-            policy_sha256: now.policy_hashes(),
-            rules: rules.iter().map(Decision::located_rule).collect(),
-        }
+        let rules = rules.iter().map(Decision::located_rule).collect();
+        let path = format!("{}{address}", self.connect);
+        Binding::new(OperationKind::Connect, path, now.policy_hashes(), rules)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, prlimit};
 
-use super::*;
+use super::{shell::Operator, *};
 use crate::common::ticks;
 
 /// Prints the files that it sees, and stores a file as a login would.
@@ -138,6 +138,17 @@ fn call(browser: io::Result<TcpStream>, word: &str) -> io::Result<String> {
     Ok(reply)
 }
 
+/// Starts a login that waits for a browser at the port which `--callback` names.
+fn called_back(world: &SandboxWorld) -> (Operator, u16) {
+    let [port] = free_ports();
+    let at = port.to_string();
+    let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &at];
+    let args = [&["--agent", "coder", "--callback", &at][..], &command].concat();
+    let mut operator = world.on_terminal("login", &args, &[]);
+    operator.sees(" now");
+    (operator, port)
+}
+
 /// Returns the ports that records say a login was called back at.
 fn recorded_ports(world: &SandboxWorld) -> Vec<Value> {
     let records = world.records();
@@ -245,12 +256,7 @@ input()"#;
 #[test]
 fn a_login_without_descriptors_took_a_processor() {
     let world = SandboxWorld::mounted(users()[0]);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let at = port.to_string();
-    let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &at];
-    let args = [&["--agent", "coder", "--callback", &at][..], &command].concat();
-    let mut operator = world.on_terminal("login", &args, &[]);
-    operator.sees(" now");
+    let (mut operator, port) = called_back(&world);
     let login = operator.process("portcullis login");
     let limited = |current| {
         let limit = Rlimit { current: Some(current), maximum: Some(1024) };
@@ -274,19 +280,14 @@ fn a_login_without_descriptors_took_a_processor() {
 fn a_browser_calls_a_login_back_without_the_hosts_network() {
     for who in users() {
         let world = SandboxWorld::mounted(who);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let port = port.to_string();
-        let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &port];
-        let args = [&["--agent", "coder", "--callback", &port][..], &command].concat();
-        let mut operator = world.on_terminal("login", &args, &[]);
-        operator.sees(" now");
+        let (mut operator, port) = called_back(&world);
         for word in ["first\n", "code\n"] {
-            let reply = call(TcpStream::connect(format!("127.0.0.1:{port}")), word).unwrap();
+            let reply = call(TcpStream::connect(("127.0.0.1", port)), word).unwrap();
             assert_eq!(reply, format!("got {word}"), "{who:?}");
         }
         assert_eq!(operator.ends(), 0, "{who:?} {:?}", operator.text());
         let facts = world.facts();
-        assert_eq!(facts["callback"], port.parse::<u16>().unwrap(), "{facts}");
+        assert_eq!(facts["callback"], port, "{facts}");
         assert_eq!(facts["agentNetwork"], "none");
     }
 }
@@ -315,7 +316,7 @@ fn a_port_of_a_callback_is_free_and_leads_to_a_network_of_its_own() {
 #[test]
 fn callbacks_are_counted() {
     let world = SandboxWorld::mounted(users()[0]);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let [port] = free_ports();
     let args =
         ["--agent", "coder", "--callback", &port.to_string(), "--", "sh", "-c", "echo up; read x"];
     let mut operator = world.on_terminal("login", &args, &[]);
@@ -365,12 +366,7 @@ server.accept()[0].sendall(b"x")"#;
 #[test]
 fn a_login_gave_its_port_away_before_it_ended() {
     let world = SandboxWorld::mounted(users()[0]);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let at = port.to_string();
-    let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &at];
-    let args = [&["--agent", "coder", "--callback", &at][..], &command].concat();
-    let mut operator = world.on_terminal("login", &args, &[]);
-    operator.sees(" now");
+    let (mut operator, port) = called_back(&world);
     let connect = || TcpStream::connect(("127.0.0.1", port));
     for _ in 0..32 {
         assert_eq!(call(connect(), "word\n").unwrap(), "got word\n");

@@ -8,19 +8,7 @@ fn question(id: &str, timeout: Duration) -> Question {
         user: "u".into(),
         transport: Transport::Acp,
     };
-    let binding = Binding {
-        operation: OperationKind::Write,
-        path: "a".into(),
-        to: None,
-        before: None,
-        buffer: None,
-        after: None,
-        moved: None,
-        attributes: None,
-        command: None,
-        policy_sha256: "p".into(),
-        rules: vec!["r".into()],
-    };
+    let binding = Binding::new(OperationKind::Write, "a".into(), "p".into(), vec!["r".into()]);
     Question {
         id: id.into(),
         session,
