@@ -114,7 +114,7 @@ impl Proof {
     }
 
     /// Checks that a record with the leaf hash `leaf` is in the log at the claimed index. A line in
-    /// the proof must be a record of that index.
+    /// the proof must be the record of that index, with that leaf hash.
     ///
     /// # Errors
     ///
@@ -125,6 +125,9 @@ impl Proof {
             let record = AuditRecord::parse(line).map_err(|_| ProofError::Line)?;
             if record.seq != *index {
                 return Err(ProofError::Seq);
+            }
+            if Hash::leaf(line) != leaf {
+                return Err(ProofError::Root);
             }
         }
         let checkpoint = self.checkpoint()?;

@@ -198,7 +198,12 @@ impl StateOwnership {
         let path = root.as_os_str().as_encoded_bytes();
         match state_directory::write(state, NAME, path, flags) {
             // Another gateway of this workspace may have been first.
-            Err(_) if read(state)?.as_deref() == Some(root) => Ok(()),
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && read(state)?.as_deref() == Some(root) =>
+            {
+                Ok(())
+            }
             written => written,
         }
     }

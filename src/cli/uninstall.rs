@@ -168,8 +168,9 @@ fn found() -> Result<(Vec<InstalledItem>, Vec<PathBuf>), Failure> {
     let configuration = operator::file_below(&dirs.config_dir());
     let mut items = states(&state)?;
     for (kind, path) in [
-        ("homes", homes_below(&data)),
+        // The directory of homes has the lock for both, so it goes last.
         ("scratch", scratch_below(&data)),
+        ("homes", homes_below(&data)),
         ("configuration", configuration.clone()),
     ] {
         items.extend(is_there(&path).then(|| InstalledItem::own(kind, path)));
@@ -233,8 +234,8 @@ fn program() -> Result<InstalledItem, Failure> {
 /// directories.
 ///
 /// # Errors
-/// When a gateway runs, wherever its state lies if its agent has a home, or a directory has another format, whose gateways may have other locks; unless
-/// this is `dry`.
+/// Unless this is `dry`: when a gateway runs in one of them, an agent uses a home or scratch directory, or a
+/// state directory has another format, whose gateways may have other locks.
 fn lock(items: &[InstalledItem], dry: bool) -> Result<Vec<File>, Failure> {
     let mut locks = Vec::new();
     for InstalledItem { path, .. } in

@@ -172,6 +172,8 @@ fn no_pager_is_found_through_the_workspace() {
     for (setting, is_paged) in [
         (format!("PATH={bin}"), false),
         (format!("PAGER={bin}/less"), false),
+        // The state directory alone leads to the workspace.
+        (format!("unset PORTCULLIS_WORKSPACE; cd /; PATH={bin}"), false),
         (format!("PATH={bin}:/usr/bin PAGER='sed s/^/paged:/'"), true),
     ] {
         let script = format!(r#"{setting} exec "$0" "$@""#);

@@ -197,9 +197,11 @@ impl Extent {
         [from, to]: [&WorkspacePath; 2],
         is_exchange: bool,
     ) {
-        let kept = labels.of(to);
-        let lost = labels.of(from).filtered(|id| !kept.ids().any(|kept| kept == id));
-        self.carry(sandbox, lost.ids().map(str::to_owned).collect());
+        for (path, new) in std::iter::once((from, to)).chain(is_exchange.then_some((to, from))) {
+            let kept = labels.of(new);
+            let lost = labels.of(path).filtered(|id| !kept.ids().any(|kept| kept == id));
+            self.carry(sandbox, lost.ids().map(str::to_owned).collect());
+        }
         let one = self.take_within(from);
         let other = self.take_within(to);
         // What a rename replaces is gone.

@@ -38,7 +38,7 @@ pub(crate) fn write(
     match written.and_then(|()| Ok(renameat_with(folder, &fresh, folder, name, flags)?)) {
         Ok(()) => sync(folder),
         Err(error) => {
-            folder.remove_file(&fresh)?;
+            let _ = folder.remove_file(&fresh);
             Err(error)
         }
     }

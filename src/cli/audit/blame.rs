@@ -48,7 +48,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json {
-        args.pager.enable(args.log.at.location.workspace());
+        args.log.at.enable(args.pager);
     }
     let (log, bar) = args.log.open()?;
     let files = args.log.at.files(&log, &bar)?;

@@ -9,11 +9,15 @@ use cap_std::fs::Dir;
 use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, ROOTS, Source as _};
 
 use crate::{
-    app::{audit_log::unreadable, failure::Failure, state_directory, state_owner, trusted_paths},
+    app::{
+        audit_log::unreadable, failure::Failure, pager::PagerOptions, state_directory, state_owner,
+        trusted_paths,
+    },
     cli::gateway_options::{absolute, log_options},
     config::audit::Audit,
     gateway::Workspace,
     operator_files,
+    review::{Log, recorded_workspace},
 };
 
 /// The log: the common options, of which a log needs only where it is.
@@ -97,6 +101,23 @@ pub(super) struct LogSource {
 }
 
 impl LogSource {
+    /// Has the first output start a pager that no agent of the log's workspace can choose: none if that
+    /// workspace is not known.
+    pub(super) fn enable(&self, pager: PagerOptions) {
+        let LogLocation { workspace, state, .. } = &self.location;
+        let workspace = match (workspace, &self.dir, state) {
+            (Some(named), ..) => Some(named.clone()),
+            (None, Some(log), _) => {
+                Log::open(log).and_then(|log| recorded_workspace(&log)).ok().flatten()
+            }
+            (None, None, Some(_)) => self.location.owner().ok().flatten(),
+            (None, None, None) => Some(self.location.workspace().to_owned()),
+        };
+        if let Some(workspace) = workspace {
+            pager.enable(&workspace);
+        }
+    }
+
     /// Returns the log's directory.
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         match &self.dir {

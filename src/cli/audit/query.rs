@@ -76,7 +76,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json && !args.csv {
-        args.pager.enable(args.log.at.location.workspace());
+        args.log.at.enable(args.pager);
     }
     if args.stats.is_empty() { records(args) } else { stats(args) }
 }

@@ -56,7 +56,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !args.json {
-        args.pager.enable(args.log.at.location.workspace());
+        args.log.at.enable(args.pager);
     }
     let Some(id) = &args.id else { return list(args) };
     let newest;

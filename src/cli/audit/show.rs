@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (segments, bytes) = segments(&source, &directory)?;
     note_unverified();
     if !args.json && !args.follow {
-        args.pager.enable(args.log.location.workspace());
+        args.log.enable(args.pager);
     }
     let mut show = Printer {
         args,
