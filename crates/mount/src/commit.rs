@@ -231,10 +231,13 @@ impl Mount<'_> {
     /// is recorded, and its version discarded.
     pub(crate) fn keep_mapping_error(&self, handle: u64, data: &[u8], error: Errno, pid: u32) {
         let Ok(file) = self.lock().handles.file(handle) else { return };
+        let Some(staged) = &file.staged else { return };
+        // The kernel writes a large mapping back by several requests at once.
+        let _held = staged.hold();
         // The error of a discarded version was kept or returned.
-        let Some(staged) = file.staged.as_ref().filter(|staged| staged.live().is_ok()) else {
+        if staged.live().is_err() {
             return;
-        };
+        }
         if error != Errno::STALE {
             return self.keep_error(file.node, error);
         }

@@ -255,10 +255,15 @@ impl Nodes {
         }
     }
 
-    /// Returns the path that a replaced node had, if its directory still has one.
+    /// Returns the last path of a replaced node, also where a directory on the way was replaced.
     pub(crate) fn last_path(&self, id: u64) -> Option<WorkspacePath> {
-        let node = self.nodes.get(&id)?;
-        self.path(node.parent).ok()?.join(&node.name).ok()
+        let (mut names, mut at) = (Vec::new(), id);
+        while at != ROOT {
+            let node = self.nodes.get(&at)?;
+            names.push(&node.name);
+            at = node.parent;
+        }
+        names.into_iter().rev().try_fold(WorkspacePath::root(), |path, name| path.join(name).ok())
     }
 
     /// Creates a node for a name that has none.

@@ -243,12 +243,14 @@ impl Mount<'_> {
         data: &[u8],
         (from, pid): (WriteFrom, u32),
     ) -> Result<(), Errno> {
-        let (file, staged) = self.writable(handle, pid).inspect_err(|error| {
+        let keep = |error: &Errno| {
             if from == WriteFrom::Mapping {
                 self.keep_mapping_error(handle, data, *error, pid);
             }
-        })?;
-        let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data)?;
+        };
+        let (file, staged) = self.writable(handle, pid).inspect_err(keep)?;
+        let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data);
+        let wrote = wrote.inspect_err(keep)?;
         if wrote != offset {
             // The kernel assumed another end of the file.
             self.invalidations.content(file.node);

@@ -219,13 +219,13 @@ struct Discovery {
 }
 
 impl Discovery {
-    /// Opens the ports at which the login began to listen, and closes those at which it ended.
+    /// Opens the ports at which the login began to listen. They stay taken until it ends: another user's
+    /// program would get what the browser is told.
     ///
     /// # Errors
     /// If the tables cannot be read, as when the sandbox has ended: nothing is open from then on.
     fn update(&mut self, listeners: &mut Vec<(u16, TcpListener)>) -> io::Result<()> {
         let ports = self.tables.ephemeral_listeners()?;
-        listeners.retain(|(port, _)| ports.contains(port));
         for port in ports {
             if self.found.len() > MAX_PORTS || !self.found.insert(port) {
                 continue;

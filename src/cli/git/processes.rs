@@ -251,9 +251,10 @@ impl RefsDirectory {
 
 impl Drop for RefsDirectory {
     fn drop(&mut self) {
-        for path in [Some(self.path.as_path()), self.path.parent()].into_iter().flatten() {
-            // A directory that is not empty stays.
-            let _ = unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR);
+        // A directory that is not empty stays.
+        if let (Some(session), Some(above)) = (self.path.file_name(), self.path.parent()) {
+            let _ = unlinkat(&self.above, session, AtFlags::REMOVEDIR);
+            let _ = unlinkat(rustix::fs::CWD, above, AtFlags::REMOVEDIR);
         }
     }
 }

@@ -407,11 +407,16 @@ fn a_replay_labels_what_was_read_and_counts_what_carrying_labels_on_would_close(
         ("5", "d", "write", "moved.md", ""),
         ("5", "d", "read", "moved.md", ""),
         ("5", "d", "connect", "a.example", ""),
+        // An exchange shows what had the other name.
+        ("6", "e", "exchange", "other.md", "data/x"),
+        ("6", "e", "connect", "a.example", ""),
     ];
     write_log(&world, records.len() as u64, |seq| {
         let (boot, agent, op, subject, to) = records[usize::try_from(seq).unwrap()];
-        let is_connect = op == "connect";
-        let facts = [("host".to_owned(), json!(subject)), ("port".to_owned(), json!(443))];
+        let (is_connect, is_exchange) = (op == "connect", op == "exchange");
+        let op = if is_exchange { "rename" } else { op };
+        let connection = [("host".to_owned(), json!(subject)), ("port".to_owned(), json!(443))];
+        let exchange = [("exchange".to_owned(), json!(true))];
         let named = |path: &str| Some(path.to_owned()).filter(|path| !path.is_empty());
         let is_change = !["connect", "read"].contains(&op);
         let draft = Draft {
@@ -424,7 +429,9 @@ fn a_replay_labels_what_was_read_and_counts_what_carrying_labels_on_would_close(
             decision: Some("allow".to_owned()),
             rule: Some("site".to_owned()),
             result: Some("ok".to_owned()).filter(|_| op == "read"),
-            facts: is_connect.then(|| facts.into_iter().collect()),
+            facts: is_connect
+                .then(|| connection.into_iter().collect())
+                .or_else(|| is_exchange.then(|| exchange.into_iter().collect())),
             ..Draft::default()
         };
         (if is_change { Kind::Intent } else { Kind::Decision }, draft)
@@ -436,7 +443,7 @@ fn a_replay_labels_what_was_read_and_counts_what_carrying_labels_on_would_close(
         list.map(|change| json!([change["agent"], change["records"], change["first"]])).collect()
     };
     let enforced: Vec<_> = changes(&found);
-    assert_eq!(enforced, [json!(["a", 1, 2])], "{found}");
+    assert_eq!(enforced, [json!(["a", 1, 2]), json!(["e", 1, 24])], "{found}");
     let counts = |to: &str| {
         let found = &found["carriedOn"][to];
         let listed: Vec<_> = changes(found);

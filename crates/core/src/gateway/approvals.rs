@@ -8,14 +8,14 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use portcullis_audit::Hash;
 use serde_json::Value;
 
-use super::waiting_observer::ApprovalObserver;
+use super::{lock::lock, waiting_observer::ApprovalObserver};
 use crate::{
     model::{OperationKind, Session},
     policy::Decision,
@@ -429,11 +429,6 @@ impl Approvals {
     pub(super) fn forget(&self, session: &str) {
         lock(&self.granted).remove(session);
     }
-}
-
-/// Locks; a panic elsewhere leaves plain data behind.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl Gateway {
         if decision.is_ask() {
             let Some((title, change)) = self.describe_command(command) else {
                 let reason = "a person cannot be asked, because the rules for secrets did not examine \
-                              all of the command";
+                              all of the command; shorten it, or raise `secrets.maxScanTime`";
                 return Err(Stopped::because(draft, decision.denying().with_reason(reason).into()));
             };
             let binding = command.binding(title, &policy, &decision);
@@ -127,9 +127,7 @@ impl Gateway {
                 let asking = ApprovalNeeded { binding, rules, change, disclosed_part };
                 return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
             };
-            draft.decision = Some("allow".to_owned());
-            draft.reason = None;
-            draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+            record::approve(&mut draft, seq);
         }
         draft.result = Some("ok".to_owned());
         Ok(AllowedCommand(draft))

@@ -242,8 +242,7 @@ impl ConnectionRequest {
             let asking = ApprovalNeeded { binding, rules, change, disclosed_part };
             return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
         };
-        draft.decision = Some("allow".to_owned());
-        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        record::approve(&mut draft, seq);
         Ok(AllowedConnection { context: now, rules, draft })
     }
 

@@ -2,12 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use serde_json::{Value, json};
 
-use super::tunnels::Tunnels;
+use super::{lock::lock, tunnels::Tunnels};
 use crate::policy::{LabelIds, Labelled};
 
 /// The carriers in one process, by name.
@@ -107,9 +107,4 @@ impl Reads {
         let shown: serde_json::Map<_, _> = shown.collect();
         (!shown.is_empty()).then_some(Value::Object(shown))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value is replaced in one step, so a panic elsewhere leaves it intact.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,10 +6,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
+use super::lock::lock;
 use crate::policy::{Decision, Limits};
 
 /// Maximum number of sessions that are counted where nothing else bounds them. A further one is
@@ -211,11 +212,6 @@ pub(super) fn is_limit(rule: &str) -> bool {
         matches!(key, "operationsPerSecond" | "bytesWritten" | "filesRemoved" | "denials")
     });
     session || rule.starts_with("limits.") || rule.starts_with("serve.limits.")
-}
-
-/// Locks; a panic elsewhere leaves plain numbers behind.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

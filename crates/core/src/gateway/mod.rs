@@ -31,6 +31,7 @@ mod import;
 mod labels;
 mod limits;
 mod link_decisions;
+mod lock;
 mod locks;
 mod metrics;
 mod mount;

@@ -182,6 +182,9 @@ impl MountView<'_> {
     /// request of its own.
     fn carry_labels(&self, path: &WorkspacePath, policy: &Policy) -> Result<(), Error> {
         let labels = policy.labels().of(path);
+        if labels.is_empty() {
+            return Ok(());
+        }
         let read =
             Read { path: path.clone(), range: LineRange::default(), encoding: Encoding::Base64 };
         let (findings, operation) = (Findings::default(), read.as_operation());
@@ -190,8 +193,11 @@ impl MountView<'_> {
             Transaction::new(self.gateway, policy, self.session, operation, client, &findings);
         let op = OperationKind::Read.as_str();
         let mut draft = record::request(self.session, policy, op, Some(path.as_str()));
-        let carried = transaction.carry(&mut draft, &labels);
-        carried.map_err(|_| Error::os("read the link")(Errno::ACCESS))
+        if let Err(failure) = transaction.carry(&mut draft, &labels) {
+            self.gateway.fail(draft, failure, None);
+            return Err(Error::os("read the link")(Errno::ACCESS));
+        }
+        Ok(())
     }
 
     /// Returns the length of what a read of the file at `path` returns, where `stat` is the result

@@ -4,12 +4,13 @@
 use std::{
     fmt,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use super::{
     connect::{AllowedConnection, ConnectionRequest},
     decision_context::DecisionContext,
+    lock::lock,
     obligations::Obligations,
     tunnels::Tunnel,
 };
@@ -134,9 +135,4 @@ impl fmt::Debug for OpenTunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenTunnel").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves the value intact.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -70,6 +70,12 @@ pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
     draft.reason = decision.reason().map(str::to_owned);
 }
 
+/// Notes that a person allowed what was decided to be asked about, by the record `seq`.
+pub(super) fn approve(draft: &mut Draft, seq: u64) {
+    draft.decision = Some("allow".to_owned());
+    draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+}
+
 /// Adds the canonical path, if it is another one.
 pub(super) fn resolve(draft: &mut Draft, canonical: &WorkspacePath) {
     let canonical = shown(canonical);

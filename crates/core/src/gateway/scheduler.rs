@@ -12,6 +12,7 @@ use std::{
     time::Instant,
 };
 
+use super::lock::lock;
 use crate::{model::Session, policy::Decision};
 
 /// The quotas of a shared gateway.
@@ -306,11 +307,6 @@ impl Waiter {
 #[expect(clippy::cast_precision_loss, reason = "a bound, not a count")]
 fn as_float(number: u64) -> f64 {
     number as f64
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic ends a release build; elsewhere plain counts are left.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

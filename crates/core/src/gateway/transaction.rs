@@ -452,8 +452,7 @@ impl<'a> Transaction<'a> {
             }
         };
         record::decide(draft, first);
-        draft.decision = Some("allow".to_owned());
-        draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
+        record::approve(draft, seq);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Mutex};
 
-use super::approvals::{Approvals, lock};
+use super::{approvals::Approvals, lock::lock};
 
 type WaitingObserver = dyn Fn(Vec<String>) + Send + Sync;
 

@@ -11,10 +11,10 @@ use serde_json::json;
 use super::{
     Error, Gateway,
     client::Client,
+    lock::lock,
     record,
     reply::{Attempt, Reply},
     request::Request,
-    scheduler::lock,
     search::Search,
     transaction::Transaction,
 };

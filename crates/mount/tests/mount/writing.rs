@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use portcullis_core::{Base, Client, ErrorKind, WriteOver};
 use portcullis_policy::model::{WorkspacePath, request::Write};
 
-use crate::rig::{ALL, with};
+use crate::rig::{ALL, Rig, with};
 
 fn nothing(_: &Path) {}
 
@@ -354,25 +354,52 @@ fn names_that_are_no_text_are_refused() {
     });
 }
 
+/// Has a program write to `path`, the host replace that, and the program look and close it.
+fn replaced_while_open(rig: &Rig, path: &str, replace: impl Fn()) -> String {
+    let script = "import os, sys, time\npath = sys.argv[1]\nf = os.open(path, os.O_RDWR)\n\
+        os.write(f, b'mine')\nprint('written', flush=True)\n\
+        sys.stdin.readline()\ntime.sleep(1.1)\nprint(open(path).read())\n\
+        try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open(path).read())";
+    let mut command = rig.command("python3", &["-c", script, path]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 8]).unwrap();
+    replace();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn a_version_that_the_host_replaced_is_not_stored() {
     with(ALL, file, |rig| {
-        let script = "import os, sys, time\nf = os.open('file', os.O_RDWR)\nos.write(f, b'mine')\nprint('written', flush=True)\n\
-            sys.stdin.readline()\ntime.sleep(1.1)\nprint(open('file').read())\n\
-            try: os.close(f)\nexcept OSError as e: print(e.errno)\nprint(open('file').read())";
-        let mut command = rig.command("python3", &["-c", script]);
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 8]).unwrap();
-        fs::write(rig.host("other"), "replaced\n").unwrap();
-        fs::rename(rig.host("other"), rig.host("file")).unwrap();
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let said = replaced_while_open(rig, "file", || {
+            fs::write(rig.host("other"), "replaced\n").unwrap();
+            fs::rename(rig.host("other"), rig.host("file")).unwrap();
+        });
         assert_eq!(said, "replaced\n\n116\nreplaced\n\n");
         assert_eq!(rig.read("file"), "replaced\n");
         // There was no record of it.
         let records = rig.about("file");
+        assert!(records.contains(&"decision write conflict".to_owned()), "{records:?}");
+    });
+}
+
+#[test]
+fn a_write_in_a_directory_that_the_host_replaced_left_no_record() {
+    let fill = |root: &std::path::Path| {
+        for (directory, text) in [("d", "one\n"), ("other", "replaced\n")] {
+            fs::create_dir(root.join(directory)).unwrap();
+            fs::write(root.join(directory).join("file"), text).unwrap();
+        }
+    };
+    with(ALL, fill, |rig| {
+        let said = replaced_while_open(rig, "d/file", || {
+            fs::rename(rig.host("d"), rig.host("away")).unwrap();
+            fs::rename(rig.host("other"), rig.host("d")).unwrap();
+        });
+        assert_eq!(said, "replaced\n\n116\nreplaced\n\n");
+        let records = rig.about("d/file");
         assert!(records.contains(&"decision write conflict".to_owned()), "{records:?}");
     });
 }
