@@ -47,13 +47,13 @@ pub(super) type ReplyBody = Either<Full<Bytes>, Searched>;
 pub(super) fn pass(
     reply: Response<Incoming>,
     cut: ConnectionCloser,
-    needles: &Rc<KeyForms>,
+    forms: &Rc<KeyForms>,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = reply.into_parts();
     let Parts { status, headers, extensions, .. } = &mut parts;
     let has_key = headers
         .iter()
-        .any(|(name, value)| needles.are_in(name.as_ref()) || needles.are_in(value.as_bytes()));
+        .any(|(name, value)| forms.are_in(name.as_ref()) || forms.are_in(value.as_bytes()));
     let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     let is_encoded = encodings.chain(headers.get_all(header::TRANSFER_ENCODING)).any(|value| {
         !["", "identity", "chunked"]
@@ -76,7 +76,7 @@ pub(super) fn pass(
     // The extensions may have the server's own reason phrase.
     extensions.clear();
     parts.version = hyper::Version::HTTP_11;
-    let search = Search::new(needles);
+    let search = Search::new(forms);
     Response::from_parts(parts, Either::Right(Searched { body, search, cut, is_over: false }))
 }
 

@@ -44,13 +44,13 @@ pub fn run_credential(
 
 struct Server {
     target: Rc<Target>,
-    needles: Rc<KeyForms>,
+    forms: Rc<KeyForms>,
 }
 
 impl Server {
     fn new(order: &CredentialOrder, key: &CredentialKey, link: Rc<Link>) -> Option<Self> {
         let target = Target::new(order, Filter::new(order, key)?, link)?;
-        Some(Self { target: Rc::new(target), needles: Rc::new(KeyForms::new(key)?) })
+        Some(Self { target: Rc::new(target), forms: Rc::new(KeyForms::new(key)) })
     }
 
     /// Serves one connection of a program.
@@ -75,7 +75,7 @@ impl Server {
             }
         };
         match upstream.send(&admitted, body).await {
-            Ok((reply, cut)) => reply::pass(reply, cut, &self.needles),
+            Ok((reply, cut)) => reply::pass(reply, cut, &self.forms),
             Err(refused) => reply::refusal(&refused),
         }
     }
