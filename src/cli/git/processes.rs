@@ -110,7 +110,9 @@ impl Processes {
         let root = opened.workspace.root();
         let git = Git::find(root)?;
         let workshop = TemporaryGitDirectories::make(&opened.state_path)?;
-        let directories = Directories::of(root, &opened.policy.agent().write)?;
+        let mut writable = sessions::writable(opened, &begun.session)?;
+        writable.extend_from_slice(&opened.policy.agent().write);
+        let directories = Directories::of(root, &writable)?;
         let directories = directories.ok_or_else(|| {
             Failure::new("the workspace has no git repository: `.git` is neither one nor its file")
         })?;

@@ -111,6 +111,25 @@ pub(super) fn imported(opened: &Opened) -> Result<HashMap<ObjectId, ObjectId>, F
     Ok(found)
 }
 
+/// Returns the paths that the session's agent could change beside the workspace.
+pub(super) fn writable(opened: &Opened, session: &str) -> Result<Vec<String>, Failure> {
+    let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
+    let (ops, sessions) = (vec!["sandbox".to_owned()], vec![session.to_owned()]);
+    let filter = Filter { ops, sessions, ..Filter::default() };
+    let mut found = Vec::new();
+    log.scan(
+        &filter,
+        ScanOrder::Oldest,
+        |record, _| Some(record.facts.as_ref()?.get("agentWrite")?.as_array()?.clone()),
+        |paths| {
+            found.extend(paths.iter().filter_map(|path| path.as_str().map(str::to_owned)));
+            ControlFlow::Continue(())
+        },
+    )
+    .or_fail(DOING)?;
+    Ok(found)
+}
+
 /// Returns the session whose identifier begins with `wanted`; `last` is the newest.
 pub(super) fn find(opened: &Opened, wanted: &str) -> Result<GitSession, Failure> {
     let mut found = all(opened)?;

@@ -98,6 +98,19 @@ fn the_commits_of_a_submodule_come_into_its_repository() {
     }
 }
 
+/// Only the paths of the policy counted, and not those of the session's options.
+#[test]
+fn commits_came_into_a_repository_that_the_sessions_agent_could_change() {
+    let world = linked(users()[0]);
+    let script = "echo more >>password.txt && git commit -qam more";
+    let ended = world.exec(&["--agent-write", &world.at("main")], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let ended = world.end_import(&["--yes"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("names no repository to use"), "{ended:?}");
+    assert!(!world.base().join("main/.git/refs/portcullis").exists());
+}
+
 #[test]
 fn a_work_tree_beside_the_parts_of_a_bare_repository_is_one() {
     let world = SandboxWorld::mounted(users()[0]);
