@@ -43,7 +43,7 @@ packages() {
     local missing=() pair tool package
     for pair in cc:gcc cc:libc6-dev setpriv:util-linux mount:mount unshare:util-linux \
         losetup:mount mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs patch:patch python3:python3 \
-        podman:podman crun:crun; do
+        podman:podman crun:crun dpkg-deb:dpkg strip:binutils man:man-db; do
         tool=${pair%%:*} package=${pair##*:}
         command -v "$tool" >/dev/null 2>&1 || missing+=("$package")
     done

@@ -33,11 +33,18 @@ pub(crate) fn run() -> Outcome<()> {
     workload::program(&world)?;
     certify(&programs)?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let mut server = serve(&programs, port)?;
-    let measured = measure(&world, port);
-    server.kill()?;
-    server.wait()?;
-    measured
+    let _server = serve(&programs, port)?;
+    measure(&world, port)
+}
+
+/// A server that ends when this is dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn measure(world: &World, port: u16) -> Outcome<()> {
@@ -86,16 +93,17 @@ fn certify(directory: &Path) -> Outcome<()> {
 }
 
 /// Serves the files `small` and `stream` over TLS.
-fn serve(directory: &Path, port: u16) -> Outcome<Child> {
+fn serve(directory: &Path, port: u16) -> Outcome<Server> {
     fs::write(directory.join("small"), "hello")?;
     File::create(directory.join("stream"))?.set_len(STREAM)?;
-    let server = Command::new("openssl")
+    let child = Command::new("openssl")
         .args(["s_server", "-quiet", "-WWW", "-accept", &format!("127.0.0.1:{port}")])
         .args(["-cert", "server.pem", "-key", "server.key"])
         .current_dir(directory)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
+    let server = Server(child);
     for _ in 0..200 {
         thread::sleep(Duration::from_millis(10));
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {

@@ -77,11 +77,12 @@ fn excluded() -> BTreeSet<String> {
 fn files() -> Vec<PathBuf> {
     const KINDS: [&str; 11] =
         ["conf", "md", "mjs", "py", "rs", "service", "sh", "toml", "ts", "txt", "yaml"];
-    let mut pending: Vec<_> = ["audit", "benches", "crates", "deploy", "docs", "presets", "src"]
-        .iter()
-        .chain(&["tests", "ARCHITECTURE.md", "CHANGELOG.md", "README.md", "SECURITY.md"])
-        .map(|name| root().join(name))
-        .collect();
+    let mut pending: Vec<_> =
+        ["audit", "benches", "crates", "deploy", "docs", "policies", "presets"]
+            .iter()
+            .chain(&["src", "tests", "ARCHITECTURE.md", "CHANGELOG.md", "README.md", "SECURITY.md"])
+            .map(|name| root().join(name))
+            .collect();
     let mut files = Vec::new();
     while let Some(path) = pending.pop() {
         let name = path.file_name().unwrap().to_str().unwrap();

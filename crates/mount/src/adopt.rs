@@ -160,7 +160,9 @@ impl ContentCollector<'_, '_> {
     }
 
     fn link(&self, path: &WorkspacePath) -> Result<String> {
-        let target = self.mount.view().read_link(path).map_err(|error| errno::of_link(&error))?;
+        let claimed = || self.mount.claimed(self.pid);
+        let target = self.mount.view().read_link(path, &claimed);
+        let target = target.map_err(|error| errno::of_link(&error))?;
         target.ok_or(Errno::NOENT)
     }
 }

@@ -321,9 +321,9 @@ impl Mount<'_> {
     ///
     /// # Errors
     /// `EACCES` when it leads out of the workspace.
-    pub(crate) fn link_target(&self, id: u64) -> Result<String, Errno> {
+    pub(crate) fn link_target(&self, id: u64, pid: u32) -> Result<String, Errno> {
         let path = self.path(id)?;
-        match self.view().read_link(&path) {
+        match self.view().read_link(&path, &|| self.claimed(pid)) {
             Ok(Some(target)) => Ok(target),
             Ok(None) => Err(Errno::NOENT),
             Err(error) => Err(errno::of_link(&error)),

@@ -461,7 +461,7 @@ impl<'g> Mount<'g> {
         self.claimed(pid);
     }
 
-    fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
+    pub(crate) fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
         self.process_reader.facts(pid, &|words| self.gateway.redact_words(words))
     }
 

@@ -256,8 +256,8 @@ impl FileSystem for Mount<'_> {
         Ok(self.timed(attr))
     }
 
-    fn read_link(&self, _: Caller, node: NodeId) -> Result<OsString> {
-        self.link_target(node.0).map(OsString::from)
+    fn read_link(&self, caller: Caller, node: NodeId) -> Result<OsString> {
+        self.link_target(node.0, caller.pid).map(OsString::from)
     }
 
     fn symlink(

@@ -324,7 +324,11 @@ impl PartyActivity {
             actor: actor.clone(),
             turn: *turn,
             command,
-            claimed_arguments: if is_process { piece.process.clone() } else { Vec::new() },
+            claimed_arguments: if is_process {
+                piece.claimed_arguments.clone()
+            } else {
+                Vec::new()
+            },
             times: (piece.t.clone(), piece.t.clone()),
             records: (piece.seq, piece.seq),
             read: Paths::default(),

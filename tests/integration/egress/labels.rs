@@ -70,6 +70,7 @@ fn a_tunnel_from_before_a_read_is_closed_before_it_is_disclosed() {
     let label = it.of("label").pop().unwrap();
     assert_eq!(label["facts"]["labels"], json!({"customers": "data/a.csv"}));
     assert!(label["facts"]["by"] == "read" && label["transport"] == "mount", "{label}");
+    assert!(label["facts"]["process"].is_object(), "{label}");
     let first = json!({"customers": {"record": label["seq"], "path": "data/a.csv"}});
     let connects = it.net.connects();
     let ended = connects
@@ -122,6 +123,7 @@ fn the_target_of_a_labelled_link_is_read_like_its_content() {
     let label = it.of("label").pop().unwrap();
     assert_eq!(label["facts"]["labels"], json!({"customers": "data/link"}));
     assert!(label["facts"]["by"] == "read" && label["transport"] == "mount", "{label}");
+    assert!(label["facts"]["process"].is_object(), "{label}");
 }
 
 /// Only the first workspace's policy decided on connections: a file of a further one was read, and

@@ -143,9 +143,13 @@ impl MountView<'_> {
     /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or the
     /// policy denies following it; [`Error::NotFound`] if it is no link. Decided by the link's own
     /// name alone, which has to be readable: the target may be hidden. The target is the link's
-    /// content, so it counts as a read of what is labelled; [`Error::Os`] if a connection that
-    /// forbids it cannot be closed.
-    pub fn read_link(&self, path: &WorkspacePath) -> Result<Option<String>, Error> {
+    /// content, so it counts as a read of what is labelled, with the facts that `claimed` returns;
+    /// [`Error::Os`] if a connection that forbids it cannot be closed.
+    pub fn read_link(
+        &self,
+        path: &WorkspacePath,
+        claimed: &dyn Fn() -> BTreeMap<String, Value>,
+    ) -> Result<Option<String>, Error> {
         match self.lookup(path)? {
             None => return Ok(None),
             Some(seen) if seen.stat.kind != ObjectKind::Symlink => return Err(Error::NotFound),
@@ -174,13 +178,18 @@ impl MountView<'_> {
         if !is_followed {
             return Err(Error::Outside);
         }
-        self.carry_labels(path, &policy)?;
+        self.carry_labels(path, &policy, claimed)?;
         Ok(Some(target))
     }
 
     /// Has the session carry the labels of `path`, whose content is about to be disclosed without a
     /// request of its own.
-    fn carry_labels(&self, path: &WorkspacePath, policy: &Policy) -> Result<(), Error> {
+    fn carry_labels(
+        &self,
+        path: &WorkspacePath,
+        policy: &Policy,
+        claimed: &dyn Fn() -> BTreeMap<String, Value>,
+    ) -> Result<(), Error> {
         let labels = policy.labels().of(path);
         if labels.is_empty() {
             return Ok(());
@@ -193,6 +202,7 @@ impl MountView<'_> {
             Transaction::new(self.gateway, policy, self.session, operation, client, &findings);
         let op = OperationKind::Read.as_str();
         let mut draft = record::request(self.session, policy, op, Some(path.as_str()));
+        draft.facts = Some(claimed());
         if let Err(failure) = transaction.carry(&mut draft, &labels) {
             self.gateway.fail(draft, failure, None);
             return Err(Error::os("read the link")(Errno::ACCESS));

@@ -15,7 +15,7 @@ pub(super) struct SummaryRecord {
     pub(super) seq: u64,
     pub(super) t: String,
     pub(super) actor: Actor,
-    pub(super) process: Vec<String>,
+    pub(super) claimed_arguments: Vec<String>,
     /// The length of its line in bytes.
     pub(super) bytes: usize,
     pub(super) what: SummaryRecordKind,
@@ -74,7 +74,7 @@ pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<SummaryReco
         seq: record.seq,
         t: record.t.as_str().to_owned(),
         actor,
-        process: process.map(|list| texts(list)).unwrap_or_default(),
+        claimed_arguments: process.map(|list| texts(list)).unwrap_or_default(),
         bytes: bytes + OVERHEAD,
         what: what(record, command),
     })

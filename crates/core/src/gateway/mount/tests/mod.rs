@@ -234,7 +234,9 @@ fn a_link_that_may_not_be_followed_is_not_read() {
             symlink(target, fixture.at(link)).unwrap();
         }
         let mount = session(Transport::Mount);
-        let read = |name: &str| fixture.gateway.mount_view(&mount).read_link(&path(name)).is_ok();
+        let read = |name: &str| {
+            fixture.gateway.mount_view(&mount).read_link(&path(name), &BTreeMap::new).is_ok()
+        };
         assert_eq!(["lnk", "dir", "none"].map(read), followed, "{policy}");
     }
 }
@@ -272,8 +274,12 @@ fn a_link_that_leads_out_is_not_read() {
     ));
     fixture.file("d/x", "x");
     fixture.file("no/x", "x");
-    let read =
-        |name: &str| fixture.gateway.mount_view(&session(Transport::Mount)).read_link(&path(name));
+    let read = |name: &str| {
+        fixture
+            .gateway
+            .mount_view(&session(Transport::Mount))
+            .read_link(&path(name), &BTreeMap::new)
+    };
     for target in ["x", "../d/x", "missing", "../no/x", "..", "./d/../x"] {
         symlink(target, fixture.at("d/link")).unwrap();
         assert_eq!(read("d/link"), Ok(Some(target.to_owned())), "{target}");
@@ -308,7 +314,8 @@ fn a_link_does_not_tell_what_a_hidden_name_is() {
         let view = session(Transport::Mount);
         let read = |name: &str| {
             symlink(format!("../hid/{name}"), fixture.at("out/link")).unwrap();
-            let read = fixture.gateway.mount_view(&view).read_link(&path("out/link"));
+            let read =
+                fixture.gateway.mount_view(&view).read_link(&path("out/link"), &BTreeMap::new);
             fs::remove_file(fixture.at("out/link")).unwrap();
             read.map(|target| target.is_some())
         };
@@ -334,7 +341,7 @@ fn a_link_does_not_tell_where_an_asked_name_leads() {
             let made = fixture.ask(Transport::Mount, &link("made", target)).map(|_| ());
             let _ = fs::remove_file(fixture.at("made"));
             symlink(target, fixture.at("old")).unwrap();
-            let read = fixture.gateway.mount_view(&view).read_link(&path("old"));
+            let read = fixture.gateway.mount_view(&view).read_link(&path("old"), &BTreeMap::new);
             let rename = Rename { from: path("old"), to: path("new"), replace: false };
             let renamed = fixture.ask(Transport::Mount, &rename).map(|_| ());
             for name in ["old", "new"] {
