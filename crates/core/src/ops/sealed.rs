@@ -22,7 +22,7 @@ pub(crate) struct Sealed<T> {
     labels: Labelled,
 }
 
-/// Content that may be disclosed as soon as its record is durable.
+/// Content that may be disclosed as soon as its record is written.
 #[must_use]
 pub(crate) struct Disclosable<T> {
     inner: T,
