@@ -18,9 +18,10 @@ use super::{
 use crate::{
     config::audit::MountRecords,
     fuse::{self, Stopper},
-    gateway::Approver,
-    model::{Session, Transport},
+    gateway::{Approver, Gateway},
+    model::{Escaped, Session, Transport},
     mount::{CommandLeaders, Mount, Options, Scratch, ScratchMetrics},
+    policy::Labelled,
 };
 
 /// Timeout for the kernel's INIT.
@@ -72,6 +73,7 @@ impl ServedMount {
         let gateway = Arc::clone(&started.gateway);
         let session = Session { transport: Transport::Mount, ..started.session.clone() };
         let (processes, leaders) = (order.processes, order.leaders);
+        let has_history = order.scratch.as_ref().is_some_and(ScratchLocation::has_history);
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().map_err(|error| match error {
             Errno::BUSY => Failure::new(
@@ -85,6 +87,11 @@ impl ServedMount {
         // A killed process could not record them.
         let unrecorded = scratch.as_ref().map(|scratch| scratch.begin(&session.id));
         let unrecorded = unrecorded.transpose().or_fail("cannot open the scratch directories")?;
+        if let Some(scratch) = &scratch {
+            let policy = gateway.policy();
+            let labels = scratch.take_labels(policy.labels(), has_history).or_fail(DOING)?;
+            carry(&gateway, &session, &labels)?;
+        }
         if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
             let mut facts = scratch.numbers().facts();
             facts.insert("leftBy".to_owned(), left_by.into());
@@ -121,4 +128,17 @@ impl ServedMount {
         self.stopper.stop();
         !is_late(self.ended.recv_timeout(STOP_TIMEOUT))
     }
+}
+
+/// Has the session carry the labels of what its programs' own git repository may contain.
+fn carry(gateway: &Gateway, session: &Session, labels: &Labelled) -> Result<(), Failure> {
+    gateway.carry_copied(session, labels, "repository").or_fail("cannot record labels")?;
+    for id in labels.ids() {
+        errln!(
+            "portcullis: note: the programs' own git repository may contain what is labelled `{}`: \
+             rules with `whenRead` apply from the start",
+            Escaped(id)
+        );
+    }
+    Ok(())
 }

@@ -128,6 +128,11 @@ impl ScratchLocation {
         BTreeMap::from_iter([("scratch".to_owned(), scratch)].into_iter().chain(git))
     }
 
+    /// Returns true if programs get the history of the workspace's repository.
+    pub(super) fn has_history(&self) -> bool {
+        self.head.is_some() && self.rules.history()
+    }
+
     /// Warns that programs get the history of a repository, or that their commits cannot be
     /// imported, and that operations in scratch directories are not recorded.
     pub(crate) fn warn(&self) {
@@ -135,7 +140,7 @@ impl ScratchLocation {
             let reason = failure.message();
             errln!("portcullis: warning: commits of this session cannot be imported: {reason}");
         }
-        if self.head.is_some() && self.rules.history() {
+        if self.has_history() {
             errln!(
                 "portcullis: warning: `[git] history = \"allow\"`: programs can read each version of \
                  each file that led to the commit that is checked out, past all rules and with all \

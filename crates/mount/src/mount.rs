@@ -217,6 +217,8 @@ impl<'g> Mount<'g> {
         if !self.scratch_is_recorded.swap(true, Ordering::Relaxed) {
             self.gateway.note(&self.session, ScratchMetrics::RECORD, scratch.numbers().facts())?;
             scratch.is_recorded();
+            // After an error the next session carries all of them.
+            let _ = scratch.store_labels(&self.gateway.labels_of(&self.session));
         }
         Ok(())
     }

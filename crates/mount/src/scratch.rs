@@ -26,7 +26,7 @@ use std::{
 };
 
 use portcullis_fuse::{Attributes, Entry, NodeId};
-use portcullis_policy::Scratch as Rules;
+use portcullis_policy::{Labelled, Labels, Scratch as Rules};
 use rustix::{
     fs::Stat,
     io::Result,
@@ -125,6 +125,30 @@ impl Scratch {
     /// The error of the system.
     pub fn begin(&self, session: &str) -> Result<Option<String>> {
         roots::begin_session(&self.base, session)
+    }
+
+    /// Returns the labels of what the git repositories of programs may contain: those of earlier
+    /// sessions, and all of `labels` if these are unknown or `has_history` is true. They are
+    /// unknown from now on, until they are stored again.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn take_labels(&self, labels: &Labels, has_history: bool) -> Result<Labelled> {
+        let stored = roots::take_labels(&self.base)?.filter(|_| !has_history);
+        let is_there = self.roots().by_path.keys().any(|path| path.file_name() == Some(".git"));
+        Ok(match (is_there || has_history, stored) {
+            (false, _) => Labelled::default(),
+            (true, Some(stored)) => stored,
+            (true, None) => labels.all(),
+        })
+    }
+
+    /// Stores the labels that the session carries at its end.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(crate) fn store_labels(&self, labels: &BTreeMap<String, String>) -> Result<()> {
+        roots::store_labels(&self.base, labels)
     }
 
     /// Notes that the counters at the end are recorded.

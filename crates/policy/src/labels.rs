@@ -52,6 +52,11 @@ impl Labels {
         self.entries.is_empty()
     }
 
+    /// Returns all labels, as of content that may have been anywhere in the workspace.
+    pub fn all(&self) -> Labelled {
+        self.entries.iter().map(|id| (id.clone(), WorkspacePath::root())).collect()
+    }
+
     /// Returns the ids of the labels, each with its patterns as written.
     pub fn paths(&self) -> &BTreeMap<String, BTreeSet<String>> {
         &self.paths
@@ -79,6 +84,12 @@ impl Labels {
             });
         }
         found
+    }
+}
+
+impl FromIterator<(String, WorkspacePath)> for Labelled {
+    fn from_iter<I: IntoIterator<Item = (String, WorkspacePath)>>(labels: I) -> Self {
+        Self(labels.into_iter().collect())
     }
 }
 

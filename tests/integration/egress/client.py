@@ -509,6 +509,11 @@ def status_of(made):
     return made if made is None or isinstance(made, int) else 200
 
 
-TOPICS = {f.__name__: f for f in [targets, leads, tunnels, fronting, requests, again, around, idle, many, half, slow, long_head, upload, share, wait, labels]}
+def reach(port):
+    """The status of a tunnel to the host."""
+    return status_of(tunnel("site.example", port))
+
+
+TOPICS = {f.__name__: f for f in [targets, leads, tunnels, fronting, requests, again, around, idle, many, half, slow, long_head, upload, share, wait, labels, reach]}
 if __name__ == "__main__" and len(sys.argv) > 1:
     print(json.dumps(TOPICS[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -1,6 +1,9 @@
 //! Reads of labelled content close hosts, before the content is disclosed.
 
-use std::path::Path;
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+};
 
 use super::*;
 use crate::acp_client::{Client, Editor};
@@ -172,6 +175,46 @@ fn tunnels_that_race_with_a_read_carry_nothing_of_it() {
     );
     assert!(found["raced"].as_u64().unwrap() >= 16, "{found}");
     assert!(!it.was_stolen());
+}
+
+/// Later sessions read the copies in the private repository of the first, and sent them.
+#[test]
+fn a_private_repository_keeps_the_labels_of_what_was_copied() {
+    let it = Labelled::new("deny");
+    let root = it.net.world.path("");
+    let init = Command::new("git").args(["init", "-q"]).arg(&root).status().unwrap();
+    assert!(init.success());
+    let then = || it.net.client("reach", &[it.server.port]);
+    let run = |script: &str| {
+        let ended = it.net.command(&[], &["/bin/sh", "-c", script]).output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    };
+    // The first one reads all files for its repository.
+    assert_eq!(then(), 403);
+    assert_eq!(then(), 403);
+    let labels = it.of("label");
+    assert_eq!((labels.len(), &labels[1]["facts"]["by"]), (2, &json!("repository")), "{labels:?}");
+    assert_eq!(labels[1]["facts"]["labels"], json!({"customers": "data/a.csv"}));
+    assert!(!it.was_stolen());
+
+    // A new one has nothing that is labelled.
+    it.net.world.file(".gitignore", "data\n");
+    run("rm -rf .git");
+    assert_eq!(then(), 200);
+    assert_eq!(then(), 200);
+    assert_eq!(it.of("label").len(), 3);
+
+    // Nobody stored what a killed session was shown.
+    let mut child = it.net.command(&[], &["/bin/sh", "-c", "echo ready; sleep 100"]);
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(then(), 403);
+    let label = it.of("label").pop().unwrap();
+    assert_eq!(label["facts"]["labels"], json!({"customers": ""}), "{label}");
 }
 
 #[test]

@@ -46,6 +46,31 @@ impl Gateway {
         further.push(Arc::clone(&self.policy));
     }
 
+    /// Returns the labels that a session carries now, each with the path that was read.
+    pub fn labels_of(&self, session: &Session) -> BTreeMap<String, String> {
+        let reads = self.carrier(session).reads();
+        reads.paths().map(|(id, path)| (id.to_owned(), path.to_owned())).collect()
+    }
+
+    /// Has a session carry labels before its program starts: the program may read a copy of what
+    /// they are about, by `reason`.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn carry_copied(
+        &self,
+        session: &Session,
+        labels: &Labelled,
+        reason: &str,
+    ) -> Result<(), error::Error> {
+        self.carrier(session).add(labels, |new| {
+            let paths: BTreeMap<_, _> = new.iter().map(|(id, path)| (id, path.as_str())).collect();
+            let facts = [(LABELS.to_owned(), json!(paths)), ("by".to_owned(), json!(reason))];
+            let receipt = self.note_durably(session, LABEL, facts.into())?;
+            Ok((receipt.seq, self.audit_log.boot().to_owned()))
+        })
+    }
+
     /// The carrier of the labels of what a session is shown. All sessions of a sandbox are one
     /// program's; agents that share a gateway have nothing in common.
     pub(super) fn carrier(&self, session: &Session) -> Arc<Carrier> {

@@ -91,6 +91,11 @@ impl Reads {
         &self.ids
     }
 
+    /// Returns the labels, each with the path that was read.
+    pub(super) fn paths(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.of.iter().map(|(id, read)| (id.as_str(), read.path.as_str()))
+    }
+
     /// Returns the reads of these labels for a record in the log of the gateway `boot`; `None` if
     /// none of the labels is carried.
     pub(super) fn shown(&self, labels: &LabelIds, boot: &str) -> Option<Value> {

@@ -11,11 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portcullis_policy::{Scratch as Rules, model::WorkspacePath};
+use portcullis_policy::{Labelled, Scratch as Rules, model::WorkspacePath};
 use rustix::{
-    fs::{FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, mkdirat, renameat},
+    fs::{FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fsync, mkdirat, renameat},
     io::{Errno, Result},
 };
+use serde_json::Value;
 
 use super::{
     beneath::{self, kind},
@@ -27,6 +28,11 @@ use super::{
 pub const MAX_SLOTS: usize = 16;
 /// The name of the file with the usage at the end of a session, for the next one.
 const USAGE: &str = "usage";
+/// The name of the file with the labels of what the programs of earlier sessions were shown. There is
+/// none while a session runs.
+const LABELS: &str = "labels";
+/// The maximum of bytes of that file.
+const MAX_LABELS: u64 = 1 << 20;
 /// The name of the file with the session, until its counters are recorded.
 const SESSION: &str = "session";
 /// The maximum of scratch directories and files of a mount: each list of a directory visits all of
@@ -266,6 +272,31 @@ pub(crate) fn begin_session(base: &OwnedFd, session: &str) -> Result<Option<Stri
 /// The error of the system.
 pub(crate) fn end_session(base: &OwnedFd) -> Result<()> {
     beneath::remove(base, Path::new(SESSION), false)
+}
+
+/// Stores labels, each with a path, as the programs may read copies of what they are about.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn store_labels(base: &OwnedFd, labels: &BTreeMap<String, String>) -> Result<()> {
+    write(base, LABELS, Value::from_iter(labels.clone()).to_string().as_bytes())
+}
+
+/// Takes the stored labels away and returns them; `None` if they are unknown, as after a session
+/// that was killed.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn take_labels(base: &OwnedFd) -> Result<Option<Labelled>> {
+    let stored = read(base, LABELS, MAX_LABELS).unwrap_or_default();
+    match beneath::remove(base, Path::new(LABELS), false) {
+        Ok(()) => fsync(base)?,
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    let stored: Option<BTreeMap<String, String>> = serde_json::from_str(&stored).ok();
+    let path = |(id, path): (String, String)| Some((id, WorkspacePath::parse(&path).ok()?));
+    Ok(stored.and_then(|stored| stored.into_iter().map(path).collect()))
 }
 
 /// Stores bytes and entries in use.
