@@ -190,6 +190,7 @@ impl Opened {
             ("policyName".to_owned(), json!(self.policy.name())),
             ("policyVersion".to_owned(), json!(self.policy.version())),
             ("mode".to_owned(), json!(self.policy.mode().as_str())),
+            ("networkMode".to_owned(), json!(self.policy.network().mode().as_str())),
         ]);
         if self.workspace.has_aliases() {
             facts.insert("namesChecked".to_owned(), json!(true));

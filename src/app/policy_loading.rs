@@ -43,6 +43,17 @@ pub(crate) fn warn_of_observing(policy: &Policy) {
     }
 }
 
+/// Warns if the policy only observes connections.
+pub(crate) fn warn_of_observed_connections(policy: &Policy) {
+    if policy.network().mode() == Mode::Observe {
+        errln!(
+            "portcullis: warning: the policy `{}` only observes connections: programs reach every \
+             host that no rule denies",
+            policy.name()
+        );
+    }
+}
+
 /// Describes the tests of extended policies, after the number of a policy's own tests.
 pub(crate) fn extended_tests(policy: &Policy) -> String {
     match policy.tests().saturating_sub(policy.own_tests()) {

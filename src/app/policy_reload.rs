@@ -4,7 +4,9 @@
 use cap_std::fs::Dir;
 
 use super::{
-    policy_loading::warn_of_observing, policy_rollback, policy_texts::keep_policy,
+    policy_loading::{warn_of_observed_connections, warn_of_observing},
+    policy_rollback,
+    policy_texts::keep_policy,
     policy_transfer::SharedPolicy,
 };
 use crate::{
@@ -80,6 +82,7 @@ impl Reloading<'_> {
                 );
                 let policy = self.gateway.policy();
                 warn_of_observing(&policy);
+                warn_of_observed_connections(&policy);
                 if self.signatures
                     && let Err(error) = policy_rollback::note(self.state, &policy)
                 {

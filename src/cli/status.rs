@@ -129,7 +129,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     for facts in starts {
         let fact = |name| text(facts, name);
         let (name, version, mode) = (fact("policyName"), fact("policyVersion"), fact("mode"));
-        line("policy", format!("{name}, version {version}, {mode}"));
+        let connections = match facts.get("networkMode").and_then(Value::as_str) {
+            Some("observe") => "; observes connections",
+            _ => "",
+        };
+        line("policy", format!("{name}, version {version}, {mode}{connections}"));
         line("enforcement", fact("enforcement"));
     }
     line(
@@ -179,7 +183,7 @@ fn fact(facts: &Facts, name: &str) -> Value {
 fn policy(facts: &Facts) -> Value {
     json!({
         "name": fact(facts, "policyName"), "version": fact(facts, "policyVersion"),
-        "mode": fact(facts, "mode"),
+        "mode": fact(facts, "mode"), "networkMode": fact(facts, "networkMode"),
     })
 }
 

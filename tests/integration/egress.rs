@@ -253,13 +253,48 @@ fn without_rules_of_hosts_nothing_is_started_and_no_variable_is_set() {
 #[test]
 fn the_network_of_the_host_is_a_way_past_the_rules_that_is_told() {
     let server = Server::http();
-    let net = Net::new(server.port, "");
     let port = server.port.to_string();
     let url = format!("http://127.0.0.1:{port}/");
-    let command =
-        net.command(&["--agent-network", &port], &["curl", "-sS", &url]).output().unwrap();
-    assert_eq!(&*command.stdout, b"hello", "{command:?}");
-    let stderr = String::from_utf8_lossy(&command.stderr);
-    assert!(stderr.contains("past the rules of `[network]`"), "{stderr}");
-    assert_eq!(net.connects().len(), 0);
+    let denies = "[[network.rules]]\nid = \"none\"\neffect = \"deny\"\nhosts = [\"*\"]\n";
+    // There was no warning where the policy allows no host.
+    for policy in [policy(server.port, ""), format!("{ALL}{denies}"), ALL.to_owned()] {
+        let net = Net::with_policy(&policy);
+        let command =
+            net.command(&["--agent-network", &port], &["curl", "-sS", &url]).output().unwrap();
+        assert_eq!(&*command.stdout, b"hello", "{command:?}");
+        let stderr = String::from_utf8_lossy(&command.stderr);
+        assert!(stderr.contains("past the rules of `[network]`"), "{stderr}");
+        assert_eq!(net.connects().len(), 0);
+    }
+}
+
+/// No start, reload, `status` or line of `doctor` said so.
+#[test]
+fn that_connections_are_only_observed_is_told() {
+    fn mode(world: &World, kind: &str) -> Option<Value> {
+        let record = world.records().into_iter().rev().find(|record| record["kind"] == kind)?;
+        Some(record["facts"]["networkMode"].clone())
+    }
+    fn status(world: &World) -> Value {
+        world.run(&["status", "--json"]).ok().json()["policy"]["networkMode"].clone()
+    }
+    let mut net = Net::with_policy(ALL);
+    let observed = ALL.replacen('\n', "\nversion = 2\n", 1) + "[network]\nmode = \"observe\"\n";
+    let script = ": >ready; until [ -e go ]; do sleep 0.02; done";
+    let mut child = net.portcullis(&["exec", "--", "sh", "-c", script]);
+    let child = child.stderr(Stdio::piped()).spawn().unwrap();
+    ends::eventually(|| net.world.path("ready").exists().then_some(()));
+    assert_eq!(mode(&net.world, "start").unwrap(), "enforce");
+    assert_eq!(status(&net.world), "enforce");
+    net.world.set_policy(&observed);
+    ends::eventually(|| mode(&net.world, "policy").filter(|mode| mode == "observe"));
+    assert_eq!(status(&net.world), "observe");
+    net.world.file("go", "");
+    let stderr = child.wait_with_output().unwrap().stderr;
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(stderr.contains("only observes connections"), "{stderr}");
+
+    let checks = net.world.run(&["doctor", "--json"]).json();
+    let proxy = checks["checks"].as_array().unwrap().iter().find(|check| check["name"] == "proxy");
+    assert_eq!(proxy.unwrap()["status"], "warning", "{checks}");
 }

@@ -25,12 +25,13 @@ use crate::{
         launch::Launch,
         notifier,
         opened::Opened,
+        policy_loading::warn_of_observed_connections,
         policy_transfer::{SharedPolicy, packed},
         preset_hosts::PresetHosts,
         process, signer,
     },
     model::AgentName,
-    policy::{Mode, NetworkRule},
+    policy::NetworkRule,
     sandbox::{
         BuiltSandbox, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
         NoMount, PendingAgent, Report, SandboxSpec, not_dumpable, raise_file_limit, stop_signals,
@@ -318,17 +319,12 @@ pub(in crate::cli) fn start_egress(
     }
     if let Some(listener) = built.sockets.proxy.take() {
         note_hosts(workspaces, agent);
-        if policy.network().mode() == Mode::Observe {
-            errln!(
-                "portcullis: warning: the policy only observes connections: programs reach every host \
-                 that no rule denies"
-            );
-        }
+        warn_of_observed_connections(policy);
         let listeners = std::mem::take(&mut built.sockets.listeners);
         return Egress::start(listener, credentials, listeners).map(Some);
     }
     match spec.network {
-        Network::Connect { .. } if policy.network().may_allow() => errln!(
+        Network::Connect { .. } => errln!(
             "portcullis: warning: `--agent-network` lets the agent connect past the rules of \
              `[network]` and of a preset: no connection is decided or recorded"
         ),

@@ -16,7 +16,7 @@ use crate::{
     },
     cli::agent::{agent_config, credentials::Credentials, egress::Egress},
     operator_files,
-    policy::Policy,
+    policy::{Mode, Policy},
     sandbox::{
         BuiltSandbox, EnforcedLimit, EnforcedLimits, Enforcement, Grant, LaunchError, Mechanism,
         Report, SandboxSpec, own_program,
@@ -182,11 +182,19 @@ fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     let facts = |possible: bool| json!({ "possible": possible, "rules": rules, "mode": mode, "labels": labels });
     match started {
         Ok(()) => {
-            let means = match rules {
-                true => "programs reach the hosts that the policy allows",
-                false => "the policy allows no host, so programs get none",
+            let (status, means) = match (network.mode(), rules) {
+                (Mode::Observe, _) => (
+                    Status::Warning,
+                    "the policy only observes connections: programs reach every host that no rule denies",
+                ),
+                (Mode::Enforce, true) => {
+                    (Status::Ok, "programs reach the hosts that the policy allows")
+                }
+                (Mode::Enforce, false) => {
+                    (Status::Ok, "the policy allows no host, so programs get none")
+                }
             };
-            Check::new(NAME, Status::Ok, "possible", means).facts(facts(true))
+            Check::new(NAME, status, "possible", means).facts(facts(true))
         }
         Err(reason) => {
             let status = if rules { Status::Warning } else { Status::Ok };

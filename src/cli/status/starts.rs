@@ -79,9 +79,12 @@ fn found(record: &RecordView<'_>, facts: Facts) -> Option<FoundStart> {
 /// Returns the facts of a start that a later record replaces.
 fn changed(record: &RecordView<'_>, _: &[u8]) -> Option<FoundStart> {
     let names: &[(&str, &str)] = match (record.kind, record.result()) {
-        (Kind::Policy, Some("ok")) => {
-            &[("name", "policyName"), ("version", "policyVersion"), ("mode", "mode")]
-        }
+        (Kind::Policy, Some("ok")) => &[
+            ("name", "policyName"),
+            ("version", "policyVersion"),
+            ("mode", "mode"),
+            ("networkMode", "networkMode"),
+        ],
         (Kind::Decision, _) => &[("enforcement", "enforcement")],
         _ => return None,
     };

@@ -75,6 +75,7 @@ impl Gateway {
             ("name".to_owned(), json!(new.name())),
             ("version".to_owned(), json!(new.version())),
             ("mode".to_owned(), json!(new.mode().as_str())),
+            ("networkMode".to_owned(), json!(new.network().mode().as_str())),
             ("oldSha256".to_owned(), json!(old.sha256())),
             ("oldVersion".to_owned(), json!(old.version())),
             ("trigger".to_owned(), json!(trigger)),
