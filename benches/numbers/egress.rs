@@ -30,6 +30,10 @@ const REQUESTS: u32 = 20;
 const STREAM: usize = 128 << 20;
 const STREAMS: usize = 9;
 const IDLE: usize = 2000;
+/// Bytes that go through an idle tunnel before it is idle.
+const BEFORE_IDLE: usize = 20_000;
+/// Longer than the proxy waits for the first bytes of a tunnel.
+const PAST_FIRST_BYTES: Duration = Duration::from_secs(11);
 const SMALL: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
 /// The proxy in the sandbox.
 const PROXY: &str = "127.0.0.1:3128";
@@ -53,8 +57,10 @@ pub(crate) fn run() -> Outcome<()> {
     unsynced.end()?;
     streams(&world, server, &mut proxied)?;
     proxied.time("idle")?;
+    thread::sleep(PAST_FIRST_BYTES);
     let carrying = resident(descendant(proxied.id(), "egress-process")?)?;
     let deciding = resident(descendant(proxied.id(), "gateway-process")?)?;
+    proxied.time("answered")?;
     let details = format!("the gateway process beside it {deciding:.2} MiB");
     let unit = "MiB, 2,000 idle";
     report("egress", carrying, unit, Bound::AtMost(64.0), &details);
@@ -193,6 +199,13 @@ pub(crate) fn requests(proxy: &str, server: &str) -> Outcome<()> {
             }
             Ok(nanoseconds(begun.elapsed()))
         }
+        "answered" => each(u32::try_from(held.len())?, || {
+            let mut stream = held.pop().ok_or("no tunnel")?;
+            stream.write_all(b"\r\n\r\n")?;
+            let mut reply = [0; 12];
+            stream.read_exact(&mut reply)?;
+            if &reply == b"HTTP/1.1 200" { Ok(()) } else { Err("not answered".into()) }
+        }),
         other => Err(format!("`{other}`?").into()),
     })
 }
@@ -217,11 +230,20 @@ fn fetch(proxy: Option<&str>, server: &str, path: &str) -> Outcome<usize> {
     if is_ok == Some(true) { Ok(length) } else { Err("refused".into()) }
 }
 
-/// An open tunnel through which nothing goes.
+/// An open tunnel through which nothing goes any more: a request is there but for its end.
 fn tunnel(proxy: &str, server: &str) -> Outcome<TcpStream> {
     let mut stream = TcpStream::connect(proxy)?;
     write!(stream, "CONNECT {server} HTTP/1.1\r\n\r\n")?;
-    let mut reply = [0; 12];
-    stream.read_exact(&mut reply)?;
-    if &reply == b"HTTP/1.1 200" { Ok(stream) } else { Err("refused".into()) }
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        reply.extend(byte);
+    }
+    if !reply.starts_with(b"HTTP/1.1 200") {
+        return Err("refused".into());
+    }
+    let head = format!("POST / HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n", BEFORE_IDLE + 4);
+    stream.write_all(&[head.as_bytes(), &[b'x'; BEFORE_IDLE]].concat())?;
+    Ok(stream)
 }

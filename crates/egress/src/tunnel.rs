@@ -70,8 +70,7 @@ async fn outward(
 ) -> Result<(), Reason> {
     let mut next = received;
     loop {
-        open.sending(next.len()).await;
-        stream::write(&open.server, &next).await.map_err(|error| lost("server", &error))?;
+        send(open, next).await?;
         next = scratch.read(client).await.map_err(|error| lost("program", &error))?;
         if next.is_empty() {
             stream::end(&open.server);
@@ -87,6 +86,12 @@ async fn outward(
             next.truncate(taken);
         }
     }
+}
+
+/// Sends bytes to the server, and frees them: a tunnel that waits keeps none.
+async fn send(open: &ServerConnection, bytes: Vec<u8>) -> Result<(), Reason> {
+    open.sending(bytes.len()).await;
+    stream::write(&open.server, &bytes).await.map_err(|error| lost("server", &error))
 }
 
 /// Waits until nothing comes from the server any more.

@@ -62,11 +62,11 @@ impl Router<'_, '_> {
         if !scratch.roots().beneath(&old).is_empty() {
             return Err(Errno::XDEV);
         }
-        let node = mount.lock().nodes.child(from.0, from.1);
-        let entries = ContentCollector { mount, scratch, pid }.entries(&old, node)?;
         if there.is_some() && !scratch.is_empty_root(&new)? {
             return Err(Errno::NOTEMPTY);
         }
+        let node = mount.lock().nodes.child(from.0, from.1);
+        let entries = ContentCollector { mount, scratch, pid }.entries(&old, node)?;
         let root = scratch.make_unnamed(&mut scratch.change_roots(), None)?;
         let moved = scratch.fill(root, &entries).and_then(|()| {
             let _change = mount.begin_change();

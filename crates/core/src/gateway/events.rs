@@ -47,7 +47,7 @@ impl Gateway {
         draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
-        self.refusals.charge(session.agent.as_str());
+        self.refusals.charge(session.agent.as_str(), draft.path.as_deref());
         self.record_error(draft, error, meter.as_deref())
     }
 
@@ -61,7 +61,7 @@ impl Gateway {
         event: &str,
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
-        self.refusals.charge(session.agent.as_str());
+        self.refusals.charge(session.agent.as_str(), None);
         let denied = Some("deny".to_owned());
         self.event(session, event, facts, denied, ErrorKind::InvalidInput.as_str())
     }

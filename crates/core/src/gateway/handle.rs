@@ -312,7 +312,7 @@ impl Gateway {
         if let Some(agent) = &draft.agent
             && error.rule().is_some_and(limits::is_limit)
         {
-            self.refusals.charge(agent);
+            self.refusals.charge(agent, draft.path.as_deref());
         }
         let closed = closes(&error, meter);
         if closed {

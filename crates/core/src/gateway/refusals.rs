@@ -11,8 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
+
 /// Cost of one refusal: 200 a second.
 const REFUSAL_COST: Duration = Duration::from_millis(5);
+/// Bytes of a path that cost as much as a refusal.
+const BYTES_PER_COST: usize = 512;
 /// Refusals up to this cost need no pause.
 const MAX_BURST: Duration = Duration::from_secs(10);
 
@@ -22,12 +26,16 @@ const MAX_BURST: Duration = Duration::from_secs(10);
 pub(super) struct Refusals(Mutex<HashMap<String, Instant>>);
 
 impl Refusals {
-    /// Counts one refusal.
-    pub(super) fn charge(&self, agent: &str) {
+    /// Counts one refusal, whose record has `path`.
+    pub(super) fn charge(&self, agent: &str, path: Option<&str>) {
+        // A record escapes each control character.
+        let bytes = path.map_or(0, |path| Value::from(path).to_string().len());
+        let cost = u32::try_from(1 + bytes / BYTES_PER_COST).unwrap_or(u32::MAX);
         let now = Instant::now();
         let mut all = self.lock();
         let begin = all.get(agent).map_or(now, |busy| now.max(*busy));
-        all.insert(agent.to_owned(), begin.checked_add(REFUSAL_COST).unwrap_or(begin));
+        let end = begin.checked_add(REFUSAL_COST.saturating_mul(cost)).unwrap_or(begin);
+        all.insert(agent.to_owned(), end);
     }
 
     /// Returns the time for which no message of the agent must be taken.
@@ -51,13 +59,22 @@ mod tests {
     fn a_burst_is_free_and_later_refusals_pause_their_agent_alone() {
         let refusals = Refusals::default();
         for _ in 0..10 * 200 - 1 {
-            refusals.charge("a");
+            refusals.charge("a", None);
         }
         assert_eq!(refusals.pause("a"), Duration::ZERO);
-        (0..200).for_each(|_| refusals.charge("a"));
+        (0..200).for_each(|_| refusals.charge("a", None));
         let pause = refusals.pause("a");
         // The test itself takes time.
         assert!(pause > Duration::from_millis(100) && pause <= Duration::from_secs(1), "{pause:?}");
         assert_eq!(refusals.pause("b"), Duration::ZERO);
+    }
+
+    /// The log grew ten times as fast by long paths as was said.
+    #[test]
+    fn a_long_path_costs_as_much_as_many_refusals() {
+        let refusals = Refusals::default();
+        let path = "\u{1}".repeat(4096);
+        (0..100).for_each(|_| refusals.charge("a", Some(&path)));
+        assert!(refusals.pause("a") > Duration::from_secs(10));
     }
 }

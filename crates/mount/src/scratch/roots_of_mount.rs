@@ -169,8 +169,8 @@ impl Scratch {
     /// `ENOENT`; the error of the system.
     pub(crate) fn is_empty_root(&self, path: &WorkspacePath) -> Result<bool> {
         let root = self.roots().by_path.get(path).copied().ok_or(Errno::NOENT)?;
-        let directory = beneath::directory(&self.base, &roots::content(root.number))?;
-        Ok(beneath::list(directory)?.is_empty())
+        let (content, flags) = (roots::content(root.number), OFlags::RDONLY | OFlags::DIRECTORY);
+        Ok(beneath::list(beneath::open(&self.base, &content, flags, Mode::empty())?)?.is_empty())
     }
 
     /// Removes a file or an empty directory.

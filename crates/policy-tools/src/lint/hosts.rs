@@ -9,12 +9,17 @@ use super::{finding::Finding, subject::Subject};
 use crate::policy::{Effect, HostPattern, Mode};
 
 /// Domains beneath which everybody can get a name, and the service behind them.
-const SHARED: [(&str, &str); 24] = [
+const SHARED: [(&str, &str); 30] = [
+    ("s3.amazonaws.com", "buckets of all customers"),
     ("amazonaws.com", "buckets and machines of all customers"),
     ("appspot.com", "programs of everybody"),
     ("azurewebsites.net", "programs of all customers"),
     ("blob.core.windows.net", "files of all customers"),
+    ("deno.dev", "programs of everybody"),
+    ("digitaloceanspaces.com", "files of all customers"),
     ("firebaseapp.com", "sites of everybody"),
+    ("firebaseio.com", "data of all customers"),
+    ("fly.dev", "programs of everybody"),
     ("github.io", "sites of everybody"),
     ("gitlab.io", "sites of everybody"),
     ("googleusercontent.com", "content of everybody"),
@@ -28,6 +33,7 @@ const SHARED: [(&str, &str); 24] = [
     ("readthedocs.io", "sites of everybody"),
     ("run.app", "programs of everybody"),
     ("storage.googleapis.com", "files of all customers"),
+    ("supabase.co", "data of all customers"),
     ("surge.sh", "sites of everybody"),
     ("trycloudflare.com", "tunnels of everybody"),
     ("vercel.app", "programs of everybody"),
@@ -36,15 +42,39 @@ const SHARED: [(&str, &str); 24] = [
     ("workers.dev", "programs of everybody"),
 ];
 
+/// Hosts that keep, for everybody to read, what anybody sends with an account of their own or none.
+const PUBLIC: [&str; 17] = [
+    "0x0.st",
+    "api.github.com",
+    "api.telegram.org",
+    "discord.com",
+    "file.io",
+    "gist.github.com",
+    "github.com",
+    "gitlab.com",
+    "hooks.slack.com",
+    "huggingface.co",
+    "pastebin.com",
+    "s3.amazonaws.com",
+    "storage.googleapis.com",
+    "transfer.sh",
+    "upload.pypi.org",
+    "uploads.github.com",
+    "webhook.site",
+];
+
 /// Domains of content delivery networks. A client that may connect to one customer's host can
 /// request another customer's inside the connection.
-const DELIVERY: [&str; 7] = [
+const DELIVERY: [&str; 10] = [
+    "akamai.net",
     "akamaiedge.net",
     "akamaized.net",
     "azureedge.net",
     "azurefd.net",
     "b-cdn.net",
+    "cloudflare.net",
     "cloudfront.net",
+    "edgekey.net",
     "fastly.net",
 ];
 
@@ -115,6 +145,10 @@ fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<
     if let Some((domain, what)) = SHARED.iter().find(|(domain, _)| covers(host, domain)) {
         let message = format!("`{text}` covers `*.{domain}`: {what}");
         return find("shared-host", message, "name the one host that is meant");
+    }
+    if PUBLIC.iter().any(|name| named(name).is_some_and(|name| name == *host)) {
+        let message = format!("`{text}` takes what anybody sends with an account of their own");
+        return find("shared-host", message, "ask a person, or add a credential for the host");
     }
     let is_delivered = |domain: &&&str| {
         covers(host, domain)
@@ -309,6 +343,9 @@ mod tests {
             ("*.github.io", "shared-host"),
             ("*.windows.net", "shared-host"),
             ("d111.cloudfront.net", "shared-host"),
+            ("*.s3.amazonaws.com", "shared-host"),
+            ("webhook.site", "shared-host"),
+            ("github.com", "shared-host"),
             ("*", "any-host"),
             ("*.com", "any-host"),
             ("*.co.uk", "any-host"),

@@ -53,6 +53,18 @@ fn a_denied_rename_removed_the_scratch_directory_of_that_name() {
     assert_eq!(ended.stdout, "dir\ntarget\n", "{ended:?}");
 }
 
+/// It failed with EBADF.
+#[test]
+fn a_directory_of_the_workspace_could_not_replace_an_empty_scratch_directory() {
+    let world = SandboxWorld::with_scratch(users()[0], "");
+    let script = "mkdir target full; mkdir full/target; echo x >full/target/f
+        mv -T dir target && cat target/inner.txt
+        mkdir other && mv -T other full/target || cat full/target/f; ls -d other";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.stdout, "inner\nx\nother\n", "{ended:?}");
+    assert!(!world.base().join("ws/dir").exists());
+}
+
 #[test]
 fn another_agent_or_policy_sees_nothing_of_it() {
     let world = SandboxWorld::with_scratch(users()[0], "");
