@@ -120,9 +120,9 @@ pub(super) fn fold(text: &str) -> Cow<'_, str> {
             Cow::Borrowed(text)
         };
     }
-    let text = compose(Cow::Borrowed(text));
     let mut folded = String::with_capacity(text.len());
-    for c in text.chars() {
+    // As in a directory without case: marks are sorted before they are folded.
+    for c in text.nfd() {
         if c.is_ascii() {
             folded.push(c.to_ascii_lowercase());
         } else {
@@ -236,6 +236,15 @@ mod tests {
             [("CAFE\u{301}", "café"), ("STRASSE", "straße"), ("ẞ", "ss"), ("\u{212a}ey", "key")]
         {
             assert_eq!(fold(one), fold(other), "{one} {other}");
+        }
+    }
+
+    /// An iota subscript was folded where another mark stood before it.
+    #[test]
+    fn a_mark_beside_an_iota_subscript_hid_a_name() {
+        let name = "\u{3b7}\u{327}\u{3b9}x";
+        for other in ["\u{1fc3}\u{327}x", "\u{3b7}\u{327}\u{345}x", "\u{1fcc}\u{327}X"] {
+            assert_eq!(fold(name), fold(other), "{other:?}");
         }
     }
 

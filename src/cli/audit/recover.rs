@@ -93,8 +93,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     if plan.unsigned {
         outln!(
             "missing: every checkpoint of a log that was signed; a `recovered` record says so, and \
-             the next gateway signs what is there. Compare it with a copy: nothing else shows what \
-             was removed"
+             what is there is signed now. Compare it with a copy: nothing else shows what was removed"
         );
     }
     if plan.anew {
@@ -115,7 +114,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
             _ => failure,
         }
     })?;
-    startable(&state, &audit).inspect_err(|_why| {
+    sign(&state, &audit).inspect_err(|_why| {
         outln!("set aside; gateways cannot start yet");
     })?;
     outln!("done: the log is intact");
@@ -123,10 +122,30 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Opens the recovered log, and signs it: a gateway that stops does not read all of a long log for its
+/// checkpoint, and the log would count as damaged without one.
+fn sign(state: &Dir, audit: &Audit) -> Result<(), Failure> {
+    let audit_log = checkpoint::open(state, audit)?;
+    if let Err(error) = audit_log.checkpoint() {
+        if error.is_damage() {
+            return Err(failed(&error, format_args!("cannot sign the audit log: {error}")));
+        }
+        errln!(
+            "portcullis: warning: the recovered log is not signed: {error}\n  help: `portcullis audit \
+             checkpoint` signs it"
+        );
+    }
+    left(audit_log)
+}
+
 /// Opens the log as a gateway does at its start: a recovered log must be usable by
 /// gateways.
 fn startable(state: &Dir, audit: &Audit) -> Result<(), Failure> {
-    checkpoint::open(state, audit)?.leave().map_err(|error| {
+    left(checkpoint::open(state, audit)?)
+}
+
+fn left(audit_log: AuditLog) -> Result<(), Failure> {
+    audit_log.leave().map_err(|error| {
         failed(&error, format_args!("a gateway cannot use the audit log: {error}"))
     })
 }

@@ -324,6 +324,8 @@ fn an_archive_of_another_form_than_a_bundle_has_does_not_hold() {
     let last = list.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
     outer[last + 32..last + 34].copy_from_slice(&u16::try_from(list.len()).unwrap().to_le_bytes());
     outer.extend(list);
+    let mut link = list.to_vec();
+    link[38..42].copy_from_slice(&(0o120_777_u32 << 16).to_le_bytes());
     let bytes = |number: usize| u32::try_from(number).unwrap().to_le_bytes();
     let (size, offset) = (bytes(outer.len()), bytes(members.len() + list.len()));
     let cases = [
@@ -332,6 +334,8 @@ fn an_archive_of_another_form_than_a_bundle_has_does_not_hold() {
         ("a comment", [rest, &end[..20], &[3, 0], b"abc"].concat()),
         ("after the end", [&good[..], b"x"].concat()),
         ("two lists", [members, &outer, &end[..12], &size, &offset, &end[20..]].concat()),
+        // `unzip` makes a link of it, which leads to another file.
+        ("a link", [members, &link, end].concat()),
         ("no end", rest.to_vec()),
         ("nothing", Vec::new()),
     ];

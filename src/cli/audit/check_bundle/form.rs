@@ -18,6 +18,8 @@ const MAX_LISTED: u64 = 1 << 20;
 const LARGE: u64 = u32::MAX as u64;
 /// The id of the extra field with such numbers.
 const SIZES: u64 = 1;
+/// The type of a regular file, in the highest four bits of a member's attributes.
+const REGULAR_FILE: u64 = 0o10;
 /// The flag of a name in UTF-8, the only one that is allowed.
 const UTF8: u64 = 0x800;
 
@@ -150,7 +152,9 @@ impl<'a> Fields<'a> {
         self.take(2)?;
         let (mut header, name, extra) = self.header()?;
         self.is(4, 0)?; // No comment, the first disk.
-        self.take(6)?;
+        self.take(2)?;
+        // Of a link or a device, another program would unpack no file.
+        [0, REGULAR_FILE].contains(&(self.number(4)? >> 28)).then_some(())?;
         let mut offset = self.number(4)?;
         header.name = self.take(name)?;
         self.large(extra, [&mut header.size, &mut header.packed, &mut offset])?;
