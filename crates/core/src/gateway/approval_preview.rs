@@ -19,7 +19,7 @@ use crate::{
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
-    policy::{Decision, LabelIds, Object, ObjectKind, Query, questions},
+    policy::{Decision, LabelIds, Object, ObjectKind, Query, path_accesses},
     workspace::Permit,
 };
 
@@ -126,7 +126,7 @@ impl Description<'_> {
     fn rules_by_name(&self) -> Vec<Decision> {
         let (operation, to) = (self.operation.kind(), self.operation.new_path());
         let mut rules: Vec<Decision> = Vec::new();
-        for (access, path) in questions(operation, self.operation.path(), to) {
+        for (access, path) in path_accesses(operation, self.operation.path(), to) {
             let decision = self.context.policy.evaluate(&self.query(operation, access, path));
             if decision.is_ask() && !rules.iter().any(|known| known.rule() == decision.rule()) {
                 rules.push(decision);

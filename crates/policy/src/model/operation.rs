@@ -86,6 +86,26 @@ impl OperationKind {
         )
     }
 
+    /// True if the operation is about a file's content, so never about a directory.
+    pub fn is_of_files(self) -> bool {
+        match self {
+            Self::Read | Self::Write | Self::Append | Self::Edit => true,
+            Self::List
+            | Self::Stat
+            | Self::Glob
+            | Self::Grep
+            | Self::Watch
+            | Self::Mkdir
+            | Self::Remove
+            | Self::Rename
+            | Self::SetAttributes
+            | Self::Symlink
+            | Self::Restore
+            | Self::Connect
+            | Self::Command => false,
+        }
+    }
+
     /// Returns the accesses that an operation of this kind needs on its path. A rename needs
     /// [`Access::Remove`] on the old path, which is returned here, and [`Access::Write`] on the new
     /// one.
