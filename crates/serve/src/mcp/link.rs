@@ -145,13 +145,13 @@ impl Link {
         let _ = self.writer.lock().await.shutdown().await;
     }
 
-    /// Returns true if the worker still reads. One that stops does not, while it
+    /// Returns true if the worker still reads. One that stops reads no more, but
     /// replies to earlier requests.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         // The writer that has the lock will notice.
         let Ok(writer) = self.writer.try_lock() else { return !self.is_over() };
-        let deaf = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-        !self.is_over() && !writer.try_write(&[]).is_err_and(deaf)
+        let has_stopped = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        !self.is_over() && !writer.try_write(&[]).is_err_and(has_stopped)
     }
 
     /// Returns true if no request waits for its reply.

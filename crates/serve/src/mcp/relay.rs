@@ -35,7 +35,7 @@ use super::{
     link::{self, Link, Question, WorkerReply},
     listen::{self, GrantedSubscription},
     session_scheduler::SessionSlot,
-    sessions::Opened,
+    sessions::NewSessionLink,
     shared::{Refusal, Shared},
 };
 use crate::lock;
@@ -245,7 +245,8 @@ impl ServerHandler for Relay {
             opened.map_err(|error| unopened(error, &context))
         };
         let link = self.own.get_or_try_init(open).await?;
-        let _ = extension::<Opened>(&context).map(|opened| opened.set(Arc::downgrade(link)));
+        let _ = extension::<NewSessionLink>(&context)
+            .map(|new_link| new_link.set(Arc::downgrade(link)));
         link.belongs_to(context.peer.clone());
         context.peer.set_peer_info(request.clone());
         let result: InitializeResult = self.ask("initialize", request, &context).await?;

@@ -61,7 +61,7 @@ impl Shared {
     /// Returns the session shared by requests without one.
     pub(super) async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
         let mut common = self.common.lock().await;
-        if let Some(common) = common.as_mut().filter(|common| common.link.is_heard()) {
+        if let Some(common) = common.as_mut().filter(|common| common.link.is_read()) {
             common.used = Instant::now();
             return Ok(Arc::clone(&common.link));
         }
