@@ -165,12 +165,12 @@ impl FrontListeners {
     }
 
     /// Returns the last messages of a front that stops.
-    pub(super) fn last_words(&self) -> Vec<FromFront> {
-        let mut words = Vec::new();
+    pub(super) fn final_messages(&self) -> Vec<FromFront> {
+        let mut messages = Vec::new();
         while let Ok((message, _)) = self.channel.receive_within::<FromFront>(Duration::ZERO) {
-            words.push(message);
+            messages.push(message);
         }
-        words
+        messages
     }
 
     /// Returns true if the front has ended.

@@ -45,7 +45,7 @@ impl Broker {
 
     fn change(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
         for fault in faults {
-            self.tell(fault);
+            self.report_fault(fault);
         }
         for (reference, policy) in &plan.policies {
             self.report_refused_policy(reference, policy);
@@ -81,15 +81,15 @@ impl Broker {
         let is_gone = |name: &String| !self.plan.places.contains_key(name);
         // Pending messages about the previous change are obsolete, except for
         // workspaces that are still gone.
-        self.unsaid
+        self.unsent
             .retain(|order| matches!(order, ToFront::Gone { workspace, .. } if is_gone(workspace)));
         let gone = old.places.into_keys().filter(is_gone);
         let gone = gone.map(|workspace| ToFront::Gone { workspace, died: false, forget: true });
-        self.unsaid.extend(gone);
+        self.unsent.extend(gone);
         let guard = listeners::guard(&self.plan.service, self.front_listeners.addresses());
-        self.unsaid.push(ToFront::Guard(guard));
+        self.unsent.push(ToFront::Guard(guard));
         match self.front_listeners.renew(&self.plan.service) {
-            Ok(order) => self.unsaid.extend(order),
+            Ok(order) => self.unsent.extend(order),
             Err(failure) => {
                 let reason = failure.message();
                 errln!("portcullis: warning: the old certificate stays: {}", Escaped(reason));
@@ -143,7 +143,7 @@ impl Broker {
     }
 
     /// Reports that a workspace cannot be served as configured.
-    fn tell(&mut self, fault: &Fault) {
+    fn report_fault(&mut self, fault: &Fault) {
         let Fault { workspace, is_still_served, failure } = fault;
         failure.print_details();
         let so = if *is_still_served { "it stays as it was" } else { "it is not served" };
@@ -158,7 +158,7 @@ impl Broker {
     pub(super) fn instruct_front(&mut self) {
         let mut lost = None;
         let channel = &self.front_listeners.channel;
-        self.unsaid.retain(|order| match channel.send_now(order, &[]) {
+        self.unsent.retain(|order| match channel.send_now(order, &[]) {
             Err(ChannelError::Full) => true,
             Err(error) => {
                 lost = Some(error);

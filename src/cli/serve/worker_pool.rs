@@ -114,8 +114,8 @@ impl Broker {
     pub(super) fn failed(&mut self, name: &str, reason: &str) {
         errln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(reason));
         self.service_log.deny("worker.start", reason, facts([("workspace", json!(name))]));
-        let (first, most) = RETRY_INTERVALS;
-        let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(most));
+        let (first, longest) = RETRY_INTERVALS;
+        let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(longest));
         self.failing.insert(name.to_owned(), (Instant::now() + pause, pause));
     }
 
@@ -157,7 +157,7 @@ impl Broker {
 
     /// Handles a worker that has stopped as requested.
     pub(super) fn handle_end(&mut self, at: usize) {
-        let worker = self.leaving.swap_remove(at);
+        let worker = self.stopping.swap_remove(at);
         if !self.workers.contains_key(&worker.name) {
             self.notify_gone(&worker.name, false);
         }
@@ -177,7 +177,7 @@ impl Broker {
             self.refuse_all(&std::mem::take(&mut worker.waiting));
             self.refuse_all(&worker.unanswered());
             worker.stop(service);
-            self.leaving.push(worker);
+            self.stopping.push(worker);
         }
     }
 }
