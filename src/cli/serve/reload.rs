@@ -18,23 +18,23 @@ impl Broker {
     /// nothing.
     pub(super) fn reload(&mut self) {
         listeners::notify("RELOADING=1");
-        let again = self.plan.again();
-        let is_new = again.is_ok();
-        let mut plan = again.unwrap_or_else(|failure| {
-            self.keep(&failure);
+        let read = self.plan.read_again();
+        let is_new = read.is_ok();
+        let mut plan = read.unwrap_or_else(|failure| {
+            self.report_refused_configuration(&failure);
             // Policies are separate files.
             self.plan.unopened()
         });
         match plan.open(Some(&self.plan)) {
-            Ok(faults) => self.change(plan, &faults, is_new),
-            Err(failure) => self.keep(&failure),
+            Ok(faults) => self.apply(plan, &faults, is_new),
+            Err(failure) => self.report_refused_configuration(&failure),
         }
         self.offer_policies();
-        self.try_again();
+        self.end_pauses();
         listeners::notify("READY=1");
     }
 
-    fn keep(&mut self, failure: &Failure) {
+    fn report_refused_configuration(&mut self, failure: &Failure) {
         failure.print_details();
         errln!(
             "portcullis: warning: the changed configuration is not taken up: {}",
@@ -43,7 +43,7 @@ impl Broker {
         self.service_log.deny("reload", failure.message(), facts([]));
     }
 
-    fn change(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
+    fn apply(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
         for fault in faults {
             self.report_fault(fault);
         }
@@ -52,7 +52,7 @@ impl Broker {
         }
         if !plan.later.is_empty() {
             errln!(
-                "portcullis: note: `{}` of the changed configuration holds from the next start",
+                "portcullis: note: `{}` of the changed configuration applies from the next start",
                 plan.later.join("`, `")
             );
         }
@@ -135,10 +135,10 @@ impl Broker {
         self.service_log.deny("reload", reason, facts([("policy", json!(reference))]));
     }
 
-    /// Workspaces that could not be served may work now: the pause ends.
-    fn try_again(&mut self) {
-        for again in self.failing.values_mut() {
-            *again = (Instant::now(), RETRY_INTERVALS.0);
+    /// Ends the pauses of workspaces that could not be served, which may work now.
+    fn end_pauses(&mut self) {
+        for pause in self.failing.values_mut() {
+            *pause = (Instant::now(), RETRY_INTERVALS.0);
         }
     }
 

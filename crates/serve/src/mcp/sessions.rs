@@ -73,7 +73,7 @@ impl Sessions {
     pub(super) async fn announce_end(&self, id: &str) {
         if let Some(link) = self.link(id) {
             // A worker that does not read notices when `rmcp` drops the session.
-            let _ = tokio::time::timeout(FINAL_TIMEOUT, link.hang_up()).await;
+            let _ = tokio::time::timeout(FINAL_TIMEOUT, link.shut_down()).await;
         }
     }
 

@@ -77,8 +77,8 @@ impl Shared {
         // A locked session is in use.
         let Ok(mut common) = self.common.try_lock() else { return false };
         common.take_if(|common| {
-            let unused = common.used.elapsed() >= idle && common.link.is_silent();
-            unused || common.link.is_over()
+            let unused = common.used.elapsed() >= idle && common.link.is_idle();
+            unused || common.link.has_ended()
         });
         common.is_none()
     }
