@@ -6,15 +6,12 @@ use crate::model::{Access, OperationKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActionSet(u64);
 
-// Each operation has four bits, by its place in `OperationKind`. So the operations that have paths
-// must be among its first 16 variants.
-const _: () = {
-    let mut operations = OperationKind::ALL.as_slice();
-    while let [operation, others @ ..] = operations {
-        assert!((*operation as u64) < 16, "the actions of an operation do not fit in 64 bits");
-        operations = others;
-    }
-};
+// An operation has four bits, by its place in `OperationKind`. So the order of its variants matters:
+// those that have paths come first, and they are 16 at most.
+const _: () = assert!(
+    OperationKind::ALL.len() == OperationKind::Connect as usize && OperationKind::ALL.len() <= 16,
+    "the actions of an operation that has paths do not fit in 64 bits"
+);
 
 impl ActionSet {
     /// The empty set.

@@ -53,7 +53,7 @@ struct Count {
 }
 
 /// The bytes and files of a change, counted against the session's limits; given back when dropped
-/// unless [kept](Spent::keep).
+/// unless [kept](Self::keep).
 #[must_use]
 #[derive(Debug)]
 pub(super) struct LimitReservation {

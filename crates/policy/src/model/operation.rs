@@ -3,6 +3,7 @@
 use std::{fmt, num::NonZeroU64, ops::Range, str::FromStr};
 
 /// An operation without its payload, with the name that policies, records and the command line use.
+/// Operations that have a path come first; others have no place in a set of actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of `Operation`")]
 pub enum OperationKind {
