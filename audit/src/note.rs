@@ -94,7 +94,7 @@ impl Note {
         let mut witnesses: Vec<(PublicKey, u64)> = Vec::new();
         let (mut wrong, mut unknown) = (Vec::new(), 0);
         for line in &self.lines {
-            let Some(key) = keys.iter().find(|key| key.made(line)) else {
+            let Some(key) = keys.iter().find(|key| key.is_named_by(line)) else {
                 unknown += 1;
                 continue;
             };
@@ -153,14 +153,14 @@ impl Note {
         }
         let mut cosigned = self.clone();
         let is_wrong = |line: &SignatureLine| {
-            let key = witnesses.iter().find(|key| key.is_witness() && key.made(line));
+            let key = witnesses.iter().find(|key| key.is_witness() && key.is_named_by(line));
             key.is_some_and(|key| key.check(line, &self.text).is_err())
         };
         cosigned.lines.retain(|line| !is_wrong(line));
         let mut added = 0;
         for (key, line) in other.made_by(witnesses) {
             key.check(line, &self.text)?;
-            if !cosigned.lines.iter().any(|own| key.made(own)) {
+            if !cosigned.lines.iter().any(|own| key.is_named_by(own)) {
                 cosigned.lines.push(line.clone());
                 added += 1;
             }
@@ -175,7 +175,7 @@ impl Note {
     ) -> impl Iterator<Item = (&'k PublicKey, &'n SignatureLine)> {
         self.lines.iter().filter_map(|line| {
             let mut known = witnesses.iter().filter(|key| key.is_witness());
-            known.find(|key| key.made(line)).map(|key| (key, line))
+            known.find(|key| key.is_named_by(line)).map(|key| (key, line))
         })
     }
 }

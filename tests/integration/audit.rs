@@ -103,12 +103,12 @@ fn verify_says_that_a_log_is_intact() {
 # good-all-fields
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:02fb35a8b5edb05b8bd7b5972906e4089d84aa4092ba765a84b3c08af187c228
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-clock-back
 warning: time-went-back: record 6 is of 2026-11-21T07:59:59.999999Z, the one before it of 2026-11-21T08:00:05.000000Z
 intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T07:59:59.999999Z
 head: 6:fd6dd3fa005addf92bd8034c51759a5b30913f280c7437d6ef8b428da1410958
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-cosigned
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
@@ -126,33 +126,33 @@ warning: unknown-kind: record 5 is of a kind that this version does not know
 warning: unknown-file: "notes.txt" does not belong to the log
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:169615994f72fa8640d6513e7de1af4ce876829518f8a3ec6c83c663c2e4744f
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-last-changed
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-limits
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c9db9a20c7b034dcbb757e9c902d33376e0c52f353b0639585981c48e4b7ba71
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-missing-checkpoint
 warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gateway died before its first one, or they were removed
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-missing-checkpoint-recovered
 warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gateway died before its first one, or they were removed
 intact: 3 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:02.000000Z
 head: 2:91a8c62aaa2f4170518aa5e2b2195bc4296a106f61ee82db1eb8328086947b38
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-receipts
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-recovered
 intact: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:8d0a050eb645c6684eee7815598fc6cf939a4d73f6a322455ae5fa65c7ddf602
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-signed
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
@@ -161,11 +161,11 @@ key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, fo
 # good-six
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-spelling
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8cf1e1cc02c374ebd8157e34e12cba59b51c6133cddf01bf2c3a13a72eca9fb0
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 # good-two-keys
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
@@ -175,7 +175,7 @@ key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, fo
 warning: unanswered-intent: the intent 6 has no outcome: it is under way or needs recovery
 intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
 head: 6:89ac74a5ad2b2646a68e05002688a978fb1390b58d910713d14c16f88a404ece
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
 "#);
 }
 
@@ -248,14 +248,14 @@ damaged: wrong-head in seg-000000.jsonl, record 5, line 6
   the record's hash is 547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796, but the receipt says 8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
 the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:547216271fc0e1865a7364cb014f00863a5fb960a88dc0e3110ae794061ae796
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # wrong-head-rewritten
 damaged: wrong-head in seg-000000.jsonl, record 3, line 4
   the record's hash is fc89ac4f7291717a8956cd1702af22b0e1efdd55d5206d619c6d9fc02ce4f297, but the receipt says b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
 the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:c24ec8e3b92c40a763315e424d398779045bbc08e04662385f2739e1a1750052
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 # missing-head-checkpoint
 damaged: missing-head in seg-000000.jsonl, record 6
@@ -266,13 +266,13 @@ the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 202
 head: 5:7baeb062966183e51212974e3f9ad5dc8f4399958b3ad5fa2debf621438e5209
 signed: 1 checkpoint by example.com/log-1, the newest covers 4 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
-  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` sets the signatures aside that it does not bear out, so that gateways can start again
+  help: the log is not the one that was signed, or its end was cut off: compare it with a copy; `portcullis audit recover` moves signatures that do not match the log to quarantine, so that gateways can start again
 # missing-head-cut
 damaged: missing-head in seg-000000.jsonl, record 5
   the log ends after 4 records, but a receipt proves record 5
 the links are intact: 4 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:03.000000Z
 head: 3:b8a5a2421f1e01ef1ddd26d4892d701c3491a6714ed92148a13fc45a7ffb2e07
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
   help: the log is not the one that gave the receipt, or was rewritten since: compare it with a copy; a repair cannot bring records back
 ");
 }
@@ -345,7 +345,7 @@ damaged: unexpected-file in seg-0.jsonl
   a name like a segment's that no segment has
 the links are intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
-signed: nothing; no checkpoint vouches for these records
+signed: nothing; no checkpoint covers these records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");
 }

@@ -427,7 +427,7 @@ fn of_a_client_that_takes_no_answers_the_rest_is_not_begun_and_counted() {
     rig.stream.shutdown(Shutdown::Write).unwrap();
     let (root, dir) = (rig.root.clone(), rig.dir.path().to_owned());
     let served = rig.served.join().unwrap();
-    assert!(matches!(served, Err(Error::Deaf { left: 19, .. })), "{served:?}");
+    assert!(matches!(served, Err(Error::NotReading { left: 19, .. })), "{served:?}");
     assert!(root.join("0.new").exists() && !root.join("1.new").exists());
     let log = std::fs::read_to_string(dir.join("state/audit/seg-000000.jsonl")).unwrap();
     let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();

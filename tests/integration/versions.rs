@@ -48,7 +48,10 @@ fn a_state_directory_of_another_format_is_refused() {
     }
     set_format(&world, "new\n");
     let refused = world.fs(&["ls"]);
-    assert!(refused.stderr.contains("has no format in its file `format`"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("has an invalid format number in its file `format`"),
+        "{refused:?}"
+    );
     set_format(&world, "1\n");
     assert_eq!(world.records().len(), records);
     world.fs(&["read", "a.txt"]).ok();

@@ -51,7 +51,7 @@ impl PublicKey {
     }
 
     /// True if a signature line names this key.
-    pub(super) fn made(&self, line: &SignatureLine) -> bool {
+    pub(super) fn is_named_by(&self, line: &SignatureLine) -> bool {
         self.name == line.name && self.id() == line.id
     }
 
@@ -91,8 +91,8 @@ impl FromStr for PublicKey {
             let (algorithm, key) = bytes.split_first()?;
             let key = VerifyingKey::from_bytes(key.try_into().ok()?).ok()?;
             // A point has one canonical encoding (RFC 8032, section 5.1.3).
-            let spelt = key.to_edwards().compress();
-            if spelt.as_bytes() != key.as_bytes() {
+            let canonical = key.to_edwards().compress();
+            if canonical.as_bytes() != key.as_bytes() {
                 return None;
             }
             let known = matches!(*algorithm, ED25519 | COSIGNATURE) && is_name(name);
@@ -144,7 +144,7 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// Makes the key of 32 random bytes.
+    /// Makes a key from `seed`, 32 random bytes.
     ///
     /// # Errors
     ///

@@ -60,9 +60,6 @@ struct TerminalParams {
     terminal_id: String,
 }
 
-/// A result, or a refusal in the words of the gateway.
-type TerminalReply = Result<Value, Refusal>;
-
 impl AcpProxy<'_> {
     /// Serves a request of the agent about terminals.
     pub(super) fn terminal_request(
@@ -80,10 +77,10 @@ impl AcpProxy<'_> {
             Err(refusal) => return self.refuse_terminal(&self.connection, (id, method), &refusal),
         };
         let answer = match method {
-            CREATE_TERMINAL => self.created(terminals, params).map(|request| {
+            CREATE_TERMINAL => self.parse_create(terminals, params).map(|request| {
                 let (id, session_link) = (id.clone(), Arc::clone(&session_link));
                 self.push(QueuedRequest { id, session_link, request, further: None, path: None });
-                Value::Null
+                None
             }),
             _ => parse::<TerminalParams>(params).and_then(|terminal| {
                 let number = number_of(&terminal.terminal_id);
@@ -95,13 +92,18 @@ impl AcpProxy<'_> {
                 });
                 let reason = "`terminalId` names no terminal of the session";
                 let (number, view) = view.ok_or(Refusal::Parameters(reason.to_owned()))?;
-                self.about(terminals, &session_link, (id, method), (number, &view))
+                self.answer_terminal_request(
+                    terminals,
+                    &session_link,
+                    (id, method),
+                    (number, &view),
+                )
             }),
         };
         match answer {
             // The request waits for its command.
-            Ok(Value::Null) => {}
-            Ok(result) => {
+            Ok(None) => {}
+            Ok(Some(result)) => {
                 self.send(Peer::Agent, response::result(id, result));
             }
             Err(refusal) => self.refuse_terminal(&session_link.session, (id, method), &refusal),
@@ -118,8 +120,8 @@ impl AcpProxy<'_> {
         self.send(Peer::Agent, line);
     }
 
-    /// Returns the request of a `terminal/create`.
-    fn created(
+    /// Parses the parameters of a `terminal/create`.
+    fn parse_create(
         &self,
         terminals: &Terminals,
         params: Option<&RawValue>,
@@ -195,36 +197,37 @@ impl AcpProxy<'_> {
         }
     }
 
-    /// Answers a request about an existing terminal; null if the reply follows later.
-    fn about(
+    /// Returns the result of a request about an existing terminal; `None` if the reply follows
+    /// later.
+    fn answer_terminal_request(
         &self,
         terminals: &Terminals,
         session_link: &Arc<SessionLink>,
         (id, method): (&Id, &str),
         (number, view): (u64, &View),
-    ) -> TerminalReply {
+    ) -> Result<Option<Value>, Refusal> {
         let session = &session_link.session.id;
         match method {
-            "terminal/output" => Ok(output(view)),
+            "terminal/output" => Ok(Some(output(view))),
             "terminal/wait_for_exit" => match &view.state {
-                State::Ended(exit) => Ok(exit.members().into()),
+                State::Ended(exit) => Ok(Some(exit.members().into())),
                 _ if terminals.is_full() => {
                     let reason = "too many requests wait for commands";
                     Err(Refusal::Parameters(reason.to_owned()))
                 }
                 _ => {
                     self.wait_for(terminals, session_link, id, (number, AwaitedEvent::End));
-                    Ok(Value::Null)
+                    Ok(None)
                 }
             },
             "terminal/kill" => {
                 terminals.registry.kill(session, number);
-                Ok(json!({}))
+                Ok(Some(json!({})))
             }
             "terminal/release" => {
                 terminals.content.keep(number, view);
                 terminals.registry.release(session, number);
-                Ok(json!({}))
+                Ok(Some(json!({})))
             }
             _ => Err(Refusal::Method),
         }
@@ -244,11 +247,11 @@ impl AcpProxy<'_> {
     /// Cancels a request that waits for a command's end; false if none has this ID.
     pub(super) fn cancel_terminal(&self, id: &Id) -> bool {
         let Some(terminals) = &self.terminals else { return false };
-        let is_there = terminals.give_up(id);
-        if is_there == Some(AwaitedEvent::End) {
+        let awaited = terminals.cancel(id);
+        if awaited == Some(AwaitedEvent::End) {
             self.send(Peer::Agent, render::error(id, render::CANCELLED, "cancelled", None));
         }
-        is_there.is_some()
+        awaited.is_some()
     }
 
     /// Answers waiting requests and shows the output of commands to the editor, as one thread.
@@ -315,5 +318,5 @@ fn output(view: &View) -> Value {
 fn parse<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Refusal> {
     let params = params.ok_or_else(|| Refusal::Parameters("`params` is missing".to_owned()))?;
     serde_json::from_str(params.get())
-        .map_err(|error| Refusal::Parameters(format!("the parameters are wrong: {error}")))
+        .map_err(|error| Refusal::Parameters(format!("invalid parameters: {error}")))
 }

@@ -72,7 +72,7 @@ impl Terminals {
 
     /// Returns the event that a request waits for, and removes the request if it waits for a
     /// command's end.
-    pub(super) fn give_up(&self, id: &Id) -> Option<AwaitedEvent> {
+    pub(super) fn cancel(&self, id: &Id) -> Option<AwaitedEvent> {
         let mut waiting = lock(&self.waiting);
         let for_what = waiting.get(id)?.for_what;
         if for_what == AwaitedEvent::End {

@@ -8,7 +8,7 @@ use crate::{
     policy::{
         Mode, Policy,
         parts::{ActionSet, Comparison, Pattern},
-        questions,
+        path_accesses,
     },
 };
 
@@ -16,26 +16,26 @@ use crate::{
 /// False proves nothing.
 pub(super) fn never_allows(policy: &Policy, agent: &AgentName, operation: OperationKind) -> bool {
     let root = WorkspacePath::root();
-    questions(operation, &root, Some(&root))
+    path_accesses(operation, &root, Some(&root))
         .into_iter()
         .any(|(access, _)| is_closed(policy, agent, operation, access))
 }
 
 fn is_closed(policy: &Policy, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
-    let question = ActionSet::one(operation, access);
-    let of_files = is_of_files(operation);
+    let action = ActionSet::one(operation, access);
+    let of_files = operation.is_of_files();
     // The workspace root itself is no file.
     let everything = if of_files { "**/*" } else { "**" };
     let everything = Pattern::alternatives(everything, Comparison::Folded).unwrap_or_default();
     let denied = policy.denied_paths().any(|entry, pattern| {
         let rule = policy.deny_rules().get(entry as usize);
-        rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
+        rule.is_some_and(|rule| rule.actions.contains(action) && rule.agents.hold(agent))
             && everything.iter().all(|all| covers(pattern, all))
     });
     if denied || policy.mode() == Mode::Observe {
         return denied;
     }
-    let bounds = policy.layers().iter().filter(|layer| layer.bounds.hold(question));
+    let bounds = policy.layers().iter().filter(|layer| layer.bounds.contains(action));
     let mut bounds = bounds.peekable();
     bounds.peek().is_none()
         || bounds.any(|layer| {
@@ -44,20 +44,12 @@ fn is_closed(policy: &Policy, agent: &AgentName, operation: OperationKind, acces
             let ruled = layer
                 .allow_rules
                 .iter()
-                .any(|rule| rule.questions.hold(question) && rule.agents.hold(agent));
+                .any(|rule| rule.actions.contains(action) && rule.agents.hold(agent));
             let no_extension = of_files
                 && (layer.extensions.get(access).as_ref())
                     .is_some_and(|allowed| allowed.extensions.is_empty());
             !ruled && (!granted || no_extension)
         })
-}
-
-/// Returns true if the operation applies to files only.
-fn is_of_files(operation: OperationKind) -> bool {
-    matches!(
-        operation,
-        OperationKind::Read | OperationKind::Write | OperationKind::Append | OperationKind::Edit
-    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::{
     policy::{
         Mode, Policy,
         parts::{ActionSet, CompiledRule, Name, Pattern, Segment},
-        questions,
+        path_accesses,
     },
 };
 
@@ -67,8 +67,8 @@ pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
 fn operations(rule: &CompiledRule) -> Vec<OperationKind> {
     let root = WorkspacePath::root();
     let is_asked = |operation: &OperationKind| {
-        let mut asked = questions(*operation, &root, Some(&root)).into_iter();
-        asked.any(|(access, _)| rule.questions.hold(ActionSet::one(*operation, access)))
+        let mut asked = path_accesses(*operation, &root, Some(&root)).into_iter();
+        asked.any(|(access, _)| rule.actions.contains(ActionSet::one(*operation, access)))
     };
     OperationKind::ALL.into_iter().filter(is_asked).collect()
 }

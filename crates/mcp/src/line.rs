@@ -17,7 +17,7 @@ const REPLY_OVERHEAD: usize = 1024;
 pub(super) fn of(message: &ServerJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
     if let JsonRpcMessage::Response(JsonRpcResponse { id, result, .. }) = message
         && let ServerResult::CallToolResult(result) = result
-        && let Some(text) = is_duplicated(result)
+        && let Some(text) = duplicated_text(result)
     {
         let text = to_raw_value(text)?;
         let room = text.get().len().saturating_mul(2).saturating_add(REPLY_OVERHEAD);
@@ -34,9 +34,9 @@ fn write(message: &impl Serialize, room: usize) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Returns the text that is a result's content and also its structured content, as
-/// the reference server has it: it then is escaped only once.
-fn is_duplicated(result: &CallToolResult) -> Option<&str> {
+/// Returns the text that is a result's content and also its structured content. The
+/// reference server sends such results; [`of`] escapes the text once.
+fn duplicated_text(result: &CallToolResult) -> Option<&str> {
     let [ContentBlock::Text(text)] = result.content.as_slice() else { return None };
     let Some(Value::Object(structured)) = &result.structured_content else { return None };
     let is_plain = text.meta.is_none() && text.annotations.is_none() && structured.len() == 1;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_is_told_twice_makes_the_same_line() {
+    fn a_text_that_is_sent_twice_makes_the_same_line() {
         let texts = ["", "plain", "\"quoted\"\n\tand\u{1}\u{7f}ż\u{2028}\\ "];
         let structured = |text: &str| {
             [
@@ -117,7 +117,7 @@ mod tests {
                     result.structured_content = structured.clone();
                     let meta = meta.map(|meta| MetaObject(meta.as_object().unwrap().clone()));
                     let result = result.with_meta(meta);
-                    twice += usize::from(is_duplicated(&result).is_some());
+                    twice += usize::from(duplicated_text(&result).is_some());
                     for id in [NumberOrString::Number(7), NumberOrString::String("ż".into())] {
                         let result = ServerResult::CallToolResult(result.clone());
                         let message = ServerJsonRpcMessage::response(result, id);

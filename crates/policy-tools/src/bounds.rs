@@ -1,6 +1,6 @@
 //! Allowances of policies that consist of several files.
 //!
-//! Every file that bounds a question must allow it, so one file alone opens nothing: a policy
+//! Every file that bounds an action must allow it, so one file alone opens nothing: a policy
 //! allows the intersection of its bounds. A path that the new policy allows was certainly allowed
 //! before if each bound of the old policy covers one of the new.
 
@@ -41,7 +41,7 @@ pub(super) fn opening_patterns<'a>(
     found.into_values().collect()
 }
 
-/// Returns for each file that bounds the question the patterns that the file allows.
+/// Returns for each file that bounds the action the patterns that the file allows.
 fn bounds(
     files: &[OutlineFile],
     operation: OperationKind,
@@ -50,7 +50,7 @@ fn bounds(
     let bounding = files.iter().filter(|file| file.bounds(operation, access));
     let allowances = bounding.map(|file| {
         let asked = |statement: &&Statement| {
-            allows(statement) && statement.questions().any(|asked| asked == (operation, access))
+            allows(statement) && statement.actions().any(|asked| asked == (operation, access))
         };
         let statements = file.statements.iter().filter(asked);
         statements
@@ -62,7 +62,7 @@ fn bounds(
     allowances.collect()
 }
 
-/// Returns the patterns of `file` that `bound` is not certain to cover for the same question.
+/// Returns the patterns of `file` that `bound` is not certain to cover for the same action.
 fn uncovered<'a>(file: &[Allowance<'a>], bound: &[Allowance<'_>]) -> Vec<&'a PathPattern> {
     let words: BTreeSet<String> =
         bound.iter().map(|(statement, pattern)| word(statement, pattern)).collect();
@@ -124,7 +124,7 @@ fn extensions(statement: &Statement) -> impl Iterator<Item = &str> {
 fn rules(file: &OutlineFile, access: Access) -> Vec<Allowance<'_>> {
     let asked = |statement: &&Statement| {
         statement.kind == StatementKind::Rule(Effect::Allow)
-            && statement.questions().any(|(_, asked)| asked == access)
+            && statement.actions().any(|(_, asked)| asked == access)
     };
     let rules = file.statements.iter().filter(asked);
     rules.flat_map(|rule| rule.patterns.iter().map(move |pattern| (rule, pattern))).collect()

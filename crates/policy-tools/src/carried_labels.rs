@@ -118,9 +118,9 @@ impl Extent {
     }
 
     fn follow(&mut self, labels: &Labels, sandbox: &SandboxKey, record: &RecordView<'_>) {
+        use OperationKind as O;
         let parse = |path: Option<&str>| WorkspacePath::parse(path?).ok();
         let path = parse(record.canonical_path());
-        let is_change = record.kind == Kind::Intent;
         if record.op() == Some("label") {
             let named = record.facts.as_ref().and_then(|facts| facts.get("labels")?.as_object());
             for path in named.into_iter().flat_map(|named| named.values()).filter_map(Value::as_str)
@@ -129,31 +129,31 @@ impl Extent {
             }
         }
         let Some(operation) = record.op().and_then(|op| op.parse().ok()) else { return };
+        let is_change = record.kind == Kind::Intent;
         match operation {
-            OperationKind::Read if record.result() == Some("ok") => {
-                self.shown(labels, sandbox, path);
+            O::Read => {
+                self.shown(labels, sandbox, path.filter(|_| record.result() == Some("ok")));
             }
-            OperationKind::Grep if record.before.is_some() => self.shown(labels, sandbox, path),
-            OperationKind::Edit => {
+            O::Grep => self.shown(labels, sandbox, path.filter(|_| record.before.is_some())),
+            O::Edit => {
                 self.shown(labels, sandbox, path.clone());
                 self.wrote(labels, sandbox, path.filter(|_| is_change));
             }
-            OperationKind::Write | OperationKind::Append if is_change => {
-                self.wrote(labels, sandbox, path);
-            }
-            OperationKind::Rename if is_change => {
-                if let (Some(from), Some(to)) = (path, parse(record.to())) {
+            O::Write | O::Append => self.wrote(labels, sandbox, path.filter(|_| is_change)),
+            O::Rename => {
+                if let (true, Some(from), Some(to)) = (is_change, path, parse(record.to())) {
                     let facts = record.facts.as_ref();
                     let is_exchange = facts.is_some_and(|facts| facts.contains_key("exchange"));
                     self.renamed(labels, sandbox, [&from, &to], is_exchange);
                 }
             }
-            OperationKind::Remove if is_change => {
-                if let Some(path) = path {
+            O::Remove => {
+                if let Some(path) = path.filter(|_| is_change) {
                     self.files.retain(|file, _| !file.is_within(&path));
                 }
             }
-            _ => {}
+            O::List | O::Stat | O::Glob | O::Watch | O::Mkdir | O::SetAttributes => {}
+            O::Symlink | O::Restore | O::Connect | O::Command => {}
         }
     }
 

@@ -229,8 +229,8 @@ impl Changes {
             (rules.files_removed, files_removed, &new.files_removed),
             (rules.denials, denials, &new.denials),
         ] {
-            let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
-            self.limit(key, most(old), most(new));
+            let maximum = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.maximum);
+            self.limit(key, maximum(old), maximum(new));
         }
     }
 

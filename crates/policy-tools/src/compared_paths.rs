@@ -156,14 +156,14 @@ fn severity(kind: StatementKind) -> u8 {
     }
 }
 
-/// True if others together ask, for all its agents, every question that `statement` asks.
+/// True if others together apply, for all its agents, to every action that `statement` applies to.
 fn covered_by_all<'a>(
     statement: &Statement,
     others: impl Iterator<Item = (&'a Statement, &'a PathPattern)>,
 ) -> bool {
     let others = others.filter(|(other, _)| other.asks_all_agents_of(statement));
-    let said: Vec<_> = others.flat_map(|(other, _)| other.questions()).collect();
-    statement.questions().all(|question| said.contains(&question))
+    let said: Vec<_> = others.flat_map(|(other, _)| other.actions()).collect();
+    statement.actions().all(|action| said.contains(&action))
 }
 
 /// Returns names that secrets have, and one that need not be a secret's.
@@ -242,7 +242,7 @@ fn words(statement: &Statement) -> Vec<String> {
 
 /// Returns a key of a statement's meaning with one of its patterns.
 pub(super) fn word(statement: &Statement, pattern: &PathPattern) -> String {
-    let about: Vec<_> = statement.questions().collect();
+    let about: Vec<_> = statement.actions().collect();
     let trees = pattern.is_about_trees();
     format!("{:?} {:?} {trees} {:?} {about:?}", statement.kind, pattern.text, statement.agent_names)
 }

@@ -86,7 +86,7 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
         "What a reader gets of it: `deny`, `redact` or `warn`. Default: \"redact\".",
     ),
     ("backups", "What is kept of what is replaced or removed."),
-    ("backups.keep", "How many pre-images are kept."),
+    ("backups.keep", "How many backups are retained."),
     ("backups.keep.versions", "Of one file. Default: 20."),
     ("backups.keep.days", "Age in days. Default: 30."),
     ("backups.keep.size", "Of all of them together. Default: \"2GiB\"."),

@@ -1,6 +1,6 @@
 //! `policy diff`: the decisions that change when one policy replaces another.
 //!
-//! Both policies decide every question about every entry of the tree, about an example of every
+//! Both policies decide every action on every entry of the tree, about an example of every
 //! pattern of either, and about recorded requests. Examples are needed since a pattern may open
 //! paths that do not exist yet; where they show no opening, more of them are tried. Settings are
 //! compared value by value.

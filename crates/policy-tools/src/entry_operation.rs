@@ -1,4 +1,4 @@
-//! Decisions on one entry for every operation at once, by the questions that the gateway asks.
+//! Decisions on one entry for every operation at once, by the actions that the gateway decides on.
 
 use super::tree::TreeEntry;
 use crate::{
@@ -129,18 +129,26 @@ impl EntryOperation {
         }
     }
 
+    /// True if it applies to the target of a symbolic link.
     fn follows(self) -> bool {
-        !matches!(
-            self,
+        match self {
+            Self::Read
+            | Self::Grep
+            | Self::List
+            | Self::Stat
+            | Self::Write
+            | Self::Append
+            | Self::Edit
+            | Self::Mkdir => true,
             Self::Glob
-                | Self::Watch
-                | Self::SetAttributes
-                | Self::Symlink
-                | Self::Restore
-                | Self::Remove
-                | Self::Rename
-                | Self::RenameTo
-        )
+            | Self::Watch
+            | Self::SetAttributes
+            | Self::Symlink
+            | Self::Restore
+            | Self::Remove
+            | Self::Rename
+            | Self::RenameTo => false,
+        }
     }
 }
 

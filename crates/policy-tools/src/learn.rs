@@ -22,7 +22,8 @@ use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     outline::{OutlineFile, PathPattern, Statement, StatementKind},
     policy::{
-        Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, is_extension, questions,
+        Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, is_extension,
+        path_accesses,
     },
 };
 
@@ -111,7 +112,7 @@ pub fn learn(
         let resolved = request.resolved.as_ref().filter(|_| request.to.is_none());
         let asked = std::iter::once(&request.path).chain(resolved);
         let asked: Vec<_> = asked
-            .flat_map(|path| questions(request.operation, path, request.to.as_ref()))
+            .flat_map(|path| path_accesses(request.operation, path, request.to.as_ref()))
             .collect();
         // A request is proposed only if all of its accesses can be.
         let refused = asked.iter().find_map(|(access, path)| {
@@ -281,7 +282,7 @@ impl<'a> Guard<'a> {
         let denials = self
             .denials
             .iter()
-            .filter(|denial| denial.questions().any(|(_, denied)| denied == access))
+            .filter(|denial| denial.actions().any(|(_, denied)| denied == access))
             .flat_map(|denial| &denial.patterns);
         let operation = match access {
             Access::Read => OperationKind::Read,

@@ -32,7 +32,7 @@ pub struct OutlineFile {
     /// The number of its `[[tests]]`.
     pub tests: usize,
     line_starts: Vec<usize>,
-    /// The questions that this file bounds: nothing is allowed of them that the file does not
+    /// The actions that this file bounds: nothing is allowed of them that the file does not
     /// allow.
     bounds: ActionSet,
 }
@@ -53,7 +53,7 @@ pub struct Statement {
     /// The agent patterns as written; empty for all agents.
     pub agent_names: Vec<String>,
     agents: Agents,
-    questions: ActionSet,
+    actions: ActionSet,
 }
 
 /// The kinds of statements.
@@ -122,11 +122,11 @@ pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
     files
 }
 
-/// Returns the questions of a file's lists, and those of its `allow` rules.
+/// Returns the actions of a file's lists, and those of its `allow` rules.
 fn bounded(statements: &[Statement]) -> (ActionSet, ActionSet) {
     let about = |is: fn(StatementKind) -> bool| {
         let statements = statements.iter().filter(|statement| is(statement.kind));
-        statements.fold(ActionSet::NONE, |set, statement| set | statement.questions)
+        statements.fold(ActionSet::NONE, |set, statement| set | statement.actions)
     };
     (
         about(|kind| matches!(kind, StatementKind::AllowedPaths(_))),
@@ -140,9 +140,9 @@ fn line_starts(text: &str) -> Vec<usize> {
 }
 
 impl OutlineFile {
-    /// True if nothing is allowed of this question that the file does not allow.
+    /// True if nothing is allowed of this action that the file does not allow.
     pub fn bounds(&self, operation: OperationKind, access: Access) -> bool {
-        self.bounds.hold(ActionSet::one(operation, access))
+        self.bounds.contains(ActionSet::one(operation, access))
     }
 
     /// Returns the line of a byte position, counted from 1.
@@ -161,7 +161,7 @@ impl OutlineFile {
 impl Statement {
     /// True if it is about all operations and agents that `other` is about.
     pub fn asks_all_of(&self, other: &Self) -> bool {
-        self.asks_all_agents_of(other) && self.questions.hold(other.questions)
+        self.asks_all_agents_of(other) && self.actions.contains(other.actions)
     }
 
     /// True if it is about all agents that `other` is about.
@@ -178,17 +178,17 @@ impl Statement {
 
     /// True if it is about `agent` with this operation and access.
     pub fn asks(&self, agent: &AgentName, operation: OperationKind, access: Access) -> bool {
-        self.agents.hold(agent) && self.questions.hold(ActionSet::one(operation, access))
+        self.agents.hold(agent) && self.actions.contains(ActionSet::one(operation, access))
     }
 
     /// Returns the operations that it is about, each with an access.
-    pub fn questions(&self) -> impl Iterator<Item = (OperationKind, Access)> {
-        let held = self.questions;
+    pub fn actions(&self) -> impl Iterator<Item = (OperationKind, Access)> {
+        let held = self.actions;
         OperationKind::ALL
             .into_iter()
             .flat_map(|operation| Access::ALL.map(|access| (operation, access)))
             .filter(move |(operation, access)| {
-                held.hold(ActionSet::one(*operation, *access))
+                held.contains(ActionSet::one(*operation, *access))
                     && (operation.accesses().contains(access)
                         || (*operation == OperationKind::Rename && *access == Access::Write))
             })
@@ -334,7 +334,7 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
                 let mut statement =
                     blank(format!("allowedPaths.{access}"), StatementKind::AllowedPaths(access));
                 statement.span = key.span();
-                statement.questions = ActionSet::about(access);
+                statement.actions = ActionSet::about(access);
                 statement.patterns = patterns(section, access.as_str(), Comparison::Exact);
                 found.push(statement);
             }
@@ -348,7 +348,7 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
                 let id = format!("extensions.allow.{access}");
                 let mut statement = blank(id, StatementKind::AllowedExtensions(access));
                 statement.span = key.span();
-                statement.questions = ActionSet::about(access);
+                statement.actions = ActionSet::about(access);
                 statement.extensions = texts(allow, access.as_str()).collect();
                 found.push(statement);
             }
@@ -377,8 +377,8 @@ fn statements(root: &DeTable<'_>) -> Vec<Statement> {
         }
     }
     for statement in &mut found {
-        statement.questions =
-            statement.questions().fold(ActionSet::NONE, |set, (operation, access)| {
+        statement.actions =
+            statement.actions().fold(ActionSet::NONE, |set, (operation, access)| {
                 set | ActionSet::one(operation, access)
             });
     }
@@ -395,7 +395,7 @@ fn network_rule(rule: &DeTable<'_>) -> Option<Statement> {
     let effect = effect(rule.get("effect")?.get_ref().as_str()?);
     let id_text = id.get_ref().as_str()?.to_owned();
     let kind = StatementKind::NetworkRule(effect);
-    Some(Statement { span: id.span(), questions: ActionSet::NONE, ..blank(id_text, kind) })
+    Some(Statement { span: id.span(), actions: ActionSet::NONE, ..blank(id_text, kind) })
 }
 
 fn effect(word: &str) -> Effect {
@@ -419,7 +419,7 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
         statement.patterns = written.into_iter().map(PathPattern::and_beneath).collect();
     }
     if rule.contains_key("operations") {
-        statement.questions = texts(rule, "operations")
+        statement.actions = texts(rule, "operations")
             .filter_map(|(word, _)| word.parse().ok())
             .fold(ActionSet::NONE, |set, word| set | ActionSet::of_word(word));
     }
@@ -432,9 +432,9 @@ fn rule(rule: &DeTable<'_>) -> Option<Statement> {
             statement.agent_names.clear();
         }
     }
-    // Operations that never ask a question are left out.
-    statement.questions = statement
-        .questions()
+    // Accesses that an operation never needs are left out.
+    statement.actions = statement
+        .actions()
         .fold(ActionSet::NONE, |set, (operation, access)| set | ActionSet::one(operation, access));
     Some(statement)
 }
@@ -448,7 +448,7 @@ fn blank(id: String, kind: StatementKind) -> Statement {
         extensions: Vec::new(),
         agent_names: Vec::new(),
         agents: Agents::All,
-        questions: ActionSet::all(),
+        actions: ActionSet::all(),
     }
 }
 

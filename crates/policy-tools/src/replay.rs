@@ -1,7 +1,7 @@
 //! `policy replay`: recorded requests, decided again under another policy.
 //!
-//! By name, as the first thing that the gateway does. What was denied for content,
-//! for what lay there, for an address or by a limit is counted and not decided again.
+//! Requests are decided by name, which is also the first step of the gateway. Denials for content,
+//! an object, an address or a limit are counted and not decided again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -249,16 +249,17 @@ impl<'a> OtherPathDenials<'a> {
         }
         // The same policy did not deny the requested path at that time either.
         request.policy == Some(self.policy.sha256())
-            || self.on_the_way(request)
+            || self.denied_ancestor(request)
             || self.beneath(request)
     }
 
-    fn on_the_way(&self, request: &Recorded<'_>) -> bool {
+    fn denied_ancestor(&self, request: &Recorded<'_>) -> bool {
         use OperationKind as O;
         let made = match request.operation {
             O::Write | O::Append | O::Mkdir | O::Symlink | O::Restore => Some(&request.path),
             O::Rename => request.to.as_ref(),
-            _ => None,
+            O::Read | O::Edit | O::List | O::Stat | O::Glob | O::Grep | O::Watch => None,
+            O::Remove | O::SetAttributes | O::Connect | O::Command => None,
         };
         let ancestors = made.into_iter().flat_map(WorkspacePath::ancestors);
         ancestors.filter(|path| !path.is_root()).any(|path| {

@@ -1,27 +1,34 @@
-//! Sets of questions to a policy: an operation and one of the accesses it needs.
+//! Sets of actions: pairs of an operation and one of the accesses that it needs.
 
 use crate::model::{Access, OperationKind};
 
-/// A set of pairs of operation and access.
+/// A set of actions, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActionSet(u64);
 
+// An operation has four bits, by its place in `OperationKind`. So the order of its variants matters:
+// those that have paths come first, and they are 16 at most.
+const _: () = assert!(
+    OperationKind::ALL.len() == OperationKind::Connect as usize && OperationKind::ALL.len() <= 16,
+    "the actions of an operation that has paths do not fit in 64 bits"
+);
+
 impl ActionSet {
-    /// No question.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Returns one question.
+    /// Returns the set of one action, of an operation that has paths.
     pub fn one(operation: OperationKind, access: Access) -> Self {
         Self(1 << (operation as u64 * 4 + access as u64))
     }
 
-    /// Returns every operation's question about `access`.
+    /// Returns the actions of every operation with `access`.
     pub fn about(access: Access) -> Self {
         let all = OperationKind::ALL.into_iter();
         all.fold(Self::NONE, |set, operation| set | Self::one(operation, access))
     }
 
-    /// Returns the questions that `word` in the `operations` of a rule covers: `read`, `list`,
+    /// Returns the actions that `word` in the `operations` of a rule covers: `read`, `list`,
     /// `write` and `remove` cover that access for every operation that needs it, the finer words
     /// that operation for every access that it needs.
     pub fn of_word(word: OperationKind) -> Self {
@@ -40,25 +47,25 @@ impl ActionSet {
             | OperationKind::Rename
             | OperationKind::SetAttributes
             | OperationKind::Symlink
-            | OperationKind::Restore
-            | OperationKind::Connect
-            | OperationKind::Command => Access::ALL
+            | OperationKind::Restore => Access::ALL
                 .into_iter()
                 .fold(Self::NONE, |set, access| set | Self::one(word, access)),
+            // They have no path.
+            OperationKind::Connect | OperationKind::Command => Self::NONE,
         }
     }
 
-    /// Returns every question.
+    /// Returns every action.
     pub fn all() -> Self {
         Access::ALL.into_iter().fold(Self::NONE, |set, access| set | Self::about(access))
     }
 
-    /// True if every question of `other` is among these.
-    pub fn hold(self, other: Self) -> bool {
+    /// True if every action of `other` is among these.
+    pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Removes the questions of `others`.
+    /// Removes the actions of `others`.
     pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
@@ -112,7 +119,7 @@ mod tests {
         use Access as A;
         use OperationKind as O;
         let covers = |word, operation, access| {
-            ActionSet::of_word(word).hold(ActionSet::one(operation, access))
+            ActionSet::of_word(word).contains(ActionSet::one(operation, access))
         };
         for operation in [O::Write, O::Append, O::Edit, O::Mkdir, O::Restore, O::Rename] {
             assert!(covers(O::Write, operation, A::Write), "{operation}");

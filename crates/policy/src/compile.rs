@@ -230,7 +230,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
                 id: rule.id.clone(),
                 layer,
                 line: rule.line,
-                questions: rule.questions,
+                actions: rule.actions,
                 agents: rule.agents.clone(),
                 reason: rule.reason.clone(),
             });
@@ -275,12 +275,12 @@ fn mode(
     }
 }
 
-/// Returns the questions that a file bounds by `[allowedPaths]` or by `allow` rules.
+/// Returns the actions that a file bounds by `[allowedPaths]` or by `allow` rules.
 fn bounded_by(statements: &Statements) -> ActionSet {
     bounds(statements, ActionSet::NONE)
 }
 
-/// Returns the questions that a file bounds if the files it extends bound `above`. With a bound
+/// Returns the actions that a file bounds if the files it extends bound `above`. With a bound
 /// above, an `allow` rule without `[allowedPaths]` opens nothing, and it does not close everything
 /// else either.
 fn bounds(statements: &Statements, above: ActionSet) -> ActionSet {
@@ -292,7 +292,7 @@ fn bounds(statements: &Statements, above: ActionSet) -> ActionSet {
         .rules
         .iter()
         .filter(|rule| rule.effect == Effect::Allow)
-        .fold(ActionSet::NONE, |set, rule| set | rule.questions);
+        .fold(ActionSet::NONE, |set, rule| set | rule.actions);
     listed | ruled.without(above)
 }
 

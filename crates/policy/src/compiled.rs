@@ -55,7 +55,7 @@ pub struct Layer {
     pub(super) allows: PatternSet,
     /// Its `allow` rules.
     pub allow_rules: Vec<CompiledRule>,
-    /// The questions that this layer bounds: nothing is allowed of them that the layer does not
+    /// The actions that this layer bounds: nothing is allowed of them that the layer does not
     /// allow.
     pub bounds: ActionSet,
     pub(super) exceptions: PatternSet,
@@ -95,8 +95,8 @@ pub struct CompiledRule {
     pub(super) id: String,
     pub(super) layer: usize,
     pub(super) line: u64,
-    /// The questions that it is about.
-    pub questions: ActionSet,
+    /// The actions that it is about.
+    pub actions: ActionSet,
     /// The agents that it is about.
     pub agents: Agents,
     /// The reason that its author states.
@@ -160,7 +160,7 @@ impl Policy {
         &self.sha256
     }
 
-    /// Returns the retention of pre-images.
+    /// Returns the retention of backups.
     pub fn backups(&self) -> &Retention {
         &self.settings.backups
     }

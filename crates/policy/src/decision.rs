@@ -1,9 +1,9 @@
-//! The decision on one question. Only this crate makes one that allows: other crates can read one,
+//! The decision on one query. Only this crate makes one that allows: other crates can read one,
 //! make it stricter, or make a denial.
 
 use std::fmt;
 
-/// The decision on one question, with the rule that made it. A denial is a value, not an error.
+/// The decision on one query, with the rule that made it. A denial is a value, not an error.
 #[must_use]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {

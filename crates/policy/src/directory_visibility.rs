@@ -17,7 +17,7 @@ use super::{
 };
 use crate::model::{Access, AgentName, OperationKind, WorkspacePath};
 
-/// The results of one question about the names in one directory.
+/// The results of one action for the names in one directory.
 #[derive(Debug)]
 pub struct DirectoryVisibility<'p> {
     policy: &'p Policy,
@@ -32,7 +32,7 @@ pub struct DirectoryVisibility<'p> {
 struct OrdinaryNames<'p> {
     directory: Components<'p>,
     /// In these sets, no pattern that is indexed by one of its keys matches because of the name. In
-    /// sets with rules, only those about the question count.
+    /// sets with rules, only those about the action count.
     sets: Vec<(&'p PatternSet, Option<&'p [CompiledRule]>)>,
     /// It has none of these forms.
     names: Vec<(ByteSet, &'p Name)>,
@@ -57,7 +57,7 @@ impl Policy {
     fn usual<'p>(
         &'p self,
         agent: &AgentName,
-        question: ActionSet,
+        action: ActionSet,
         access: Access,
         directory: &'p WorkspacePath,
     ) -> Option<OrdinaryNames<'p>> {
@@ -71,7 +71,7 @@ impl Policy {
         // Returns false if a name may affect a pattern in a complex way.
         let mut add = |set, rules: Option<_>| {
             let set: &PatternSet = set;
-            let asked = |entry| rules.is_none_or(|rules| asks(rules, entry, question, agent));
+            let asked = |entry| rules.is_none_or(|rules| asks(rules, entry, action, agent));
             if !set.any(|entry, _| asked(entry)) {
                 return true;
             }
@@ -103,10 +103,10 @@ impl Policy {
     }
 }
 
-/// True if the rule of an entry is about the question.
-fn asks(rules: &[CompiledRule], entry: u32, question: ActionSet, agent: &AgentName) -> bool {
+/// True if the rule of an entry is about the action.
+fn asks(rules: &[CompiledRule], entry: u32, action: ActionSet, agent: &AgentName) -> bool {
     let rule = rules.get(entry as usize);
-    rule.is_some_and(|rule| rule.questions.hold(question) && rule.agents.hold(agent))
+    rule.is_some_and(|rule| rule.actions.contains(action) && rule.agents.hold(agent))
 }
 
 impl DirectoryVisibility<'_> {
@@ -153,11 +153,11 @@ impl DirectoryVisibility<'_> {
         let extension = Some(extension).filter(|key| matters(key, last_extension));
         let start = Some(start).filter(|key| matters(key, last_start));
         let keys = [Some(whole), extension, start].into_iter().flatten();
-        let question = ActionSet::one(self.operation, self.access);
+        let action = ActionSet::one(self.operation, self.access);
         !keys.into_iter().any(|key| {
             usual.filed(key).any(|(rules, entry, pattern)| {
                 letters.hold(pattern.letters())
-                    && rules.is_none_or(|rules| asks(rules, entry, question, self.agent))
+                    && rules.is_none_or(|rules| asks(rules, entry, action, self.agent))
                     && match pattern.dependence_on_name(usual.directory.len()) {
                         // A pattern that matches every name has been found by the directory.
                         Dependence::None => false,

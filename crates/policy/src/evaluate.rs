@@ -164,7 +164,7 @@ impl Policy {
             answer = Some(both.clone());
             both
         };
-        for (access, path) in questions(operation, path, to) {
+        for (access, path) in path_accesses(operation, path, to) {
             let query = Query { agent, operation, access, path };
             let mut so_far = add(self.evaluate(&query));
             if let (false, Some(object)) = (so_far.is_deny(), object) {
@@ -183,18 +183,18 @@ impl Policy {
     }
 }
 
-/// Returns the questions of an operation: each access with its path. `to` is the new name of a
+/// Returns the accesses that an operation needs, each with its path. `to` is the new name of a
 /// rename, and is ignored otherwise.
-pub fn questions<'a>(
+pub fn path_accesses<'a>(
     operation: OperationKind,
     path: &'a WorkspacePath,
     to: Option<&'a WorkspacePath>,
 ) -> Vec<(Access, &'a WorkspacePath)> {
-    let mut questions: Vec<_> = operation.accesses().iter().map(|access| (*access, path)).collect();
+    let mut accesses: Vec<_> = operation.accesses().iter().map(|access| (*access, path)).collect();
     if operation == OperationKind::Rename {
-        questions.extend(to.map(|to| (Access::Write, to)));
+        accesses.extend(to.map(|to| (Access::Write, to)));
     }
-    questions
+    accesses
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub use directory_visibility::DirectoryVisibility;
 pub use document::Document;
 pub use duration::parse_duration;
 pub use embedded::{EMBEDDED, embedded, is_name, unknown_name};
-pub use evaluate::questions;
+pub use evaluate::path_accesses;
 pub use explain::{Explanation, StageReport, StageVerdict};
 pub use glob::{GlobError, GlobPattern};
 pub use labels::{LabelIds, Labelled, Labels};

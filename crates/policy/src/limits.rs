@@ -24,7 +24,7 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// The maximum.
-    pub most: u64,
+    pub maximum: u64,
     rule: &'static str,
     location: Option<SourceLocation>,
     reason: &'static str,
@@ -39,12 +39,12 @@ impl Limits {
 
 impl Limit {
     pub(super) fn new(
-        most: u64,
+        maximum: u64,
         rule: &'static str,
         location: Option<SourceLocation>,
         reason: &'static str,
     ) -> Self {
-        Self { most, rule, location, reason }
+        Self { maximum, rule, location, reason }
     }
 
     /// Returns the denial of a request that would exceed it.
@@ -130,7 +130,7 @@ impl StatedLimits {
             let location = said
                 .location
                 .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
-            Some(Limit { most: said.value, rule, location, reason })
+            Some(Limit { maximum: said.value, rule, location, reason })
         };
         Limits {
             operations_per_second: limit(
@@ -173,9 +173,9 @@ mod tests {
         let merged =
             ours.and(theirs.in_layer(1)).complete(&SESSION, |layer| Some(format!("file {layer}")));
         let denials = merged.denials.unwrap();
-        assert_eq!(denials.most, 4);
+        assert_eq!(denials.maximum, 4);
         assert_eq!(denials.exceeded().location.unwrap().to_string(), "file 1:7");
-        assert_eq!(merged.files_removed.unwrap().most, 0);
+        assert_eq!(merged.files_removed.unwrap().maximum, 0);
         assert_eq!(merged.bytes_written, None);
         let mount = ours.complete(&MOUNT, |_| None).denials.unwrap();
         assert_eq!(mount.exceeded().rule(), "mount.denials");

@@ -151,7 +151,7 @@ impl NetworkLimits {
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let smaller = |ours: &Option<Limit>, theirs: &Option<Limit>| {
-            ours.iter().chain(theirs).min_by_key(|limit| limit.most).cloned()
+            ours.iter().chain(theirs).min_by_key(|limit| limit.maximum).cloned()
         };
         Self {
             bytes_out: smaller(&self.bytes_out, &other.bytes_out),

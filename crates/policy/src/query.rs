@@ -2,14 +2,14 @@
 
 use super::model::{Access, AgentName, OperationKind, WorkspacePath};
 
-/// The question whether this agent, for this operation, may have this access to this path.
+/// A query: may this agent, for this operation, have this access to this path?
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// The agent that asks.
+    /// The agent that sent the request.
     pub agent: &'a AgentName,
     /// The operation.
     pub operation: OperationKind,
-    /// The access in question, one of those that the operation needs.
+    /// The access, one of those that the operation needs.
     pub access: Access,
     /// The path, requested or canonical.
     pub path: &'a WorkspacePath,

@@ -13,10 +13,10 @@ use super::{
     scratch::{History, Repository, Scratch, StatedScratch},
 };
 
-/// The retention of pre-images: `[backups] keep`.
+/// The retention of backups: `[backups] keep`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Maximum number of pre-images of one file, at least 1.
+    /// Maximum number of backups of one file, at least 1.
     pub versions: u64,
     /// Maximum age in days, at least 1.
     pub days: u64,

@@ -48,8 +48,9 @@ impl Policy {
             return true;
         }
         let components = Components::of(query.path.as_str());
-        let question = ActionSet::one(query.operation, query.access);
-        let mut bounds = self.layers.iter().filter(|layer| layer.bounds.hold(question)).peekable();
+        let action = ActionSet::one(query.operation, query.access);
+        let mut bounds =
+            self.layers.iter().filter(|layer| layer.bounds.contains(action)).peekable();
         bounds.peek().is_some()
             && bounds.all(|layer| {
                 let listed = layer.allowed.get(query.access).as_ref().is_some_and(|grant| {
@@ -59,7 +60,7 @@ impl Policy {
                     || layer.allows.any(|entry, pattern| {
                         pattern.reaches_beneath(components.texts())
                             && layer.allow_rules.get(entry as usize).is_some_and(|rule| {
-                                rule.questions.hold(question) && rule.agents.hold(query.agent)
+                                rule.actions.contains(action) && rule.agents.hold(query.agent)
                             })
                     })
             })

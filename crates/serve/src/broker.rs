@@ -22,7 +22,7 @@ pub struct BrokerRequest {
     /// The client behind it; `None` for what needs no token.
     pub caller: Option<Caller>,
     /// The request itself.
-    pub want: BrokerRequestKind,
+    pub request: BrokerRequestKind,
     /// The channel for the reply; the receiver may be gone.
     pub reply: oneshot::Sender<Result<BrokerReply, OpenError>>,
 }

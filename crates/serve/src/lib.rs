@@ -210,8 +210,8 @@ impl Front {
         workspace: &str,
         transport: Transport,
     ) -> Result<UnixStream, OpenError> {
-        let want = BrokerRequestKind::Session { workspace: workspace.to_owned(), transport };
-        match self.ask(caller, want).await? {
+        let request = BrokerRequestKind::Session { workspace: workspace.to_owned(), transport };
+        match self.ask(caller, request).await? {
             BrokerReply::Stream(stream) => {
                 self.board.session(transport);
                 connected(stream).map_err(|error| {
@@ -272,10 +272,10 @@ impl Front {
     async fn ask(
         &self,
         caller: &Caller,
-        want: BrokerRequestKind,
+        request: BrokerRequestKind,
     ) -> Result<BrokerReply, OpenError> {
         let answered = match self.throttle.admit(caller) {
-            Ok(()) => self.put(Some(caller.clone()), want, BROKER_TIMEOUT).await,
+            Ok(()) => self.put(Some(caller.clone()), request, BROKER_TIMEOUT).await,
             Err(wait) => Err(OpenError::Throttled(wait)),
         };
         if let Err(error) = &answered {
@@ -294,11 +294,11 @@ impl Front {
     async fn put(
         &self,
         caller: Option<Caller>,
-        want: BrokerRequestKind,
+        request: BrokerRequestKind,
         max_wait: Duration,
     ) -> Result<BrokerReply, OpenError> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let ask = BrokerRequest { caller, want, reply };
+        let ask = BrokerRequest { caller, request, reply };
         // Not `Busy`, which only clients with a valid token get.
         self.asks.try_send(ask).map_err(|_| OpenError::Unavailable)?;
         match tokio::time::timeout(max_wait, answer).await {
@@ -326,10 +326,10 @@ mod tests {
             let limits = Limits { failed_logins: 1, ..Limits::default() };
             let (front, _questions) = Front::new(guard, limits);
             let (reply, _answer) = tokio::sync::oneshot::channel();
-            let mut ask = BrokerRequest { caller: None, want: BrokerRequestKind::Ready, reply };
+            let mut ask = BrokerRequest { caller: None, request: BrokerRequestKind::Ready, reply };
             while front.asks.try_send(ask).is_ok() {
                 let (reply, _answer) = tokio::sync::oneshot::channel();
-                ask = BrokerRequest { caller: None, want: BrokerRequestKind::Ready, reply };
+                ask = BrokerRequest { caller: None, request: BrokerRequestKind::Ready, reply };
             }
             let peer = Peer::Address([0, 0, 0, 0, 0, 0, 0, 1].into());
             let caller = Caller { token: TokenHash::of("wrong"), peer };

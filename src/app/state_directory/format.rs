@@ -1,7 +1,7 @@
 //! The version of the state directory's format, in its file `format`.
 //!
-//! A version of the program that changes the format writes the new version while it alone has the
-//! log. Others refuse the directory from then on.
+//! A version of the program that changes the format writes the new version while it holds the lock
+//! on the log, so no other gateway uses the directory. Others refuse the directory from then on.
 
 use std::{io, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
 const NAME: &str = "format";
 /// The version that this program reads and writes.
 const VERSION: u32 = 1;
-/// Longest file that is read.
+/// Maximum number of bytes of the file that are read.
 const MAX_LENGTH: u64 = 32;
 
 /// Refuses a directory with another version. A directory without one is new.
@@ -33,7 +33,10 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
             "use the portcullis that wrote it, or name another directory with --state DIR",
         ),
         Err(_) => (
-            format!("has no format in its file `{NAME}`: `{}`", Escaped(text.trim_end())),
+            format!(
+                "has an invalid format number in its file `{NAME}`: `{}`",
+                Escaped(text.trim_end())
+            ),
             "put the file back as it was: one line with the number of the format",
         ),
     };
@@ -43,13 +46,13 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
 /// Writes the version, unless the directory has one.
 ///
 /// # Errors
-/// The error of the system.
+/// If the file cannot be read or written.
 pub(crate) fn mark(state: &Dir) -> io::Result<()> {
     if read(state, NAME, MAX_LENGTH)?.is_some() {
         return Ok(());
     }
     match write(state, NAME, format!("{VERSION}\n").as_bytes(), RenameFlags::NOREPLACE) {
-        // Another gateway was first.
+        // Another gateway has written it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         written => written,
     }

@@ -189,7 +189,7 @@ impl SandboxCommand {
         let make =
             |command: &[_]| self.sandbox.spec(&workspaces, home.name(), command, Enforcement::Full);
         let mut spec = Self::spec(&commands, make)?;
-        home.is_at(&spec.home)?;
+        home.prepare_at(&spec.home)?;
         (spec.files, spec.streams) = (files, self.streams);
         for (name, value) in &self.environment {
             spec.environment.entry(name.clone()).or_insert_with(|| value.clone());

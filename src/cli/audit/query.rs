@@ -212,7 +212,7 @@ impl<'a> RowPrinter<'a> {
             }
         }
         self.begun = true;
-        self.bar.aside(|| output::raw(text.as_bytes()));
+        self.bar.suspend(|| output::raw(text.as_bytes()));
         if output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 

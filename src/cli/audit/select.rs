@@ -45,7 +45,7 @@ impl Indexed {
     /// is written beside evidence.
     pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         let directory = self.at.directory()?;
-        let (log, bar) = opened(&directory)?;
+        let (log, bar) = open_log(&directory)?;
         note_unverified();
         let state = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
         Ok(match state {
@@ -56,7 +56,7 @@ impl Indexed {
 
     /// Returns the failure of a log that cannot be read.
     pub(super) fn unreadable(&self, error: &io::Error) -> Failure {
-        said(&self.at, error)
+        unreadable_at(&self.at, error)
     }
 }
 
@@ -71,23 +71,23 @@ pub(super) struct UnindexedLog {
 impl UnindexedLog {
     /// Opens the log.
     pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
-        opened(&self.at.directory()?)
+        open_log(&self.at.directory()?)
     }
 
     /// Returns the failure of a log that cannot be read.
     pub(super) fn unreadable(&self, error: &io::Error) -> Failure {
-        said(&self.at, error)
+        unreadable_at(&self.at, error)
     }
 }
 
-fn opened(directory: &Path) -> Result<(Log, ScanProgress), Failure> {
+fn open_log(directory: &Path) -> Result<(Log, ScanProgress), Failure> {
     let log = Log::open(directory).map_err(|error| unreadable(directory, &error))?;
-    let bar = ScanProgress::new(log.bytes());
-    let told = bar.0.clone();
-    Ok((log.with_progress(move |bytes| told.inc(bytes)), bar))
+    let progress = ScanProgress::new("reading", log.bytes());
+    let bar = progress.0.clone();
+    Ok((log.with_progress(move |bytes| bar.inc(bytes)), progress))
 }
 
-fn said(at: &LogSource, error: &io::Error) -> Failure {
+fn unreadable_at(at: &LogSource, error: &io::Error) -> Failure {
     match at.directory() {
         Ok(directory) => unreadable(&directory, error),
         Err(failure) => failure,
@@ -103,14 +103,14 @@ pub(super) fn index(state: &Path) -> PathBuf {
 pub(super) struct ScanProgress(ProgressBar);
 
 impl ScanProgress {
-    /// Starts a bar for `total` bytes.
-    pub(super) fn new(total: u64) -> Self {
+    /// Starts a bar for `total` bytes; `verb` says what is done with them.
+    pub(super) fn new(verb: &str, total: u64) -> Self {
         if total < PROGRESS_MIN_BYTES || !io::stderr().is_terminal() || pager::is_wanted() {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let style = "reading {wide_bar} {bytes}/{total_bytes} {eta}";
-        Self(match ProgressStyle::with_template(style) {
+        let style = format!("{verb} {{wide_bar}} {{bytes}}/{{total_bytes}} {{eta}}");
+        Self(match ProgressStyle::with_template(&style) {
             Ok(style) => bar.with_style(style),
             Err(_template) => bar,
         })
@@ -119,6 +119,11 @@ impl ScanProgress {
     /// Adds bytes that were read.
     pub(super) fn advance(&self, bytes: u64) {
         self.0.inc(bytes);
+    }
+
+    /// Sets the number of bytes that were read.
+    pub(super) fn set_position(&self, bytes: u64) {
+        self.0.set_position(bytes);
     }
 
     /// Starts again for another read.
@@ -132,7 +137,7 @@ impl ScanProgress {
     }
 
     /// Hides the bar while `print` runs.
-    pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+    pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }
 }
@@ -240,29 +245,29 @@ pub(super) fn warn_of_pruned(log: &Log, since: Option<&str>) {
     let Some(first) = log.begins().filter(|first| first.is_after(since)) else { return };
     let t = first.t.map(|t| format!(" of {}", Escaped(&t))).unwrap_or_default();
     errln!(
-        "portcullis: warning: records before record {}{t} were pruned: nothing is known of what was \
-         before",
+        "portcullis: warning: records before record {}{t} were pruned: this result may lack \
+         earlier ones",
         first.seq
     );
 }
 
-/// Says that no record matched, and what of the filter no record has at all.
+/// Reports that no record matched, and which values of the filter no record has.
 pub(super) fn print_nothing_matched(log: &Log, filter: &Filter) {
     if io::stderr().is_terminal() {
         errln!("no record matches");
     }
-    say_unknown(log, Field::Agent, filter.agents.iter().map(String::as_str));
-    say_unknown(log, Field::User, filter.users.iter().map(String::as_str));
-    say_unknown(log, Field::Session, filter.sessions.iter().map(String::as_str));
+    warn_of_unknown(log, Field::Agent, filter.agents.iter().map(String::as_str));
+    warn_of_unknown(log, Field::User, filter.users.iter().map(String::as_str));
+    warn_of_unknown(log, Field::Session, filter.sessions.iter().map(String::as_str));
     let paths = filter.paths.iter().filter_map(|path| match path {
         PathFilter::Exact(path) | PathFilter::Below(path) => Some(path.as_str()),
         PathFilter::Glob(..) => None,
     });
-    say_unknown(log, Field::Path, paths.filter(|path| !path.is_empty()));
+    warn_of_unknown(log, Field::Path, paths.filter(|path| !path.is_empty()));
 }
 
-/// Says which of the values of a field no record has, and which similar ones there are.
-fn say_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a str>) {
+/// Warns of values of a field that no record has, with a similar one that a record has.
+fn warn_of_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a str>) {
     let mut values = values.peekable();
     if values.peek().is_none() {
         return;

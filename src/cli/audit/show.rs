@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         args,
         filter,
         directory: &directory,
-        bar: ScanProgress::new(bytes),
+        bar: ScanProgress::new("reading", bytes),
         not_records: 0,
         junk: 0,
         out_of_line: 0,
@@ -327,7 +327,7 @@ impl Printer<'_> {
     /// Prints a record; returns false if the output is closed.
     fn entry(&mut self, entry: &Entry) -> bool {
         self.is_empty = false;
-        self.bar.aside(|| match self.args.json {
+        self.bar.suspend(|| match self.args.json {
             true if io::stdout().is_terminal() => {
                 outjson!(String::from_utf8_lossy(&entry.bytes));
             }

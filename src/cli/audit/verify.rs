@@ -1,8 +1,7 @@
 //! `portcullis audit verify`: verifies chain and signatures of the log.
 
-use std::{io::IsTerminal as _, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use portcullis_audit::{DamageKind, Directory, KEYS, Report, Warning, WarningKind};
 use serde_json::json;
 
@@ -10,6 +9,7 @@ use super::{
     attachments::{self, Attached},
     heads::{self, OTHER_KEY, StoredHead, keys},
     location::{LogSource, existing},
+    select::ScanProgress,
 };
 use crate::{
     app::{
@@ -20,11 +20,8 @@ use crate::{
     model::Escaped,
 };
 
-/// The size of a log, in bytes, from which on progress is shown.
-const PROGRESS_MIN_BYTES: u64 = 64 << 20;
-
 /// The line for a log without signatures.
-const NOTHING: &str = "signed: nothing; no checkpoint vouches for these records";
+const UNSIGNED: &str = "signed: nothing; no checkpoint covers these records";
 
 /// Check the whole log: links, tree, signatures, segments, answers to intents
 #[derive(Debug, clap::Args)]
@@ -98,9 +95,8 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
     let mut bar = None;
     let verifier = heads::verifier(&args.log, source, trusted.clone(), keys(&args.witness)?)?;
     let mut verifier = verifier.progress(|at| {
-        if at.total >= PROGRESS_MIN_BYTES && std::io::stderr().is_terminal() {
-            bar.get_or_insert_with(|| progress_bar(at.total)).set_position(at.bytes);
-        }
+        let bar = bar.get_or_insert_with(|| ScanProgress::new("verifying", at.total));
+        bar.set_position(at.bytes);
     });
     for text in &args.head {
         verifier = match StoredHead::read(text, &trusted, directory)? {
@@ -108,11 +104,7 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
             StoredHead::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
         };
     }
-    let report = verifier.run();
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    report.map_err(|error| unreadable(directory, &error))
+    verifier.run().map_err(|error| unreadable(directory, &error))
 }
 
 /// Warns of witnesses on the command line that lack cosignatures.
@@ -135,7 +127,7 @@ fn warn_of_witnesses(args: &Args, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the files that the log names outside of it, if requested.
+/// Checks the policies and backups that the log names, if requested.
 fn attached(args: &Args, source: &Directory, report: &Report) -> Result<Option<Attached>, Failure> {
     if !args.policies && !args.backups {
         return Ok(None);
@@ -149,16 +141,6 @@ fn attached(args: &Args, source: &Directory, report: &Report) -> Result<Option<A
         attachments::backups(&state, source, report, &mut found)?;
     }
     Ok(Some(found))
-}
-
-fn progress_bar(total: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    match ProgressStyle::with_template(
-        "verifying {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-    ) {
-        Ok(style) => bar.with_style(style),
-        Err(_template) => bar,
-    }
 }
 
 /// Formats the report for people. `valid` is false if anything that was checked is damaged.
@@ -193,7 +175,7 @@ fn lines(report: &Report, valid: bool) -> Vec<String> {
             lines.push(format!("not intact: the chain breaks after {intact}"));
         }
         None if valid => lines.push("intact: no records yet".to_owned()),
-        None => lines.push("no records are there".to_owned()),
+        None => lines.push("the log has no records".to_owned()),
         Some(head) => {
             // There may be other damage, such as a receipt of another log or a changed backup.
             let word = if valid { "intact" } else { "the links are intact" };
@@ -215,8 +197,8 @@ fn lines(report: &Report, valid: bool) -> Vec<String> {
 fn signed(report: &Report) -> Vec<String> {
     let signed = &report.signed;
     let (Some(key), 1..) = (&signed.key, signed.checkpoints) else {
-        let nothing = report.head.is_some().then_some(NOTHING);
-        return nothing.into_iter().map(str::to_owned).collect();
+        let unsigned = report.head.is_some().then_some(UNSIGNED);
+        return unsigned.into_iter().map(str::to_owned).collect();
     };
     let name = key.split('+').next().unwrap_or(key);
     let mut line = format!(
@@ -247,8 +229,8 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
     Some(match first.kind {
         DamageKind::BadCheckpoint if first.segment == KEYS => {
             "the log's public keys cannot be read, so its checkpoints are not checked: put \
-             `key.vkey` back from a copy, or `portcullis audit recover` puts back the keys that the \
-             log tells"
+             `key.vkey` back from a copy, or `portcullis audit recover` restores the keys that the \
+             log names"
         }
         // A checkpoint of such a key has no known signer.
         DamageKind::WrongKey | DamageKind::BadCheckpoint if wrong_key() && report.signed.given => {
@@ -256,7 +238,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         }
         DamageKind::WrongKey | DamageKind::BadCheckpoint if wrong_key() => {
             "`key.vkey` lacks a key that the log names, or was replaced: put it back from a copy; \
-             `portcullis audit recover` puts back a key that signed a checkpoint of the log"
+             `portcullis audit recover` restores a key that signed a checkpoint of the log"
         }
         DamageKind::TornTail => {
             "a gateway or the machine died while it wrote; the next gateway that starts sets the torn \
@@ -268,8 +250,8 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         }
         DamageKind::MissingHead | DamageKind::WrongHead if !given => {
             "the log is not the one that was signed, or its end was cut off: compare it with a \
-             copy; `portcullis audit recover` sets the signatures aside that it does not bear \
-             out, so that gateways can start again"
+             copy; `portcullis audit recover` moves signatures that do not match the log \
+             to quarantine, so that gateways can start again"
         }
         DamageKind::MissingHead | DamageKind::WrongHead => {
             "the log is not the one that gave the receipt, or was rewritten since: compare it with \
@@ -277,7 +259,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         }
         DamageKind::MissingKey => {
             "put the file back from a copy, or name the key with --key; `portcullis audit recover` \
-             puts it back where the log tells which it was"
+             restores it if the log names it"
         }
         DamageKind::MissingCheckpoint if !report.signed.given => {
             "compare the log with a copy, or with a receipt or a checkpoint that was kept elsewhere \

@@ -1,7 +1,7 @@
 //! The broker: one thread that knows the agents, starts and watches the other
 //! processes, and hands out streams. It reads no byte of a client. This module
-//! contains its loop; requests of the front are in `questions`, messages of workers
-//! in `fleet`.
+//! contains its loop; [`front_requests`](super::front_requests) handles messages of
+//! the front, [`worker_pool`](super::worker_pool) those of workers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,8 +32,8 @@ use crate::{
     sandbox::ChannelError,
 };
 
-/// Pause after a worker did not start: doubled each time, from the first to the
-/// second value.
+/// First and longest pause before a worker that failed to start is started again;
+/// each pause is twice the last.
 pub(super) const RETRY_INTERVALS: (Duration, Duration) =
     (Duration::from_millis(500), Duration::from_secs(30));
 /// Timeout for everything to stop.
@@ -42,8 +42,8 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(9_500);
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Minimum time for the last copies of the service's log.
 const MIN_COPY_TIMEOUT: Duration = Duration::from_millis(300);
-/// Number of deaths within a minute after which the front is not started again.
-const MAX_FRONT_DEATHS: usize = 5;
+/// Number of ends within a minute after which the front is not started again.
+const MAX_FRONT_ENDS: usize = 5;
 
 /// A running service.
 pub(super) struct Broker {
@@ -54,21 +54,22 @@ pub(super) struct Broker {
     pub(super) signals: SignalFd,
     pub(super) workers: BTreeMap<String, WorkerProcess>,
     /// Workers that stop, which may have successors already.
-    pub(super) leaving: Vec<WorkerProcess>,
+    pub(super) stopping: Vec<WorkerProcess>,
     pub(super) failing: HashMap<String, (Instant, Duration)>,
     pub(super) readiness: Readiness,
     pub(super) telemetry: Option<Exporter>,
     pub(super) sessions: u64,
-    deaths: Vec<Instant>,
+    /// The times at which the front ended.
+    front_ends: Vec<Instant>,
     /// Messages for which the front's channel had no room.
-    pub(super) unsaid: Vec<ToFront>,
+    pub(super) unsent: Vec<ToFront>,
 }
 
 /// The sender of a message.
 enum MessageSender {
     Front,
     Worker(String),
-    Leaving(u32),
+    Stopping(u32),
 }
 
 impl Broker {
@@ -87,13 +88,13 @@ impl Broker {
             front_listeners,
             signals,
             workers: BTreeMap::new(),
-            leaving: Vec::new(),
+            stopping: Vec::new(),
             failing: HashMap::new(),
             readiness: Readiness::start()?,
             telemetry,
             sessions: 0,
-            deaths: Vec::new(),
-            unsaid: Vec::new(),
+            front_ends: Vec::new(),
+            unsent: Vec::new(),
         })
     }
 
@@ -101,22 +102,23 @@ impl Broker {
     pub(super) fn run(mut self) -> Result<(), Failure> {
         stderr::drop_unread();
         loop {
-            let (signalled, heard) = self.wait()?;
-            if signalled && self.follow_signals()? {
+            let (is_signalled, senders) = self.wait()?;
+            if is_signalled && self.handle_signals()? {
                 break;
             }
-            for who in heard {
-                self.hear(who)?;
+            for sender in senders {
+                self.receive(sender)?;
             }
             self.handle_deadlines();
         }
         self.stop()
     }
 
-    /// Waits for the first event.
+    /// Waits for the first event; returns true for a signal, and the senders of
+    /// messages.
     fn wait(&mut self) -> Result<(bool, Vec<MessageSender>), Failure> {
         let idle = self.plan.service.idle;
-        let workers = self.workers.values().chain(&self.leaving);
+        let workers = self.workers.values().chain(&self.stopping);
         let exported = self.telemetry.as_ref().and_then(Exporter::next);
         let next = workers.filter_map(|worker| worker.next(idle));
         let next = next.chain(self.service_log.next()).chain(exported).min();
@@ -127,15 +129,15 @@ impl Broker {
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
-        let mut names = vec![MessageSender::Front];
+        let mut senders = vec![MessageSender::Front];
         let mut files: Vec<BorrowedFd<'_>> =
             vec![self.signals.as_fd(), self.front_listeners.channel.as_fd()];
         for (name, worker) in &self.workers {
-            names.push(MessageSender::Worker(name.clone()));
+            senders.push(MessageSender::Worker(name.clone()));
             files.push(worker.channel.as_fd());
         }
-        for worker in &self.leaving {
-            names.push(MessageSender::Leaving(worker.id()));
+        for worker in &self.stopping {
+            senders.push(MessageSender::Stopping(worker.id()));
             files.push(worker.channel.as_fd());
         }
         let mut waiting: Vec<_> =
@@ -145,14 +147,14 @@ impl Broker {
             Err(rustix::io::Errno::INTR) => return Ok((false, Vec::new())),
             Err(error) => return Err(error).or_fail("cannot wait"),
         }
-        let mut said = waiting.iter().map(|fd| !fd.revents().is_empty());
-        let signalled = said.next().unwrap_or(false);
-        let heard = names.into_iter().zip(said).filter(|(_, said)| *said).map(|(who, _)| who);
-        Ok((signalled, heard.collect()))
+        let mut ready = waiting.iter().map(|fd| !fd.revents().is_empty());
+        let is_signalled = ready.next().unwrap_or(false);
+        let senders = senders.into_iter().zip(ready).filter(|(_, is_ready)| *is_ready);
+        Ok((is_signalled, senders.map(|(sender, _)| sender).collect()))
     }
 
     /// Handles signals; returns true for a stop.
-    fn follow_signals(&mut self) -> Result<bool, Failure> {
+    fn handle_signals(&mut self) -> Result<bool, Failure> {
         while let Some(signal) = self.signals.read_signal().or_fail("cannot read a signal")? {
             if !is_reload(&signal) {
                 return Ok(true);
@@ -162,14 +164,15 @@ impl Broker {
         Ok(false)
     }
 
-    fn hear(&mut self, who: MessageSender) -> Result<(), Failure> {
-        match who {
+    /// Receives one message and handles it.
+    fn receive(&mut self, sender: MessageSender) -> Result<(), Failure> {
+        match sender {
             MessageSender::Front => match self.front_listeners.channel.receive::<FromFront>() {
                 Ok((message, _)) => self.handle_front(message),
                 Err(ChannelError::Format(error)) => {
                     // The front sends only messages of this program: it is
                     // compromised or broken.
-                    self.replace_front(&format!("it said what cannot be understood: {error}"))?;
+                    self.replace_front(&format!("it sent an invalid message: {error}"))?;
                 }
                 Err(_) => self.replace_front("it ended")?,
             },
@@ -180,12 +183,12 @@ impl Broker {
                     Err(error) => self.handle_unexpected_end(&name, &error.to_string()),
                 }
             }
-            MessageSender::Leaving(id) => {
-                let Some(at) = self.leaving.iter().position(|worker| worker.id() == id) else {
+            MessageSender::Stopping(id) => {
+                let Some(at) = self.stopping.iter().position(|worker| worker.id() == id) else {
                     return Ok(());
                 };
-                let Some(worker) = self.leaving.get(at) else { return Ok(()) };
-                let gone = match worker.channel.receive::<FromWorker>() {
+                let Some(worker) = self.stopping.get(at) else { return Ok(()) };
+                let has_ended = match worker.channel.receive::<FromWorker>() {
                     Ok((FromWorker::Spans { spans, lost }, _)) => {
                         self.export(&worker.name, spans, lost);
                         false
@@ -194,7 +197,7 @@ impl Broker {
                     Ok(_) => false,
                     Err(_) => true,
                 };
-                if gone {
+                if has_ended {
                     self.handle_end(at);
                 }
             }
@@ -205,11 +208,11 @@ impl Broker {
     /// Handles deadlines: idle and stuck workers, due records.
     fn handle_deadlines(&mut self) {
         let idle = self.plan.service.idle;
-        let of = |broker: &Self, is: &dyn Fn(&WorkerProcess) -> bool| -> Vec<String> {
+        let workers_that = |broker: &Self, is: &dyn Fn(&WorkerProcess) -> bool| -> Vec<String> {
             let found = broker.workers.iter().filter(|(_, worker)| is(worker));
             found.map(|(name, _)| name.clone()).collect()
         };
-        for name in of(self, &|worker| worker.is_idle(idle)) {
+        for name in workers_that(self, &|worker| worker.is_idle(idle)) {
             self.stop_worker(&name, false);
         }
         let mut unoffered = Vec::new();
@@ -218,23 +221,23 @@ impl Broker {
                 unoffered.push(name.clone());
             }
         }
-        for worker in &mut self.leaving {
+        for worker in &mut self.stopping {
             worker.catch_up();
         }
         for name in unoffered {
             self.offer_policy(&name);
         }
         self.instruct_front();
-        for name in of(self, &WorkerProcess::is_stuck) {
+        for name in workers_that(self, &WorkerProcess::is_stuck) {
             self.handle_unexpected_end(&name, "it took too long");
         }
-        while let Some(at) = self.leaving.iter().position(WorkerProcess::is_stuck) {
+        while let Some(at) = self.stopping.iter().position(WorkerProcess::is_stuck) {
             self.handle_end(at);
         }
         self.service_log.handle_deadlines();
-        if let Some(news) = self.telemetry.as_mut().and_then(Exporter::news) {
-            // They are totals, so the next message replaces a lost one.
-            let _ = self.front_listeners.channel.send_now(&ToFront::Exported(news), &[]);
+        if let Some(totals) = self.telemetry.as_mut().and_then(Exporter::totals) {
+            // Totals: the next message replaces a lost one.
+            let _ = self.front_listeners.channel.send_now(&ToFront::Exported(totals), &[]);
         }
     }
 
@@ -246,13 +249,14 @@ impl Broker {
 
     /// Replaces a front that has ended or sent an invalid message.
     fn replace_front(&mut self, reason: &str) -> Result<(), Failure> {
-        let how = self.front_listeners.end();
-        errln!("portcullis: warning: the front ended ({how}: {reason}) and is started again");
-        self.service_log.deny("front.stop", reason, facts([("how", json!(how))]));
-        self.deaths.retain(|at| at.elapsed() < Duration::from_secs(60));
-        self.deaths.push(Instant::now());
-        if self.deaths.len() >= MAX_FRONT_DEATHS {
-            return Err(Failure::new("the front keeps ending"));
+        let status = self.front_listeners.end();
+        errln!("portcullis: warning: the front ended ({status}: {reason}) and is started again");
+        self.service_log.deny("front.stop", reason, facts([("how", json!(status))]));
+        self.front_ends.retain(|at| at.elapsed() < Duration::from_secs(60));
+        self.front_ends.push(Instant::now());
+        if self.front_ends.len() >= MAX_FRONT_ENDS {
+            let ends = self.front_ends.len();
+            return Err(Failure::new(format_args!("the front ended {ends} times within a minute")));
         }
         // Requests of the old front have no receiver, and the new one counts its own
         // from the beginning: a reply must not go to the wrong request.
@@ -260,7 +264,7 @@ impl Broker {
             worker.waiting.clear();
             worker.unanswered().clear();
         }
-        self.unsaid.clear();
+        self.unsent.clear();
         self.front_listeners.replace(&self.plan)
     }
 
@@ -275,24 +279,21 @@ impl Broker {
         for name in names {
             self.stop_worker(&name, true);
         }
-        while !self.leaving.is_empty() && Instant::now() < end {
+        while !self.stopping.is_empty() && Instant::now() < end {
             let max_wait = end.saturating_duration_since(Instant::now());
-            self.handle_last_messages();
-            let heard = self.wait_within(max_wait.min(Duration::from_millis(50)))?;
-            for who in heard {
-                if let MessageSender::Leaving(_) = who {
-                    self.hear(who)?;
-                }
+            self.handle_final_messages();
+            for sender in self.wait_within(max_wait.min(Duration::from_millis(50)))? {
+                self.receive(sender)?;
             }
         }
-        for at in (0..self.leaving.len()).rev() {
+        for at in (0..self.stopping.len()).rev() {
             self.handle_end(at);
         }
         while !self.front_listeners.has_ended() && Instant::now() < end {
-            self.handle_last_messages();
+            self.handle_final_messages();
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.handle_last_messages();
+        self.handle_final_messages();
         if let Some(telemetry) = self.telemetry.take() {
             telemetry.finish(end.saturating_duration_since(Instant::now()).min(EXPORT_TIMEOUT));
         }
@@ -302,9 +303,9 @@ impl Broker {
         stopped
     }
 
-    /// Handles the last messages of a front that stops; no session begins any more.
-    fn handle_last_messages(&mut self) {
-        for message in self.front_listeners.last_words() {
+    /// Handles the final messages of a front that stops; no session begins any more.
+    fn handle_final_messages(&mut self) {
+        for message in self.front_listeners.final_messages() {
             if let FromFront::Throttled { .. } = message {
                 self.handle_front(message);
             }
@@ -318,7 +319,7 @@ impl Broker {
             tv_nsec: max_wait.subsec_nanos().into(),
         };
         let mut waiting: Vec<_> = self
-            .leaving
+            .stopping
             .iter()
             .map(|worker| PollFd::from_borrowed_fd(worker.channel.as_fd(), PollFlags::IN))
             .collect();
@@ -326,13 +327,13 @@ impl Broker {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).or_fail("cannot wait"),
         }
-        let said: Vec<_> = waiting.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let heard = self.leaving.iter().zip(said).filter(|(_, said)| *said);
-        Ok(heard.map(|(worker, _)| MessageSender::Leaving(worker.id())).collect())
+        let ready = waiting.iter().map(|fd| !fd.revents().is_empty());
+        let senders = self.stopping.iter().zip(ready).filter(|(_, is_ready)| *is_ready);
+        Ok(senders.map(|(worker, _)| MessageSender::Stopping(worker.id())).collect())
     }
 }
 
-/// Returns the facts of a record.
+/// Returns `facts` with owned names.
 pub(super) fn facts<const N: usize>(facts: [(&str, Value); N]) -> BTreeMap<String, Value> {
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

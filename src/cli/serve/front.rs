@@ -131,12 +131,12 @@ fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Fail
 /// Sends requests to the broker.
 fn ask(mut asks: mpsc::Receiver<BrokerRequest>, channel: &Channel, waiting: &Waiting) {
     let mut number = 0;
-    while let Some(BrokerRequest { caller, want, reply }) = asks.blocking_recv() {
+    while let Some(BrokerRequest { caller, request, reply }) = asks.blocking_recv() {
         if reply.is_closed() {
             continue;
         }
         number += 1;
-        let Some(message) = question(number, caller, want) else { continue };
+        let Some(message) = broker_message(number, caller, request) else { continue };
         lock(waiting).insert(number, reply);
         if let Err(error) = channel.send(&message, &[]) {
             tracing::error!(%error, "the broker cannot be asked");
@@ -146,8 +146,12 @@ fn ask(mut asks: mpsc::Receiver<BrokerRequest>, channel: &Channel, waiting: &Wai
 }
 
 /// Converts a request to a message; `None` if it needs a caller and has none.
-fn question(number: u64, caller: Option<Caller>, want: BrokerRequestKind) -> Option<FromFront> {
-    let want = match want {
+fn broker_message(
+    number: u64,
+    caller: Option<Caller>,
+    request: BrokerRequestKind,
+) -> Option<FromFront> {
+    let request = match request {
         BrokerRequestKind::Session { workspace, transport } => {
             let transport = if transport == Transport::Files {
                 StreamProtocol::Files
@@ -163,7 +167,7 @@ fn question(number: u64, caller: Option<Caller>, want: BrokerRequestKind) -> Opt
         BrokerRequestKind::Ready => return Some(FromFront::IsReady { number }),
     };
     let Caller { token, peer } = caller?;
-    Some(FromFront::Ask { number, token: token.0, peer: peer.to_string(), want })
+    Some(FromFront::Ask { number, token: token.0, peer: peer.to_string(), request })
 }
 
 fn report(mut told: mpsc::Receiver<BrokerNotice>, channel: &Channel) {

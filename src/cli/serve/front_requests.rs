@@ -21,16 +21,16 @@ use crate::{config::serve::AgentConfig, model::Escaped};
 impl Broker {
     pub(super) fn handle_front(&mut self, message: FromFront) {
         match message {
-            FromFront::Ask { number, token, peer, want } => {
+            FromFront::Ask { number, token, peer, request } => {
                 let peer: String = peer.chars().take(64).collect();
                 // Without a reply yet, the request waits for a worker.
-                if let Some(answer) = self.judge(number, &token, &peer, want) {
+                if let Some(answer) = self.authorize(number, &token, &peer, request) {
                     self.answer(number, answer, None);
                 }
             }
             FromFront::IsReady { number } => {
-                let verdict = self.is_ready();
-                self.answer(number, WorkspaceAnswer::Ready(verdict), None);
+                let readiness = self.is_ready();
+                self.answer(number, WorkspaceAnswer::Ready(readiness), None);
             }
             FromFront::Throttled { peer, attempts } => {
                 let peer: String = peer.chars().take(64).collect();
@@ -53,20 +53,21 @@ impl Broker {
                 && self.plan.places.contains_key(*name)
         });
         for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            let _told = self.start(&name);
+            // A failure is reported there.
+            let _ = self.start(&name);
         }
         let failing = self.plan.places.keys().filter(|name| self.failing.contains_key(*name));
         let failing = failing.chain(&self.plan.unserved).cloned().collect();
-        self.readiness.judge(&self.plan, &self.front_listeners.control, failing)
+        self.readiness.check(&self.plan, &self.front_listeners.control, failing)
     }
 
     /// Authenticates and authorizes a request.
-    fn judge(
+    fn authorize(
         &mut self,
-        question: u64,
+        request_number: u64,
         token: &[u8; 32],
         peer: &str,
-        want: FrontRequest,
+        request: FrontRequest,
     ) -> Option<WorkspaceAnswer> {
         if self.service_log.is_broken() {
             return Some(WorkspaceAnswer::Unavailable);
@@ -87,7 +88,7 @@ impl Broker {
             service_log.refused(Refused::Session, what, peer, facts);
             Some(WorkspaceAnswer::UnknownWorkspace)
         };
-        match want {
+        match request {
             FrontRequest::Metrics if agent.metrics => Some(WorkspaceAnswer::Granted),
             FrontRequest::Metrics => {
                 denied(&mut self.service_log, "the agent may not read the service's numbers", None)
@@ -108,7 +109,14 @@ impl Broker {
                 let peer = peer.to_owned();
                 self.admit(
                     &workspace,
-                    SessionRequest { question, agent, token, transport, peer, again: false },
+                    SessionRequest {
+                        request_number,
+                        agent,
+                        token,
+                        transport,
+                        peer,
+                        is_retry: false,
+                    },
                 )
             }
         }
@@ -132,15 +140,15 @@ impl Broker {
         session_request: SessionRequest,
     ) -> Option<WorkspaceAnswer> {
         if !self.workers.contains_key(name)
-            && let Err(found) = self.start(name)
+            && let Err(answer) = self.start(name)
         {
-            return Some(found);
+            return Some(answer);
         }
-        let most = self.plan.service.limits.sessions;
+        let max_sessions = self.plan.service.limits.sessions;
         let Some(worker) = self.workers.get_mut(name) else {
             return Some(WorkspaceAnswer::Unavailable);
         };
-        if worker.sessions_of(&session_request.agent) >= most {
+        if worker.sessions_of(&session_request.agent) >= max_sessions {
             return Some(self.busy(
                 name,
                 &session_request,
@@ -181,7 +189,7 @@ impl Broker {
             .agent(&session_request.token)
             .is_some_and(|agent| session_request.is(agent) && agent.may_use(name))
         {
-            return self.answer(session_request.question, WorkspaceAnswer::Unavailable, None);
+            return self.answer(session_request.request_number, WorkspaceAnswer::Unavailable, None);
         }
         self.sessions += 1;
         let number = self.sessions;
@@ -191,23 +199,24 @@ impl Broker {
             Err((session_request, SessionFailure::Busy)) => {
                 let found =
                     self.busy(name, &session_request, "the worker has no room for another session");
-                self.answer(session_request.question, found, None);
+                self.answer(session_request.request_number, found, None);
             }
             Err((session_request, SessionFailure::Gone)) => {
-                self.handle_unexpected_end(name, "it hears nothing");
-                self.again(name, session_request);
+                self.handle_unexpected_end(name, "it reads no messages");
+                self.retry(name, session_request);
             }
         }
     }
 
-    /// Tries another worker for a request whose worker died, once.
-    pub(super) fn again(&mut self, name: &str, session_request: SessionRequest) {
-        let question = session_request.question;
-        if session_request.again {
-            return self.answer(question, WorkspaceAnswer::Unavailable, None);
+    /// Retries a request whose worker ended, once, with another worker.
+    pub(super) fn retry(&mut self, name: &str, session_request: SessionRequest) {
+        let request_number = session_request.request_number;
+        if session_request.is_retry {
+            return self.answer(request_number, WorkspaceAnswer::Unavailable, None);
         }
-        if let Some(found) = self.admit(name, SessionRequest { again: true, ..session_request }) {
-            self.answer(question, found, None);
+        if let Some(found) = self.admit(name, SessionRequest { is_retry: true, ..session_request })
+        {
+            self.answer(request_number, found, None);
         }
     }
 

@@ -54,14 +54,14 @@ pub(super) struct FrontListeners {
 struct Socket {
     fd: OwnedFd,
     at: Listen,
-    /// Device and inode number of its path after creation.
-    made: Option<(u64, u64)>,
+    /// Device and inode number of its path when it was created.
+    created: Option<(u64, u64)>,
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Listen::Unix(path) = &self.at
-            && found(path) == self.made
+            && found(path) == self.created
         {
             // A stale path is harmless; another program's socket may be in use.
             let _ = operator_files::remove_file(path);
@@ -78,7 +78,7 @@ impl FrontListeners {
         let pem = pem(&plan.service)?;
         let (child, channel) = front::spawn()?;
         let mut front_listeners = Self { sockets, child, channel, control, pem };
-        let apart = front_listeners.introduce(plan)?;
+        let apart = front_listeners.start_front(plan)?;
         Ok((front_listeners, apart))
     }
 
@@ -96,7 +96,7 @@ impl FrontListeners {
     /// Replaces a front that has ended.
     pub(super) fn replace(&mut self, plan: &Plan) -> Result<(), Failure> {
         (self.child, self.channel) = front::spawn()?;
-        self.introduce(plan).map(drop)?;
+        self.start_front(plan).map(drop)?;
         self.serve()
     }
 
@@ -112,7 +112,7 @@ impl FrontListeners {
         Ok(self.pem.clone().map(ToFront::Tls))
     }
 
-    fn introduce(&mut self, plan: &Plan) -> Result<IsolationReport, Failure> {
+    fn start_front(&mut self, plan: &Plan) -> Result<IsolationReport, Failure> {
         let limits = &plan.service.limits;
         let start = FrontStart {
             tcp: self.sockets.iter().map(|socket| matches!(socket.at, Listen::Tcp(_))).collect(),
@@ -165,12 +165,12 @@ impl FrontListeners {
     }
 
     /// Returns the last messages of a front that stops.
-    pub(super) fn last_words(&self) -> Vec<FromFront> {
-        let mut words = Vec::new();
+    pub(super) fn final_messages(&self) -> Vec<FromFront> {
+        let mut messages = Vec::new();
         while let Ok((message, _)) = self.channel.receive_within::<FromFront>(Duration::ZERO) {
-            words.push(message);
+            messages.push(message);
         }
-        words
+        messages
     }
 
     /// Returns true if the front has ended.
@@ -220,15 +220,17 @@ impl Socket {
         let opened = match at {
             Listen::Tcp(address) => TcpListener::bind(address).and_then(|socket| {
                 let at = Listen::Tcp(socket.local_addr()?);
-                Ok(Self { fd: socket.into(), at, made: None })
+                Ok(Self { fd: socket.into(), at, created: None })
             }),
             Listen::Unix(path) => {
-                let made = |socket: UnixListener| Self {
+                let socket = |socket: UnixListener| Self {
                     fd: socket.into(),
                     at: at.clone(),
-                    made: found(path),
+                    created: found(path),
                 };
-                bind(path).and_then(|socket| refuse_descriptors(&socket).map(|()| socket)).map(made)
+                bind(path)
+                    .and_then(|socket| refuse_descriptors(&socket).map(|()| socket))
+                    .map(socket)
             }
         };
         let opened = opened.or_fail(format_args!("cannot listen at `{at}`"));

@@ -154,7 +154,7 @@ pub(super) enum FromFront {
         /// SHA-256 of the token.
         token: [u8; 32],
         peer: String,
-        want: FrontRequest,
+        request: FrontRequest,
     },
     /// A request for the readiness.
     IsReady { number: u64 },

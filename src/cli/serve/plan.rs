@@ -144,7 +144,7 @@ impl Plan {
     }
 
     /// Reads the file again, and opens nothing yet.
-    pub(super) fn again(&self) -> Result<Self, Failure> {
+    pub(super) fn read_again(&self) -> Result<Self, Failure> {
         let mut plan = self.unopened();
         let named = self.operator.named.as_deref().filter(|_| !self.adopted);
         let Some(named) = named else { return Ok(plan) };

@@ -63,7 +63,7 @@ impl Readiness {
 
     /// Checks if all workspaces can be served, as far as known; those in `failing`
     /// cannot.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         plan: &Plan,
         control: &Path,

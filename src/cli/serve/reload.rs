@@ -18,23 +18,23 @@ impl Broker {
     /// nothing.
     pub(super) fn reload(&mut self) {
         listeners::notify("RELOADING=1");
-        let again = self.plan.again();
-        let is_new = again.is_ok();
-        let mut plan = again.unwrap_or_else(|failure| {
-            self.keep(&failure);
+        let read = self.plan.read_again();
+        let is_new = read.is_ok();
+        let mut plan = read.unwrap_or_else(|failure| {
+            self.report_refused_configuration(&failure);
             // Policies are separate files.
             self.plan.unopened()
         });
         match plan.open(Some(&self.plan)) {
-            Ok(faults) => self.change(plan, &faults, is_new),
-            Err(failure) => self.keep(&failure),
+            Ok(faults) => self.apply(plan, &faults, is_new),
+            Err(failure) => self.report_refused_configuration(&failure),
         }
         self.offer_policies();
-        self.try_again();
+        self.end_pauses();
         listeners::notify("READY=1");
     }
 
-    fn keep(&mut self, failure: &Failure) {
+    fn report_refused_configuration(&mut self, failure: &Failure) {
         failure.print_details();
         errln!(
             "portcullis: warning: the changed configuration is not taken up: {}",
@@ -43,16 +43,16 @@ impl Broker {
         self.service_log.deny("reload", failure.message(), facts([]));
     }
 
-    fn change(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
+    fn apply(&mut self, plan: Plan, faults: &[Fault], is_new: bool) {
         for fault in faults {
-            self.tell(fault);
+            self.report_fault(fault);
         }
         for (reference, policy) in &plan.policies {
             self.report_refused_policy(reference, policy);
         }
         if !plan.later.is_empty() {
             errln!(
-                "portcullis: note: `{}` of the changed configuration holds from the next start",
+                "portcullis: note: `{}` of the changed configuration applies from the next start",
                 plan.later.join("`, `")
             );
         }
@@ -81,15 +81,15 @@ impl Broker {
         let is_gone = |name: &String| !self.plan.places.contains_key(name);
         // Pending messages about the previous change are obsolete, except for
         // workspaces that are still gone.
-        self.unsaid
+        self.unsent
             .retain(|order| matches!(order, ToFront::Gone { workspace, .. } if is_gone(workspace)));
         let gone = old.places.into_keys().filter(is_gone);
         let gone = gone.map(|workspace| ToFront::Gone { workspace, died: false, forget: true });
-        self.unsaid.extend(gone);
+        self.unsent.extend(gone);
         let guard = listeners::guard(&self.plan.service, self.front_listeners.addresses());
-        self.unsaid.push(ToFront::Guard(guard));
+        self.unsent.push(ToFront::Guard(guard));
         match self.front_listeners.renew(&self.plan.service) {
-            Ok(order) => self.unsaid.extend(order),
+            Ok(order) => self.unsent.extend(order),
             Err(failure) => {
                 let reason = failure.message();
                 errln!("portcullis: warning: the old certificate stays: {}", Escaped(reason));
@@ -135,15 +135,15 @@ impl Broker {
         self.service_log.deny("reload", reason, facts([("policy", json!(reference))]));
     }
 
-    /// Workspaces that could not be served may work now: the pause ends.
-    fn try_again(&mut self) {
-        for again in self.failing.values_mut() {
-            *again = (Instant::now(), RETRY_INTERVALS.0);
+    /// Ends the pauses of workspaces that could not be served, which may work now.
+    fn end_pauses(&mut self) {
+        for pause in self.failing.values_mut() {
+            *pause = (Instant::now(), RETRY_INTERVALS.0);
         }
     }
 
     /// Reports that a workspace cannot be served as configured.
-    fn tell(&mut self, fault: &Fault) {
+    fn report_fault(&mut self, fault: &Fault) {
         let Fault { workspace, is_still_served, failure } = fault;
         failure.print_details();
         let so = if *is_still_served { "it stays as it was" } else { "it is not served" };
@@ -158,7 +158,7 @@ impl Broker {
     pub(super) fn instruct_front(&mut self) {
         let mut lost = None;
         let channel = &self.front_listeners.channel;
-        self.unsaid.retain(|order| match channel.send_now(order, &[]) {
+        self.unsent.retain(|order| match channel.send_now(order, &[]) {
             Err(ChannelError::Full) => true,
             Err(error) => {
                 lost = Some(error);

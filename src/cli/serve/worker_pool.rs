@@ -26,7 +26,7 @@ impl Broker {
                 Ok(())
             }
             Err(failure) => {
-                self.failed(name, failure.message());
+                self.record_failed_start(name, failure.message());
                 Err(WorkspaceAnswer::Unavailable)
             }
         }
@@ -56,12 +56,16 @@ impl Broker {
                     if self.workers.contains_key(name) {
                         self.begin(name, session_request);
                     } else {
-                        self.answer(session_request.question, WorkspaceAnswer::Unavailable, None);
+                        self.answer(
+                            session_request.request_number,
+                            WorkspaceAnswer::Unavailable,
+                            None,
+                        );
                     }
                 }
             }
             FromWorker::Failed { reason } => {
-                self.failed(name, &reason);
+                self.record_failed_start(name, &reason);
                 let Some(worker) = self.workers.remove(name) else { return };
                 self.refuse_all(&worker.waiting);
                 worker.end();
@@ -75,53 +79,53 @@ impl Broker {
                     .send_now(&ToFront::Numbers { workspace, numbers }, &[]);
             }
             FromWorker::Spans { spans, lost } => self.export(name, spans, lost),
-            FromWorker::Begun { number } => self.begun(name, number, true),
+            FromWorker::Begun { number } => self.report_begin(name, number, true),
             FromWorker::NotBegun { number } => {
-                self.begun(name, number, false);
-                self.ended(name, number);
+                self.report_begin(name, number, false);
+                self.remove_session(name, number);
             }
             FromWorker::Ended { number } => {
                 // Its end may be reported before its beginning.
-                self.begun(name, number, true);
-                self.ended(name, number);
+                self.report_begin(name, number, true);
+                self.remove_session(name, number);
             }
         }
     }
 
     /// Replies that a session has begun, or that it has not.
-    fn begun(&mut self, name: &str, number: u64, begun: bool) {
+    fn report_begin(&mut self, name: &str, number: u64, begun: bool) {
         let session_request = self.workers.get_mut(name).and_then(|worker| worker.begun(number));
         match session_request {
             Some((session_request, stream)) if begun => {
-                self.answer(session_request.question, WorkspaceAnswer::Stream, Some(stream));
+                self.answer(session_request.request_number, WorkspaceAnswer::Stream, Some(stream));
             }
             Some((session_request, _)) => {
                 let found =
                     self.busy(name, &session_request, "the worker could not begin the session");
-                self.answer(session_request.question, found, None);
+                self.answer(session_request.request_number, found, None);
             }
             None => {}
         }
     }
 
-    fn ended(&mut self, name: &str, number: u64) {
+    fn remove_session(&mut self, name: &str, number: u64) {
         if let Some(worker) = self.workers.get_mut(name) {
             worker.ended(number);
         }
     }
 
-    /// Notes that a worker did not start: requests for it fail at once for a while.
-    pub(super) fn failed(&mut self, name: &str, reason: &str) {
+    /// Records that a worker failed to start: requests for it fail at once during a pause.
+    pub(super) fn record_failed_start(&mut self, name: &str, reason: &str) {
         errln!("portcullis: error: the workspace `{name}` cannot be served: {}", Escaped(reason));
         self.service_log.deny("worker.start", reason, facts([("workspace", json!(name))]));
-        let (first, most) = RETRY_INTERVALS;
-        let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(most));
+        let (first, longest) = RETRY_INTERVALS;
+        let pause = self.failing.get(name).map_or(first, |(_, pause)| (*pause * 2).min(longest));
         self.failing.insert(name.to_owned(), (Instant::now() + pause, pause));
     }
 
     pub(super) fn refuse_all(&self, session_requests: &[SessionRequest]) {
         for session_request in session_requests {
-            self.answer(session_request.question, WorkspaceAnswer::Unavailable, None);
+            self.answer(session_request.request_number, WorkspaceAnswer::Unavailable, None);
         }
     }
 
@@ -142,7 +146,7 @@ impl Broker {
         self.notify_gone(name, true);
         let how = worker.end();
         if !ready {
-            return self.failed(name, &format!("its process ended: {how}"));
+            return self.record_failed_start(name, &format!("its process ended: {how}"));
         }
         errln!(
             "portcullis: warning: the worker of `{name}` ended ({how}: {reason}); the next session \
@@ -151,13 +155,13 @@ impl Broker {
         let facts = facts([("workspace", json!(name)), ("process", json!(process))]);
         self.service_log.deny("worker.stop", &format!("it ended by itself: {how}"), facts);
         for session_request in left {
-            self.again(name, session_request);
+            self.retry(name, session_request);
         }
     }
 
     /// Handles a worker that has stopped as requested.
     pub(super) fn handle_end(&mut self, at: usize) {
-        let worker = self.leaving.swap_remove(at);
+        let worker = self.stopping.swap_remove(at);
         if !self.workers.contains_key(&worker.name) {
             self.notify_gone(&worker.name, false);
         }
@@ -177,7 +181,7 @@ impl Broker {
             self.refuse_all(&std::mem::take(&mut worker.waiting));
             self.refuse_all(&worker.unanswered());
             worker.stop(service);
-            self.leaving.push(worker);
+            self.stopping.push(worker);
         }
     }
 }

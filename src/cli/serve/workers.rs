@@ -50,14 +50,14 @@ const MIN_SESSIONS: usize = 16;
 /// A request for a session: the number of the front's request, and its sender.
 #[derive(Debug)]
 pub(super) struct SessionRequest {
-    pub(super) question: u64,
+    pub(super) request_number: u64,
     pub(super) agent: String,
     /// The hash of the token that the request carries.
     pub(super) token: [u8; 32],
     pub(super) transport: StreamProtocol,
     pub(super) peer: String,
-    /// True if a worker has died on it already.
-    pub(super) again: bool,
+    /// True if a worker has ended before it replied.
+    pub(super) is_retry: bool,
 }
 
 impl SessionRequest {

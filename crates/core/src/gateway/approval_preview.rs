@@ -19,7 +19,7 @@ use crate::{
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
-    policy::{Decision, LabelIds, Object, ObjectKind, Query, questions},
+    policy::{Decision, LabelIds, Object, ObjectKind, Query, path_accesses},
     workspace::Permit,
 };
 
@@ -37,7 +37,7 @@ const TOO_LARGE: &str = "the content is too large to be shown";
 
 const SECRET: &str = "the content has secrets and is not shown";
 /// The text beside what the agent sent, where it may not see the rest.
-const KEPT_BACK: &str = "(what is there already is not shown here, but by `portcullis approve`)";
+const UNDISCLOSED: &str = "(existing content is not shown here; `portcullis approve` shows it)";
 
 /// The description of a request for a person.
 pub(super) struct Description<'a> {
@@ -126,7 +126,7 @@ impl Description<'_> {
     fn rules_by_name(&self) -> Vec<Decision> {
         let (operation, to) = (self.operation.kind(), self.operation.new_path());
         let mut rules: Vec<Decision> = Vec::new();
-        for (access, path) in questions(operation, self.operation.path(), to) {
+        for (access, path) in path_accesses(operation, self.operation.path(), to) {
             let decision = self.context.policy.evaluate(&self.query(operation, access, path));
             if decision.is_ask() && !rules.iter().any(|known| known.rule() == decision.rule()) {
                 rules.push(decision);
@@ -180,9 +180,11 @@ impl Description<'_> {
                 format!("{old}{new}")
             }
             O::Remove(_) | O::Rename(_) => String::new(),
-            _ => return named,
+            O::Mkdir(_) | O::SetAttributes(_) | O::Symlink(_) | O::Restore(_) => return named,
+            O::Read(_) | O::List(_) | O::Names(_) | O::Stat(_) | O::Recall(_) => return named,
+            O::Glob(_) | O::Grep(_) | O::Watch(_) => return named,
         };
-        format!("{named}\n{lines}{KEPT_BACK}")
+        format!("{named}\n{lines}{UNDISCLOSED}")
     }
 
     /// Returns a content that the agent sent, with a sign before each line.
@@ -233,7 +235,10 @@ impl Description<'_> {
                 format!("removes {name} with everything in it")
             }
             O::Remove(_) => format!("removes {name}"),
-            _ => format!("discloses {name}"),
+            O::Read(_) | O::List(_) | O::Names(_) | O::Stat(_) | O::Recall(_) => {
+                format!("discloses {name}")
+            }
+            O::Glob(_) | O::Grep(_) | O::Watch(_) => format!("discloses {name}"),
         }
     }
 
@@ -244,13 +249,13 @@ impl Description<'_> {
         let path = permit.path();
         match (self.operation, sealed.content()) {
             (O::Rename(_), _) => self.moves(saved, sealed),
-            (O::Remove(_), _) => match (permit.object().kind, self.kept(saved)) {
-                (ObjectKind::Directory, _) => self.goes(path, saved),
+            (O::Remove(_), _) => match (permit.object().kind, self.saved_content(saved)) {
+                (ObjectKind::Directory, _) => self.removes(path, saved),
                 (_, Some(old)) => self.difference(permit, old, None),
                 (_, None) => ApprovalPreview::open(self.named(path)),
             },
             (O::Write(_) | O::Append(_) | O::Edit(_), Some(new)) => {
-                let mut shown = match self.kept(saved) {
+                let mut shown = match self.saved_content(saved) {
                     Some(old) => self.difference(permit, old, Some(new)),
                     None => ApprovalPreview::open(TOO_LARGE.to_owned()),
                 };
@@ -270,31 +275,32 @@ impl Description<'_> {
         let (from, to) = (sealed.permit(), sealed.backup_permit());
         let (old_name, new_name) = (from.path(), to.path());
         let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
-        let ApprovalPreview { text, is_open } = match (from.object().kind, self.kept(saved)) {
-            (ObjectKind::Directory, _) => {
-                let tree = sealed.tree().iter();
-                self.listed(old_name, tree.map(|w| (&w.path, w.stat.object(false))).collect())
-            }
-            (ObjectKind::Symlink, _) => {
-                let target = from.link_target().unwrap_or_default();
-                ApprovalPreview {
-                    text: format!("a link to {}", QuotedName(&target)),
-                    is_open: false,
+        let ApprovalPreview { text, is_open } =
+            match (from.object().kind, self.saved_content(saved)) {
+                (ObjectKind::Directory, _) => {
+                    let tree = sealed.tree().iter();
+                    self.listed(old_name, tree.map(|w| (&w.path, w.stat.object(false))).collect())
                 }
-            }
-            (_, old) => match (old, sealed.content()) {
-                (Some(old), Some(new)) => {
-                    let is_open = self.may_read(to, &old) && self.may_read(from, new);
-                    let shown = (self.shown(new_name, old), self.shown(old_name, new.to_vec()));
-                    let text = match shown {
-                        (Some(old), Some(new)) => diff(new_name, &old, &new, false),
-                        _ => SECRET.to_owned(),
-                    };
-                    ApprovalPreview { text, is_open }
+                (ObjectKind::Symlink, _) => {
+                    let target = from.link_target().unwrap_or_default();
+                    ApprovalPreview {
+                        text: format!("a link to {}", QuotedName(&target)),
+                        is_open: false,
+                    }
                 }
-                _ => ApprovalPreview::open(TOO_LARGE.to_owned()),
-            },
-        };
+                (_, old) => match (old, sealed.content()) {
+                    (Some(old), Some(new)) => {
+                        let is_open = self.may_read(to, &old) && self.may_read(from, new);
+                        let shown = (self.shown(new_name, old), self.shown(old_name, new.to_vec()));
+                        let text = match shown {
+                            (Some(old), Some(new)) => diff(new_name, &old, &new, false),
+                            _ => SECRET.to_owned(),
+                        };
+                        ApprovalPreview { text, is_open }
+                    }
+                    _ => ApprovalPreview::open(TOO_LARGE.to_owned()),
+                },
+            };
         let (old_name, new_name) = (old_name.named(), new_name.named());
         ApprovalPreview {
             text: format!("renames {old_name} to {new_name}{replaced}\n{text}"),
@@ -303,18 +309,18 @@ impl Description<'_> {
     }
 
     /// Describes the removal of a directory by its backup.
-    fn goes(&self, path: &WorkspacePath, saved: &[Saved]) -> ApprovalPreview {
-        let kept = saved.first().and_then(|saved| self.kept_tree(saved).ok());
+    fn removes(&self, path: &WorkspacePath, saved: &[Saved]) -> ApprovalPreview {
+        let kept = saved.first().and_then(|saved| self.saved_tree(saved).ok());
         let ApprovalPreview { text, is_open } = match &kept {
             Some(kept) => {
                 self.listed(path, kept.iter().map(|(path, what)| (path, *what)).collect())
             }
-            None => ApprovalPreview::open("what is in it cannot be shown".to_owned()),
+            None => ApprovalPreview::open("its entries cannot be shown".to_owned()),
         };
         ApprovalPreview { text: format!("{}\n{text}", self.named(path)), is_open }
     }
 
-    fn kept_tree(&self, saved: &Saved) -> Result<Vec<(WorkspacePath, Object)>, backup::Error> {
+    fn saved_tree(&self, saved: &Saved) -> Result<Vec<(WorkspacePath, Object)>, backup::Error> {
         let backup_store = self.backup_store;
         let entry = backup_store.entry(saved)?;
         let mut tree = backup_store.tree(&entry)?;
@@ -373,7 +379,7 @@ impl Description<'_> {
     }
 
     /// Reads the backup of what is replaced; empty for a new file.
-    fn kept(&self, saved: &[Saved]) -> Option<Vec<u8>> {
+    fn saved_content(&self, saved: &[Saved]) -> Option<Vec<u8>> {
         // The agent saw the buffer, if there is one; its backup is the last.
         let Some(saved) = saved.last() else { return Some(Vec::new()) };
         let backup_store = self.backup_store;

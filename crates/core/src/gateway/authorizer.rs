@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Decides on one name; denies names that are reserved for the gateway.
-pub(super) fn named(policy: &Policy, query: &Query<'_>) -> Decision {
+pub(super) fn decide_name(policy: &Policy, query: &Query<'_>) -> Decision {
     if TempName::is_reserved(query.path) { reserved() } else { policy.evaluate(query) }
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Authorizer<'a> {
 
 impl Authorizer<'_> {
     /// Decides on one name.
-    pub(super) fn name(&self, access: Access, path: &WorkspacePath) -> Decision {
-        named(self.policy, &self.query(access, path))
+    pub(super) fn decide_name(&self, access: Access, path: &WorkspacePath) -> Decision {
+        decide_name(self.policy, &self.query(access, path))
     }
 
     /// Decides on an entry beneath the requested path, of which the object is known.
-    fn entry(&self, access: Access, path: &WorkspacePath, object: &Object) -> Decision {
+    fn decide_entry(&self, access: Access, path: &WorkspacePath, object: &Object) -> Decision {
         if TempName::is_reserved(path) {
             return reserved();
         }
@@ -47,53 +47,51 @@ impl Authorizer<'_> {
     }
 
     /// Decides on one name for every access that the operation needs.
-    pub(super) fn names(&self, path: &WorkspacePath) -> Result<Decision, Failure> {
-        self.all(self.operation.accesses().iter().map(|access| self.name(*access, path)))
+    pub(super) fn decide_names(&self, path: &WorkspacePath) -> Result<Decision, Failure> {
+        self.require_all(
+            self.operation.accesses().iter().map(|access| self.decide_name(*access, path)),
+        )
     }
 
     /// Decides on the resolved object, by its canonical path and its kind.
-    pub(super) fn resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
-        let allowed = self.names(resolved.path())?;
-        self.object(resolved)?;
+    pub(super) fn decide_resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
+        let allowed = self.decide_names(resolved.path())?;
+        self.decide_object(resolved)?;
         Ok(allowed)
     }
 
     /// Decides on the object alone, of a path that was decided on by name already.
-    pub(super) fn object(&self, resolved: &Resolved) -> Result<(), Failure> {
-        self.objects(resolved.path(), &resolved.object(), self.operation.accesses())
+    pub(super) fn decide_object(&self, resolved: &Resolved) -> Result<(), Failure> {
+        self.decide_object_accesses(resolved.path(), &resolved.object(), self.operation.accesses())
     }
 
     /// Decides on the new name of `moving` by a rename or a restore, and on the object there before
     /// or after.
-    pub(super) fn target(&self, resolved: &Resolved, moving: &Object) -> Result<Decision, Failure> {
-        let allowed = self.all([self.name(Access::Write, resolved.path())].into_iter())?;
+    pub(super) fn decide_target(
+        &self,
+        resolved: &Resolved,
+        moving: &Object,
+    ) -> Result<Decision, Failure> {
+        let allowed =
+            self.require_all([self.decide_name(Access::Write, resolved.path())].into_iter())?;
         let object = match resolved.object() {
             Object { kind: ObjectKind::Missing, through_symlink, .. } => {
                 Object { through_symlink, links: 1, ..*moving }
             }
             there => there,
         };
-        self.objects(resolved.path(), &object, &[Access::Write])?;
+        self.decide_object_accesses(resolved.path(), &object, &[Access::Write])?;
         Ok(allowed)
     }
 
-    /// Decides for one access on the object at which a search begins.
-    pub(super) fn facts(
-        &self,
-        path: &WorkspacePath,
-        object: &Object,
-        access: Access,
-    ) -> Result<(), Failure> {
-        self.objects(path, object, &[access])
-    }
-
     /// Decides whether a link may be made at `path`; denied where links are not followed.
-    pub(super) fn link(&self, path: &WorkspacePath) -> Result<(), Failure> {
+    pub(super) fn decide_link(&self, path: &WorkspacePath) -> Result<(), Failure> {
         let object = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
-        self.objects(path, &object, &[Access::Write])
+        self.decide_object_accesses(path, &object, &[Access::Write])
     }
 
-    fn objects(
+    /// Decides on an object for some accesses, of a path that was decided on by name already.
+    pub(super) fn decide_object_accesses(
         &self,
         path: &WorkspacePath,
         object: &Object,
@@ -102,12 +100,12 @@ impl Authorizer<'_> {
         let decisions = accesses
             .iter()
             .map(|access| self.policy.evaluate_object(&self.query(*access, path), object));
-        self.all(decisions).map(drop)
+        self.require_all(decisions).map(drop)
     }
 
     /// Decides on the missing parent directories and counts them: they need no permission of their
     /// own, but an explicit denial applies.
-    pub(super) fn ancestors(
+    pub(super) fn decide_ancestors(
         &self,
         workspace: &Workspace,
         resolved: &Resolved,
@@ -115,7 +113,7 @@ impl Authorizer<'_> {
         if resolved.object().kind != ObjectKind::Missing {
             return Ok(0);
         }
-        let (missing, in_the_way) = workspace.ancestors_to_make(resolved.path())?;
+        let (missing, error) = workspace.ancestors_to_make(resolved.path())?;
         for path in &missing {
             let query = Query {
                 agent: self.agent,
@@ -131,23 +129,31 @@ impl Authorizer<'_> {
                 self.obligations.add(&decision);
             }
         }
-        match in_the_way {
+        match error {
             Some(error) => Err(error.into()),
             None => Ok(u64::try_from(missing.len()).unwrap_or(u64::MAX)),
         }
     }
 
     /// Decides whether everything beneath the directory `root` may be removed.
-    pub(super) fn removal(&self, root: &WorkspacePath, tree: &[Walked]) -> Result<(), Failure> {
+    pub(super) fn decide_removal(
+        &self,
+        root: &WorkspacePath,
+        tree: &[Walked],
+    ) -> Result<(), Failure> {
         tree.iter().try_for_each(|walked| {
             let object = walked.stat.object(false);
-            let decision = self.entry(Access::Remove, &walked.path, &object);
-            self.beneath(root, (&walked.path, &object), decision)
+            let decision = self.decide_entry(Access::Remove, &walked.path, &object);
+            self.require_beneath(root, (&walked.path, &object), decision)
         })
     }
 
-    /// Decides whether everything in the tree that was saved may be removed.
-    pub(super) fn kept(&self, backup_store: &BackupStore, saved: &Saved) -> Result<(), Failure> {
+    /// Decides whether everything in a tree, as its backup has it, may be removed.
+    pub(super) fn decide_removal_of_saved(
+        &self,
+        backup_store: &BackupStore,
+        saved: &Saved,
+    ) -> Result<(), Failure> {
         let entry = backup_store.entry(saved)?;
         if entry.kind != BackupKind::Tree {
             return Ok(());
@@ -160,56 +166,56 @@ impl Authorizer<'_> {
             // A name reserved for the gateway is removed with its directory.
             let query = self.query(Access::Remove, &path);
             let decision = self.policy.evaluate_entry(&query, &object);
-            self.beneath(&entry.path, (&path, &object), decision)?;
+            self.require_beneath(&entry.path, (&path, &object), decision)?;
         }
         Ok(())
     }
 
     /// Decides whether the backup `entry` may be restored to `to`, of a tree every node of it.
     /// Prevents a restore from making unreadable content readable.
-    pub(super) fn restoring(
+    pub(super) fn decide_restore(
         &self,
         backup_store: &BackupStore,
         entry: &backup::Backup,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
         let mut nodes = vec![(entry.path.clone(), entry.kind.object())];
-        let mut places = vec![to.clone()];
+        let mut new_paths = vec![to.clone()];
         if entry.kind == BackupKind::Tree {
             let mut tree = backup_store.tree(entry)?;
             let mut new = PathBuilder::new(to.clone());
             let too_long = |_| Failure::Operation(crate::workspace::Error::TooLong.into());
             nodes.clear();
-            places.clear();
+            new_paths.clear();
             while let Some(node) = tree.next_node()? {
                 nodes.push((tree.path(&node).map_err(too_long)?, node.kind.object()));
-                places.push(new.path(&node).map_err(too_long)?);
+                new_paths.push(new.path(&node).map_err(too_long)?);
             }
         }
         let reader = Authorizer { operation: OperationKind::Read, ..*self };
-        for ((old, object), new) in nodes.iter().zip(&places) {
+        for ((old, object), new) in nodes.iter().zip(&new_paths) {
             // A reserved name in the tree, planted or left behind, is restored with it; `to` itself
             // was decided on.
             let decision = self.policy.evaluate_entry(&self.query(Access::Write, new), object);
-            self.one(decision)?;
-            let hidden = reader.name(Access::Read, old);
+            self.require(decision)?;
+            let read_decision = reader.decide_name(Access::Read, old);
             if old == new {
                 continue;
             }
-            if !hidden.is_allow() {
-                let reason = "what cannot be read cannot be restored to another place";
-                return Err(hidden.denying().with_reason(reason).into());
+            if !read_decision.is_allow() {
+                let reason = "what cannot be read cannot be restored to another path";
+                return Err(read_decision.denying().with_reason(reason).into());
             }
-            self.obligations.add(&hidden);
+            self.obligations.add(&read_decision);
             // A readable entry may be hidden from lists at its old path and shown at its new one.
-            self.one(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
+            self.require(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
         }
         Ok(())
     }
 
     /// Decides whether `object` and everything beneath it may have its new name. Prevents a rename
     /// from making unreadable content readable.
-    pub(super) fn renaming(
+    pub(super) fn decide_rename(
         &self,
         from: &WorkspacePath,
         to: &WorkspacePath,
@@ -221,7 +227,11 @@ impl Authorizer<'_> {
         // Before anything depends on the new name; otherwise the limit on a path's length would
         // reveal the length of a hidden name.
         for (old, object) in entries() {
-            self.beneath(from, (old, &object), self.entry(Access::Remove, old, &object))?;
+            self.require_beneath(
+                from,
+                (old, &object),
+                self.decide_entry(Access::Remove, old, &object),
+            )?;
         }
         let is_too_long = |old: &WorkspacePath| old.rebase(from, to).is_none();
         if entries().any(|(old, object)| is_too_long(old) && self.may_list(from, old, &object)) {
@@ -233,15 +243,20 @@ impl Authorizer<'_> {
                 return Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)));
             };
             let moved = Object { links: 1, ..object };
-            self.beneath(from, (old, &object), self.entry(Access::Write, &new, &moved))?;
+            self.require_beneath(
+                from,
+                (old, &object),
+                self.decide_entry(Access::Write, &new, &moved),
+            )?;
             let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
-            self.beneath(from, (old, &object), opened)?;
+            self.require_beneath(from, (old, &object), opened)?;
         }
         Ok(())
     }
 
-    /// Applies one decision about an entry beneath `root`, the requested path.
-    fn beneath(
+    /// Requires that a decision about an entry beneath `root`, the requested path, is no denial. The
+    /// denial of an entry that the agent may not list is hidden.
+    fn require_beneath(
         &self,
         root: &WorkspacePath,
         (path, object): (&WorkspacePath, &Object),
@@ -250,7 +265,7 @@ impl Authorizer<'_> {
         if decision.is_deny() && !self.may_list(root, path, object) {
             return Err(Failure::hidden(decision));
         }
-        self.one(decision)
+        self.require(decision)
     }
 
     /// True if the agent may know of `object` at `path`, given that it knows of `root`: it may list
@@ -292,20 +307,20 @@ impl Authorizer<'_> {
     /// True if the agent may read `path` without an approval.
     pub(super) fn reads(&self, path: &WorkspacePath) -> bool {
         let reader = Authorizer { operation: OperationKind::Read, ..*self };
-        reader.name(Access::Read, path).is_allow()
+        reader.decide_name(Access::Read, path).is_allow()
     }
 
     fn query<'a>(&'a self, access: Access, path: &'a WorkspacePath) -> Query<'a> {
         Query { agent: self.agent, operation: self.operation, access, path }
     }
 
-    /// Applies one decision; a denial ends the request.
-    pub(super) fn one(&self, decision: Decision) -> Result<(), Failure> {
-        self.all(std::iter::once(decision)).map(drop)
+    /// Requires that a decision is no denial, and adds its obligations.
+    pub(super) fn require(&self, decision: Decision) -> Result<(), Failure> {
+        self.require_all(std::iter::once(decision)).map(drop)
     }
 
-    /// Returns the last decision if none denies.
-    fn all(&self, decisions: impl Iterator<Item = Decision>) -> Result<Decision, Failure> {
+    /// Requires that no decision is a denial, and adds their obligations; returns the last one.
+    fn require_all(&self, decisions: impl Iterator<Item = Decision>) -> Result<Decision, Failure> {
         let mut last = Decision::built_in_denial("default", "nothing was asked");
         for decision in decisions {
             if decision.is_deny() {

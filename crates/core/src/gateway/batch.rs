@@ -121,9 +121,9 @@ impl Gateway {
             let message = format!("no random bytes for the batch: {errno}");
             BatchError { index: 0, error: Error::new(ErrorKind::Io, message) }
         })?;
-        // A single slot of the scheduler: the changes are carried out one after the other.
-        let turn = self.slots.as_ref().map(|slots| slots.enter_with(session, changes.len()));
-        let pass = turn
+        // One slot of the scheduler: the changes are carried out one after the other.
+        let slot = self.slots.as_ref().map(|slots| slots.enter_with(session, changes.len()));
+        let slot = slot
             .transpose()
             .map_err(|decision| self.deny_one(session, changes, 0, decision, meter.as_deref()))?;
         let paths = changes.iter().map(|change| change.as_operation().path().clone()).collect();
@@ -139,7 +139,7 @@ impl Gateway {
                     let (operation, client) = (change.as_operation(), Client::default());
                     Transaction {
                         meter: meter.as_ref(),
-                        pass: pass.as_ref(),
+                        slot: slot.as_ref(),
                         ..Transaction::new(self, &policy, session, operation, client, findings)
                     }
                 })

@@ -109,7 +109,7 @@ impl Request for Symlink {
 
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let (permit, context) = (transaction.permit(draft)?, &transaction.context);
-        transaction.authorizer().link(permit.path())?;
+        transaction.authorizer().decide_link(permit.path())?;
         leads_inside(transaction, permit.path(), &self.target)?;
         let change = prepare::symlink(context, permit, &self.target)?;
         transaction.limited_change(draft, change, 0)
@@ -226,7 +226,7 @@ impl Request for Remove {
         let files = match permit.object().kind {
             ObjectKind::Directory if self.recursive => {
                 let tree = authorizer.walk(&transaction.gateway.workspace, permit.path())?;
-                authorizer.removal(permit.path(), &tree)?;
+                authorizer.decide_removal(permit.path(), &tree)?;
                 tree.iter().filter(|w| w.stat.kind != ObjectKind::Directory).count()
             }
             ObjectKind::Directory => 0,
@@ -250,7 +250,7 @@ impl Request for Rename {
             }
             _ => Vec::new(),
         };
-        authorizer.renaming(permit.path(), target.path(), &permit.object(), &tree)?;
+        authorizer.decide_rename(permit.path(), target.path(), &permit.object(), &tree)?;
         check_links(transaction, &permit, target.path(), &tree)?;
         transaction.carry_moved(draft, permit.path(), target.path(), &tree)?;
         // An approval covers the moved object as it was.
@@ -288,8 +288,8 @@ impl Request for Exchange {
         let other = transaction.rename_target(draft, &self.rename.to, &one.object())?;
         for permit in [&one, &other] {
             for access in [Access::Remove, Access::Write] {
-                authorizer.one(authorizer.name(access, permit.path()))?;
-                authorizer.facts(permit.path(), &permit.object(), access)?;
+                authorizer.require(authorizer.decide_name(access, permit.path()))?;
+                authorizer.decide_object_accesses(permit.path(), &permit.object(), &[access])?;
             }
         }
         let side = |permit: Permit| -> Result<ExchangeEntry, Failure> {
@@ -303,7 +303,7 @@ impl Request for Exchange {
         };
         let (one, other) = (side(one)?, side(other)?);
         for (side, new) in [(&one, other.permit.path()), (&other, one.permit.path())] {
-            authorizer.renaming(side.permit.path(), new, &side.permit.object(), &side.tree)?;
+            authorizer.decide_rename(side.permit.path(), new, &side.permit.object(), &side.tree)?;
             check_links(transaction, &side.permit, new, &side.tree)?;
             transaction.carry_moved(draft, side.permit.path(), new, &side.tree)?;
         }

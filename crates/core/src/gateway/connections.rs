@@ -49,7 +49,9 @@ impl Connections {
     ) -> Result<Slot, Decision> {
         let mut all = self.lock();
         let counts = all.entry(session.to_owned()).or_default();
-        if let Some(limit) = limits.connections.as_ref().filter(|limit| counts.open >= limit.most) {
+        if let Some(limit) =
+            limits.connections.as_ref().filter(|limit| counts.open >= limit.maximum)
+        {
             return Err(limit.exceeded());
         }
         if let Some(limit) = &limits.bytes_out {
@@ -57,7 +59,7 @@ impl Connections {
             if sent.is_none() && counts.sent.len() >= MAX_HOSTS {
                 return Err(limit.exceeded());
             }
-            if sent.copied().unwrap_or(0) >= limit.most {
+            if sent.copied().unwrap_or(0) >= limit.maximum {
                 return Err(limit.exceeded());
             }
         }
@@ -88,7 +90,7 @@ impl Slot {
         let counts = all.entry(self.session.clone()).or_default();
         let sent = counts.sent.entry(self.host.clone()).or_default();
         let after = sent.saturating_add(bytes);
-        if after > limit.most {
+        if after > limit.maximum {
             return Err(limit.exceeded());
         }
         *sent = after;

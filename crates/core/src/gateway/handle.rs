@@ -197,11 +197,11 @@ impl Gateway {
     fn carry_out<R: Request + ?Sized>(
         &self,
         request: &R,
-        terms: ExecutionOptions<'_>,
+        options: ExecutionOptions<'_>,
     ) -> Result<Reply<R::Output>, Error> {
-        let meter = terms.meter.map(|meter| &**meter);
+        let meter = options.meter.map(|meter| &**meter);
         let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.failure, meter);
-        let (draft, asking) = match self.attempt(request, terms, None) {
+        let (draft, asking) = match self.attempt(request, options, None) {
             Ok(reply) => return Ok(reply),
             Err(stopped) => match *stopped {
                 Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
@@ -209,7 +209,7 @@ impl Gateway {
             },
         };
         // No lock is held during a wait for an approval.
-        let (session, approver) = (terms.session, terms.client.approver);
+        let (session, approver) = (options.session, options.client.approver);
         let approved = match session.transport {
             // A program that opens a file cannot wait for a person.
             Transport::Mount => self.ask_without_waiting(session, draft, asking, approver),
@@ -220,35 +220,35 @@ impl Gateway {
             | Transport::Proxy
             | Transport::Serve => self.ask(session, draft, asking, approver),
         };
-        approved.and_then(|yes| self.attempt(request, terms, Some(&yes))).map_err(fail)
+        approved.and_then(|approved| self.attempt(request, options, Some(&approved))).map_err(fail)
     }
 
     /// Repeats a request until nothing moves meanwhile, each time with the policy in force.
     fn attempt<R: Request + ?Sized>(
         &self,
         request: &R,
-        terms: ExecutionOptions<'_>,
+        options: ExecutionOptions<'_>,
         approved: Option<&Approved>,
     ) -> Result<Reply<R::Output>, Box<Stopped>> {
-        let ExecutionOptions { session, client, meter, is_undo, .. } = terms;
+        let ExecutionOptions { session, client, meter, is_undo, .. } = options;
         let operation = request.as_operation();
         let denied = |decision: Decision| {
-            let draft = terms.draft(&self.policy(), operation);
+            let draft = options.draft(&self.policy(), operation);
             Box::new(Stopped { draft, failure: decision.into() })
         };
         // The session may have been closed during the wait.
-        let meter_of_yes = meter.filter(|_| approved.is_some());
-        meter_of_yes.map_or(Ok(()), |meter| meter.open()).map_err(denied)?;
-        let turn = self.slots.as_ref().map(|slots| slots.enter(session)).transpose();
-        let pass = turn.map_err(denied)?;
+        let approved_meter = meter.filter(|_| approved.is_some());
+        approved_meter.map_or(Ok(()), |meter| meter.open()).map_err(denied)?;
+        let slot = self.slots.as_ref().map(|slots| slots.enter(session)).transpose();
+        let slot = slot.map_err(denied)?;
         let _held = self.locks.hold(changed_paths(operation));
         let mut attempt = 1;
         loop {
             let (policy, findings) = (self.policy(), Findings::default());
-            let mut draft = terms.draft(&policy, operation);
+            let mut draft = options.draft(&policy, operation);
             let transaction = Transaction {
                 meter,
-                pass: pass.as_ref(),
+                slot: slot.as_ref(),
                 is_undo,
                 approved,
                 ..Transaction::new(self, &policy, session, operation, client, &findings)

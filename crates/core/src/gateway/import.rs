@@ -49,9 +49,9 @@ impl<R> Import<R> {
         content: Option<&[u8]>,
     ) -> Attempt<Option<Vec<u8>>> {
         let authorizer = transaction.authorizer();
-        record::decide(draft, &authorizer.names(path)?);
+        record::decide(draft, &authorizer.decide_names(path)?);
         let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
-        authorizer.facts(path, &object, access)?;
+        authorizer.decide_object_accesses(path, &object, &[access])?;
         let contents = (self.before.as_deref(), self.original.as_deref());
         // The limits of programs apply, not those of a model.
         let context = Context { transport: Transport::Mount, ..transaction.context };
@@ -102,8 +102,8 @@ impl Request for Import<Symlink> {
     ) -> Attempt<Self::Output> {
         let Symlink { path, target } = &self.request;
         let authorizer = transaction.authorizer();
-        record::decide(draft, &authorizer.names(path)?);
-        authorizer.link(path)?;
+        record::decide(draft, &authorizer.decide_names(path)?);
+        authorizer.decide_link(path)?;
         let leads_out = target.starts_with('/')
             || target.is_empty()
             || climbs_later(target)

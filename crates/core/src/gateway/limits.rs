@@ -25,12 +25,12 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct Meters {
     all: Mutex<HashMap<String, Arc<Meter>>>,
-    most: usize,
+    max_sessions: usize,
 }
 
 impl Default for Meters {
     fn default() -> Self {
-        Self { all: Mutex::default(), most: MAX_SESSIONS }
+        Self { all: Mutex::default(), max_sessions: MAX_SESSIONS }
     }
 }
 
@@ -53,7 +53,7 @@ struct Count {
 }
 
 /// The bytes and files of a change, counted against the session's limits; given back when dropped
-/// unless [kept](Spent::keep).
+/// unless [kept](Self::keep).
 #[must_use]
 #[derive(Debug)]
 pub(super) struct LimitReservation {
@@ -66,7 +66,7 @@ impl Meters {
     /// Counts every session from now on: the caller bounds their number, and a session that it
     /// admitted is not refused here.
     pub(super) fn count_all(&mut self) {
-        self.most = usize::MAX;
+        self.max_sessions = usize::MAX;
     }
 
     /// Returns the session's meter; `None` where nothing is limited.
@@ -90,7 +90,7 @@ impl Meters {
             }
             return Ok(Some(Arc::clone(meter)));
         }
-        if meters.len() >= self.most {
+        if meters.len() >= self.max_sessions {
             return Err(Decision::built_in_denial(
                 "limits.sessions",
                 "the gateway serves no more sessions",
@@ -124,12 +124,12 @@ impl Meter {
         let mut count = lock(&self.count);
         let now = now.saturating_duration_since(count.created);
         let cost = Duration::from_nanos(
-            NANOS_PER_SECOND.checked_div(limit.most).unwrap_or(NANOS_PER_SECOND),
+            NANOS_PER_SECOND.checked_div(limit.maximum).unwrap_or(NANOS_PER_SECOND),
         );
         let busy_until = count.busy_until.max(now).saturating_add(cost);
         // Rounding the cost down must not admit one more.
-        let most = cost.saturating_mul(u32::try_from(limit.most).unwrap_or(u32::MAX));
-        if busy_until.saturating_sub(now) > most {
+        let maximum = cost.saturating_mul(u32::try_from(limit.maximum).unwrap_or(u32::MAX));
+        if busy_until.saturating_sub(now) > maximum {
             return Err(limit.exceeded());
         }
         count.busy_until = busy_until;
@@ -142,7 +142,7 @@ impl Meter {
     /// A denial when it is closed.
     pub(super) fn open(&self) -> Result<(), Decision> {
         match &self.limits.denials {
-            Some(limit) if lock(&self.count).denials >= limit.most => Err(limit.exceeded()),
+            Some(limit) if lock(&self.count).denials >= limit.maximum => Err(limit.exceeded()),
             _ => Ok(()),
         }
     }
@@ -151,16 +151,16 @@ impl Meter {
     /// count: they are no attempt at anything.
     pub(super) fn denied(&self, rule: Option<&str>) -> bool {
         let Some(limit) = &self.limits.denials else { return false };
-        let haste = |rule: &str| {
+        let is_rate_limit = |rule: &str| {
             matches!(rule, "limits.operationsPerSecond" | "mount.operationsPerSecond")
                 || rule.starts_with("serve.limits.")
         };
-        if rule.is_some_and(haste) {
+        if rule.is_some_and(is_rate_limit) {
             return false;
         }
         let mut count = lock(&self.count);
         count.denials = count.denials.saturating_add(1);
-        count.denials == limit.most
+        count.denials == limit.maximum
     }
 
     /// Counts the bytes and files of a change.
@@ -180,7 +180,7 @@ impl Meter {
             (&self.limits.files_removed, count.files, removed),
         ] {
             if let Some(limit) = limit
-                && after > limit.most
+                && after > limit.maximum
                 && after > before
             {
                 return Err(limit.exceeded());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn denials_close_for_good_and_haste_does_not() {
+    fn denials_close_for_good_and_rate_limits_do_not() {
         let (meter, now) = meter("denials = 2\noperationsPerSecond = 1");
         assert!((0..9).all(|_| !meter.denied(Some("limits.operationsPerSecond"))));
         assert!(!meter.denied(Some("x")));

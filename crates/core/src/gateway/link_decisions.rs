@@ -2,7 +2,7 @@
 //! whatever the result.
 
 use super::{
-    authorizer::{Authorizer, named},
+    authorizer::{Authorizer, decide_name},
     error::never_served,
     search::{beginning, begun},
 };
@@ -118,7 +118,7 @@ impl LinkDecisions<'_> {
     }
 
     fn decide(&self, operation: OperationKind, access: Access, path: &WorkspacePath) -> Decision {
-        named(self.policy, &Query { agent: self.agent, operation, access, path })
+        decide_name(self.policy, &Query { agent: self.agent, operation, access, path })
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     Gateway, LinkDecisions,
-    authorizer::named,
+    authorizer::decide_name,
     client::Client,
     error::{Error as GatewayError, HIDDEN, UNSEEN},
     record,
@@ -173,7 +173,7 @@ impl MountView<'_> {
         let list = self.query(OperationKind::List, Access::List, path);
         let read = self.query(OperationKind::Read, Access::Read, path);
         let link = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
-        let is_followed = [&list, &read].iter().all(|query| named(&policy, query).is_allow())
+        let is_followed = [&list, &read].iter().all(|query| decide_name(&policy, query).is_allow())
             && policy.evaluate_object(&list, &link).is_allow();
         if !is_followed {
             return Err(Error::Outside);
@@ -286,7 +286,7 @@ impl MountView<'_> {
         let denies = |decision: &Decision| decision.is_deny() && decision.rule() == rule;
         self.is_served(&policy)
             && policy.limits(self.session.transport).denials.is_none()
-            && [named(&policy, &query), object].iter().any(denies)
+            && [decide_name(&policy, &query), object].iter().any(denies)
     }
 
     /// Decides on a change that is yet to come: on making or changing the entry at `at`, by its
@@ -305,14 +305,14 @@ impl MountView<'_> {
     ) -> Result<(), GatewayError> {
         let (policy, operation) = (self.gateway.policy(), request.as_operation());
         let write = self.query(operation.kind(), Access::Write, at);
-        let list = named(&policy, &self.query(OperationKind::List, Access::List, at));
+        let list = decide_name(&policy, &self.query(OperationKind::List, Access::List, at));
         let denial = match list.effect() {
             Effect::Allow => None,
             Effect::Deny => Some(list),
             Effect::Ask => Some(Decision::built_in_denial(HIDDEN, UNSEEN)),
         };
         let object = existing.map(|stat| policy.evaluate_object(&write, &stat.object(false)));
-        let mut asked = [Some(named(&policy, &write)), object].into_iter().flatten();
+        let mut asked = [Some(decide_name(&policy, &write)), object].into_iter().flatten();
         let denial = denial.or_else(|| asked.find(|one| one.effect() == Effect::Deny));
         let Some(denial) = denial else { return Ok(()) };
         let mut draft = record::operation(self.session, &policy, operation);

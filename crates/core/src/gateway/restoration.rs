@@ -26,7 +26,7 @@ impl Request for Recall {
     /// Discloses a backup if the policy allows reading its path.
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Recalled> {
         let (context, backup_store) = (&transaction.context, &transaction.gateway.backup_store);
-        record::decide(draft, &transaction.authorizer().names(&self.path)?);
+        record::decide(draft, &transaction.authorizer().decide_names(&self.path)?);
         let entry = entry(transaction, draft, &self.backup)?;
         if entry.path != self.path {
             return Err(backup::Error::Unknown(self.backup.clone()).into());
@@ -53,9 +53,9 @@ impl Request for Restore {
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Changed> {
         let (path, gateway) = (&self.path, transaction.gateway);
         let authorizer = transaction.authorizer();
-        record::decide(draft, &authorizer.names(path)?);
+        record::decide(draft, &authorizer.decide_names(path)?);
         let entry = entry(transaction, draft, &self.backup)?;
-        authorizer.restoring(&gateway.backup_store, &entry, path)?;
+        authorizer.decide_restore(&gateway.backup_store, &entry, path)?;
         let follows = &mut |met: VisitedName<'_>| authorizer.follows(&[Access::Write], met);
         let resolved = gateway.workspace.resolve_with(path, Follow::No, follows)?;
         if resolved.path() != path {
@@ -63,13 +63,13 @@ impl Request for Restore {
             let reason = "a backup is never restored through a link";
             return Err(Decision::built_in_denial("restore.links", reason).into());
         }
-        let decision = authorizer.target(&resolved, &entry.kind.object())?;
+        let decision = authorizer.decide_target(&resolved, &entry.kind.object())?;
         record::decide(draft, &decision);
         transaction.count_ancestors(&resolved, draft)?;
         if resolved.object().kind == ObjectKind::Directory {
             // A replaced directory is removed with everything in it.
-            authorizer.one(authorizer.name(Access::Remove, path))?;
-            authorizer.removal(path, &gateway.workspace.walk(path)?)?;
+            authorizer.require(authorizer.decide_name(Access::Remove, path))?;
+            authorizer.decide_removal(path, &gateway.workspace.walk(path)?)?;
         }
         let permit = Permit::new(resolved, decision)?;
         let change = prepare::restore(&transaction.context, permit, &gateway.backup_store, entry)?;

@@ -47,7 +47,7 @@ pub(super) struct Scheduler {
 struct SchedulerState {
     free: usize,
     /// The next agent comes first; likewise its sessions.
-    lines: VecDeque<AgentQueue>,
+    queues: VecDeque<AgentQueue>,
     /// Number of slots of each session.
     taken: HashMap<String, usize>,
     accounts: HashMap<String, Account>,
@@ -94,7 +94,7 @@ impl Scheduler {
     pub(super) fn new(shares: SharedLimits) -> Self {
         let state = SchedulerState {
             free: shares.slots.max(1),
-            lines: VecDeque::new(),
+            queues: VecDeque::new(),
             taken: HashMap::new(),
             accounts: HashMap::new(),
         };
@@ -124,20 +124,19 @@ impl Scheduler {
         session: &'a Session,
         requests: usize,
     ) -> Result<SchedulerSlot<'a>, Decision> {
-        let place = {
+        let (slot, waiter) = {
             let mut state = lock(&self.state);
             self.admit(&mut state, session.agent.as_str(), requests, Instant::now())?;
-            let pass =
+            let slot =
                 SchedulerSlot { slots: self, agent: session.agent.as_str(), session: &session.id };
-            let place = Arc::new(Waiter::default());
-            state.queue(pass.agent, pass.session, Arc::clone(&place));
+            let waiter = Arc::new(Waiter::default());
+            state.queue(slot.agent, slot.session, Arc::clone(&waiter));
             state.call(self.shares.per_session);
             // From here on, dropping the slot gives the counts back.
-            (pass, place)
+            (slot, waiter)
         };
-        let (pass, place) = place;
-        place.wait();
-        Ok(pass)
+        waiter.wait();
+        Ok(slot)
     }
 
     /// Returns the lock that an agent's subscription takes before its slot: it may walk the whole
@@ -165,9 +164,10 @@ impl Scheduler {
     /// Returns the number of requests that wait and that have a slot.
     pub(super) fn count(&self) -> (u64, u64) {
         let state = lock(&self.state);
-        let waiting =
-            |line: &AgentQueue| line.sessions.iter().map(|(_, places)| places.len()).sum::<usize>();
-        let waiting: usize = state.lines.iter().map(waiting).sum();
+        let waiting = |queue: &AgentQueue| {
+            queue.sessions.iter().map(|(_, waiters)| waiters.len()).sum::<usize>()
+        };
+        let waiting: usize = state.queues.iter().map(waiting).sum();
         let taken: usize = state.taken.values().sum();
         (u64::try_from(waiting).unwrap_or(u64::MAX), u64::try_from(taken).unwrap_or(u64::MAX))
     }
@@ -192,9 +192,9 @@ impl Scheduler {
         if account.bytes.level(bytes_per_second, now) >= as_float(bytes_per_second) {
             return Err(too_much("bytesPerSecond", "too many bytes a second"));
         }
-        let most = as_float(requests_per_second);
+        let maximum = as_float(requests_per_second);
         let more = as_float(u64::try_from(requests).unwrap_or(u64::MAX));
-        if account.requests.level(requests_per_second, now) + more.min(most) > most {
+        if account.requests.level(requests_per_second, now) + more.min(maximum) > maximum {
             return Err(too_much("requestsPerSecond", "too many requests a second"));
         }
         account.requests.level += more;
@@ -208,14 +208,15 @@ fn too_much(limit: &str, reason: &str) -> Decision {
 }
 
 impl SchedulerState {
-    fn queue(&mut self, agent: &str, session: &str, place: Arc<Waiter>) {
-        if !self.lines.iter().any(|line| line.agent == agent) {
-            self.lines.push_back(AgentQueue { agent: agent.to_owned(), sessions: VecDeque::new() });
+    fn queue(&mut self, agent: &str, session: &str, waiter: Arc<Waiter>) {
+        if !self.queues.iter().any(|queue| queue.agent == agent) {
+            self.queues
+                .push_back(AgentQueue { agent: agent.to_owned(), sessions: VecDeque::new() });
         }
-        let Some(line) = self.lines.iter_mut().find(|line| line.agent == agent) else { return };
-        match line.sessions.iter_mut().find(|(id, _)| id == session) {
-            Some((_, places)) => places.push_back(place),
-            None => line.sessions.push_back((session.to_owned(), VecDeque::from([place]))),
+        let Some(queue) = self.queues.iter_mut().find(|queue| queue.agent == agent) else { return };
+        match queue.sessions.iter_mut().find(|(id, _)| id == session) {
+            Some((_, waiters)) => waiters.push_back(waiter),
+            None => queue.sessions.push_back((session.to_owned(), VecDeque::from([waiter]))),
         }
     }
 
@@ -227,25 +228,25 @@ impl SchedulerState {
     }
 
     fn call_one(&mut self, per_session: usize) -> bool {
-        for nth in 0..self.lines.len() {
-            let Some(line) = self.lines.get_mut(nth) else { return false };
+        for nth in 0..self.queues.len() {
+            let Some(queue) = self.queues.get_mut(nth) else { return false };
             let taken = &self.taken;
             let may = |(id, _): &(String, _)| taken.get(id).copied().unwrap_or(0) < per_session;
-            let Some(at) = line.sessions.iter().position(may) else { continue };
-            let Some((id, mut places)) = line.sessions.remove(at) else { return false };
-            let called = places.pop_front();
+            let Some(at) = queue.sessions.iter().position(may) else { continue };
+            let Some((id, mut waiters)) = queue.sessions.remove(at) else { return false };
+            let called = waiters.pop_front();
             *self.taken.entry(id.clone()).or_default() += 1;
-            if !places.is_empty() {
-                line.sessions.push_back((id, places));
+            if !waiters.is_empty() {
+                queue.sessions.push_back((id, waiters));
             }
             // Moves the agent behind all others.
-            if let Some(line) = self.lines.remove(nth)
-                && !line.sessions.is_empty()
+            if let Some(queue) = self.queues.remove(nth)
+                && !queue.sessions.is_empty()
             {
-                self.lines.push_back(line);
+                self.queues.push_back(queue);
             }
-            if let Some(place) = called {
-                place.call();
+            if let Some(waiter) = called {
+                waiter.call();
             }
             return true;
         }
@@ -343,7 +344,7 @@ mod tests {
                 let (say, flood) = (say.clone(), &flood);
                 let slots = &slots;
                 scope.spawn(move || {
-                    let _pass = slots.enter(flood).unwrap();
+                    let _slot = slots.enter(flood).unwrap();
                     say.send("flood").unwrap();
                 });
             }
@@ -353,7 +354,7 @@ mod tests {
             let say = say.clone();
             let (slots, calm) = (&slots, &calm);
             scope.spawn(move || {
-                let _pass = slots.enter(calm).unwrap();
+                let _slot = slots.enter(calm).unwrap();
                 say.send("calm").unwrap();
             });
             while slots.count().0 < 21 {

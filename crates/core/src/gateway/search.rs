@@ -91,7 +91,7 @@ impl Search<'_, '_> {
     pub(super) fn start(&self, draft: &mut Draft) -> Result<Start, Failure> {
         let path = self.0.operation.path();
         let authorizer = self.0.authorizer();
-        let asked = authorizer.name(Access::List, path);
+        let asked = authorizer.decide_name(Access::List, path);
         if let Some(start) = self.elsewhere(draft, path, &asked)? {
             return Ok(start);
         }
@@ -102,7 +102,7 @@ impl Search<'_, '_> {
         let mut decision = asked;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
-            decision = authorizer.name(Access::List, resolved.path());
+            decision = authorizer.decide_name(Access::List, resolved.path());
             if let Some(start) = self.elsewhere(draft, resolved.path(), &decision)? {
                 return Ok(start);
             }
@@ -112,17 +112,15 @@ impl Search<'_, '_> {
         let read = self.0.operation.kind().accesses().contains(&Access::Read)
             && resolved.object().kind != ObjectKind::Directory;
         let accesses = if read { &[Access::List, Access::Read][..] } else { &[Access::List] };
-        for access in accesses {
-            authorizer.facts(resolved.path(), &resolved.object(), *access)?;
-        }
+        authorizer.decide_object_accesses(resolved.path(), &resolved.object(), accesses)?;
         if read {
             for path in [path, resolved.path()] {
-                let decision = authorizer.name(Access::Read, path);
+                let decision = authorizer.decide_name(Access::Read, path);
                 if decision.is_ask() {
                     return Ok(Start::Asked);
                 }
                 record::decide(draft, &decision);
-                authorizer.one(decision)?;
+                authorizer.require(decision)?;
             }
         }
         Ok(Start::At(Permit::new(resolved, decision)?))

@@ -35,7 +35,7 @@ pub(super) struct Transaction<'a> {
     pub(super) context: Context<'a>,
     pub(super) meter: Option<&'a Arc<Meter>>,
     /// The slot of a shared gateway, to which bytes of content are charged.
-    pub(super) pass: Option<&'a SchedulerSlot<'a>>,
+    pub(super) slot: Option<&'a SchedulerSlot<'a>>,
     pub(super) obligations: Obligations,
     /// True if it reverses earlier changes.
     pub(super) is_undo: bool,
@@ -72,7 +72,7 @@ impl<'a> Transaction<'a> {
             operation,
             context,
             meter: None,
-            pass: None,
+            slot: None,
             obligations: Obligations::default(),
             is_undo: false,
             approved: None,
@@ -81,43 +81,41 @@ impl<'a> Transaction<'a> {
 
     /// Decides on the requested name, resolves it, and decides on the object.
     pub(super) fn permit(&self, draft: &mut Draft) -> Result<Permit, Failure> {
+        use Operation as O;
         let (authorizer, path) = (self.authorizer(), self.operation.path());
-        let asked = authorizer.names(path)?;
+        let asked = authorizer.decide_names(path)?;
         record::decide(draft, &asked);
         let follow = match self.operation {
-            Operation::Remove(_)
-            | Operation::Rename(_)
-            | Operation::SetAttributes(_)
-            | Operation::Symlink(_) => Follow::No,
-            _ => Follow::Yes,
+            O::Remove(_) | O::Rename(_) | O::SetAttributes(_) | O::Symlink(_) => Follow::No,
+            // Its request resolves the path itself.
+            O::Restore(_) => Follow::No,
+            O::Read(_) | O::Write(_) | O::Append(_) | O::Edit(_) | O::Mkdir(_) => Follow::Yes,
+            O::List(_) | O::Names(_) | O::Stat(_) | O::Recall(_) => Follow::Yes,
+            O::Glob(_) | O::Grep(_) | O::Watch(_) => Follow::Yes,
         };
         let accesses = authorizer.operation.accesses();
         let resolved = self.gateway.workspace.resolve_with(path, follow, &mut |met| {
             let follows = authorizer.follows(accesses, met);
             if let (true, VisitedName::Name(name) | VisitedName::Left(name)) = (follows, met) {
-                // On a failure here, the record has the last name on the way.
+                // On a failure here, the record has the last name that was visited.
                 record::resolve(draft, name);
             }
             follows
         })?;
         let decision = if resolved.path() == path {
-            authorizer.object(&resolved)?;
+            authorizer.decide_object(&resolved)?;
             asked
         } else {
             record::resolve(draft, resolved.path());
-            let decision = authorizer.resolved(&resolved)?;
+            let decision = authorizer.decide_resolved(&resolved)?;
             record::decide(draft, &decision);
             decision
         };
-        if let Operation::Edit(_) = self.operation {
-            // It tells whether the old text is there, also where it fails.
+        if let O::Edit(_) = self.operation {
+            // Its result shows whether the file has the old text, also where it fails.
             self.carry(draft, &self.context.policy.labels().of(resolved.path()))?;
         }
-        if let Operation::Write(_)
-        | Operation::Append(_)
-        | Operation::Mkdir(_)
-        | Operation::Symlink(_) = self.operation
-        {
+        if let O::Write(_) | O::Append(_) | O::Mkdir(_) | O::Symlink(_) = self.operation {
             self.count_ancestors(&resolved, draft)?;
         }
         Ok(Permit::new(resolved, decision)?)
@@ -131,10 +129,10 @@ impl<'a> Transaction<'a> {
         moving: &Object,
     ) -> Result<Permit, Failure> {
         let authorizer = self.authorizer();
-        authorizer.one(authorizer.name(Access::Write, to))?;
+        authorizer.require(authorizer.decide_name(Access::Write, to))?;
         let follows = &mut |met: VisitedName<'_>| authorizer.follows(&[Access::Write], met);
         let resolved = self.gateway.workspace.resolve_with(to, Follow::No, follows)?;
-        let decision = authorizer.target(&resolved, moving)?;
+        let decision = authorizer.decide_target(&resolved, moving)?;
         self.count_ancestors(&resolved, draft)?;
         Ok(Permit::new(resolved, decision)?)
     }
@@ -145,7 +143,7 @@ impl<'a> Transaction<'a> {
         resolved: &Resolved,
         draft: &mut Draft,
     ) -> Result<(), Failure> {
-        let directories = self.authorizer().ancestors(&self.gateway.workspace, resolved)?;
+        let directories = self.authorizer().decide_ancestors(&self.gateway.workspace, resolved)?;
         if directories > 0 {
             let counts = draft.counts.get_or_insert_with(BTreeMap::new);
             counts.insert("directories".to_owned(), directories);
@@ -193,8 +191,8 @@ impl<'a> Transaction<'a> {
 
     /// Counts bytes of content that were read or written.
     pub(super) fn charge(&self, bytes: Option<u64>) {
-        if let (Some(pass), Some(bytes)) = (self.pass, bytes) {
-            pass.charge(bytes);
+        if let (Some(slot), Some(bytes)) = (self.slot, bytes) {
+            slot.charge(bytes);
         }
     }
 
@@ -256,13 +254,13 @@ impl<'a> Transaction<'a> {
     ) -> Result<PreparedChange<'a>, Failure> {
         let gateway = self.gateway;
         let mut saved = self.save(&sealed)?;
-        let is_looked_at = sealed.permit().object().kind == ObjectKind::Directory
+        let is_examined = sealed.permit().object().kind == ObjectKind::Directory
             || !self.obligations.asks().is_empty();
-        let settled = match is_looked_at {
+        let settled = match is_examined {
             true => settle(&gateway.backup_store, &mut saved).map_err(Failure::from),
             false => Ok(()),
         };
-        if let Err(failure) = settled.and_then(|()| self.decide_on_kept(&sealed, &saved)) {
+        if let Err(failure) = settled.and_then(|()| self.decide_on_saved(&sealed, &saved)) {
             discard(&gateway.backup_store, saved);
             return Err(failure);
         }
@@ -276,9 +274,9 @@ impl<'a> Transaction<'a> {
         record::findings(draft, self.context.findings.take());
         record::backups(draft, &saved);
         self.note_carried(draft);
-        let heeded =
+        let approved =
             self.require_approval(draft, |description| description.describe(&saved, &sealed));
-        if let Err(failure) = heeded {
+        if let Err(failure) = approved {
             record::give_up(draft);
             discard(&gateway.backup_store, saved);
             return Err(failure);
@@ -288,10 +286,10 @@ impl<'a> Transaction<'a> {
 
     /// A directory is removed exactly as its backup has it; entries that another process added
     /// since the walk are decided on now.
-    fn decide_on_kept(&self, sealed: &SealedChange<'a>, saved: &[Saved]) -> Result<(), Failure> {
+    fn decide_on_saved(&self, sealed: &SealedChange<'a>, saved: &[Saved]) -> Result<(), Failure> {
         match (self.operation, sealed.permit().object().kind, saved.first()) {
             (Operation::Remove(_) | Operation::Restore(_), ObjectKind::Directory, Some(tree)) => {
-                self.authorizer().kept(&self.gateway.backup_store, tree)
+                self.authorizer().decide_removal_of_saved(&self.gateway.backup_store, tree)
             }
             _ => Ok(()),
         }
@@ -317,8 +315,8 @@ impl<'a> Transaction<'a> {
         Ok(saved)
     }
 
-    /// Returns the hash of what the change stores, if the agent made it up itself and nobody has to
-    /// be asked: a backup that is made for a question must not state that the change has happened.
+    /// Returns the hash of what the change stores, if the agent sent it and no approval is needed: a
+    /// backup made for the description of an approval must not state that the change was made.
     fn authored(&self, sealed: &SealedChange<'a>) -> Option<Hash> {
         let is_own = matches!(
             self.operation,
@@ -475,10 +473,10 @@ impl<'a> Transaction<'a> {
     /// True if the requested names are enough to deny the request, whatever is there.
     fn is_denied_by_name(&self) -> bool {
         let authorizer = self.authorizer();
-        authorizer.names(self.operation.path()).is_err()
+        authorizer.decide_names(self.operation.path()).is_err()
             || self
                 .operation
                 .new_path()
-                .is_some_and(|to| authorizer.name(Access::Write, to).is_deny())
+                .is_some_and(|to| authorizer.decide_name(Access::Write, to).is_deny())
     }
 }

@@ -134,13 +134,13 @@ impl Workspace {
     /// Returns the missing directories above `path`, outermost first.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`] when another kind of entry is on the way.
+    /// [`Error::NotADirectory`] when the path leads through another kind of entry.
     pub(crate) fn missing_ancestors(
         &self,
         path: &WorkspacePath,
     ) -> Result<Vec<WorkspacePath>, Error> {
-        let (missing, in_the_way) = self.ancestors_to_make(path)?;
-        in_the_way.map_or(Ok(missing), Err)
+        let (missing, error) = self.ancestors_to_make(path)?;
+        error.map_or(Ok(missing), Err)
     }
 
     /// Returns the missing directories, and the error that prevents their creation: it must not be
@@ -152,19 +152,19 @@ impl Workspace {
         &self,
         path: &WorkspacePath,
     ) -> Result<(Vec<WorkspacePath>, Option<Error>), Error> {
-        let (mut missing, mut in_the_way) = (Vec::new(), None);
+        let (mut missing, mut prevented) = (Vec::new(), None);
         for ancestor in path.ancestors().into_iter().rev() {
             match self.open_at(&ancestor, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(_) => break,
                 Err(Error::NotFound) => {}
                 // A link was not followed, or was made since.
-                Err(error @ (Error::NotADirectory | Error::Moved)) => in_the_way = Some(error),
+                Err(error @ (Error::NotADirectory | Error::Moved)) => prevented = Some(error),
                 Err(error) => return Err(error),
             }
             missing.push(ancestor);
         }
         missing.reverse();
-        Ok((missing, in_the_way))
+        Ok((missing, prevented))
     }
 
     /// Opens a directory for reading its names.

@@ -25,8 +25,8 @@ pub(in super::super) fn mime(name: &str) -> &'static str {
     }
 }
 
-/// Returns true if clients show it to models as an image or audio.
-pub(super) fn is_shown(path: &WorkspacePath) -> bool {
+/// True if the file's type is an image or audio.
+pub(super) fn is_media(path: &WorkspacePath) -> bool {
     mime(path.file_name().unwrap_or_default()) != mime("")
 }
 

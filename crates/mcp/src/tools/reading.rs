@@ -42,7 +42,7 @@ pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolRe
     let given = arguments.text("path")?;
     let range = range(arguments)?;
     let path = call.path(Kind::Read, given)?;
-    let binary = if media::is_shown(&path) { MAX_MEDIA_BYTES } else { MAX_TEXT_BYTES };
+    let binary = if media::is_media(&path) { MAX_MEDIA_BYTES } else { MAX_TEXT_BYTES };
     let bound = Bound { lines: MAX_TEXT_LINES, bytes: MAX_TEXT_BYTES, binary };
     let content = call.put(&Read {
         path: path.clone(),

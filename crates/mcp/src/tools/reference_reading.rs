@@ -77,8 +77,8 @@ fn note(content: &Content, asked: Option<u64>) -> Option<String> {
 
 pub(super) fn read_media(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::Read, arguments.text("path")?)?;
-    let most = if media::is_shown(&path) { MAX_MEDIA_BYTES } else { MAX_TEXT_BYTES };
-    let bound = Bound { lines: u64::MAX, bytes: most, binary: most };
+    let size = if media::is_media(&path) { MAX_MEDIA_BYTES } else { MAX_TEXT_BYTES };
+    let bound = Bound { lines: u64::MAX, bytes: size, binary: size };
     let range = LineRange::default().within(bound);
     let content = call.put(&Read { path: path.clone(), range, encoding: Encoding::Base64 })?;
     if content.part.as_ref().is_some_and(|part| part.at.next.is_some()) {

@@ -156,14 +156,17 @@ fn load_rows(
     // A test loads all tables.
     let mut shown: HashMap<String, ToolDescription> =
         serde_json::from_str(shown).unwrap_or_default();
-    rows.filter_map(|(key, kind, effect, waits, run)| {
-        let ToolDescription { title, description, input_schema, output_schema } =
-            shown.remove(key)?;
+    let load = |(key, kind, effect, waits, run): (&str, _, Effect, _, _)| {
+        let found = shown.remove(key);
+        debug_assert!(found.is_some(), "the tool `{key}` has no description");
+        let ToolDescription { title, description, input_schema, output_schema } = found?;
         let mut tool = model::Tool::new(name(key), description, Arc::new(input_schema))
             .with_annotations(effect.annotations(&title))
             .with_title(title);
         tool.output_schema = output_schema.map(Arc::new);
         Some(Tool { shown: tool, kind, waits, run, refuses_unknown: false })
-    })
-    .collect()
+    };
+    let tools = rows.filter_map(load).collect();
+    debug_assert!(shown.is_empty(), "descriptions without a tool");
+    tools
 }

@@ -9,8 +9,8 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         ("network.limits.bytesOut", &old.limits().bytes_out, &new.limits().bytes_out),
         ("network.limits.connections", &old.limits().connections, &new.limits().connections),
     ] {
-        let most = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.most);
-        changes.limit(key, most(old), most(new));
+        let maximum = |limit: &Option<Limit>| limit.as_ref().map(|limit| limit.maximum);
+        changes.limit(key, maximum(old), maximum(new));
     }
     let ids = |network: &Network| {
         let ids: Vec<_> = network.credentials().iter().map(String::as_str).collect();

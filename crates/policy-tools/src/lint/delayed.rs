@@ -16,7 +16,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let Some(baseline) = PolicySource::embedded("baseline") else { return };
     let outline = outline(&baseline);
     let writes =
-        |statement: &&Statement| statement.questions().any(|(_, access)| access == Access::Write);
+        |statement: &&Statement| statement.actions().any(|(_, access)| access == Access::Write);
     let locations = locations(subject.statements().map(|(_, statement)| statement).filter(writes));
     let agents = agents(subject.outline.iter());
     // Most are denied by one rule each, so few remain.

@@ -4,7 +4,7 @@ use super::{finding::Finding, subject::Subject};
 use crate::{
     examples::{agents, examples_in, locations},
     model::WorkspacePath,
-    outline::{Statement, StatementKind},
+    outline::StatementKind,
     policy::{Effect, Query},
 };
 
@@ -25,7 +25,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
             let evaded = examples_in(pattern, "x", &locations).into_iter().find_map(|path| {
                 let other = WorkspacePath::parse(&format!("{}{ENDING}", path.as_str())).ok()?;
                 let passes = agents.iter().any(|agent| {
-                    questions(statement).any(|(operation, access)| {
+                    statement.actions().any(|(operation, access)| {
                         let ask = |path: &WorkspacePath| {
                             let query = Query { agent, operation, access, path };
                             subject.policy.evaluate(&query)
@@ -52,12 +52,6 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
             });
         }
     }
-}
-
-fn questions(
-    statement: &Statement,
-) -> impl Iterator<Item = (crate::model::OperationKind, crate::model::Access)> {
-    statement.questions()
 }
 
 /// Returns the extension of a pattern about nothing else: `**/*.pem`, `{*.pem,*.key}`.

@@ -174,7 +174,7 @@ fn allowing(
     let listed =
         |access| own.iter().find(|statement| statement.kind == StatementKind::AllowedPaths(access));
     let accesses: std::collections::BTreeSet<_> =
-        rule.questions().map(|(_, access)| access).collect();
+        rule.actions().map(|(_, access)| access).collect();
     let bounded_above = |access| {
         subject.statements().any(|(number, statement)| {
             number != file && statement.kind == StatementKind::AllowedPaths(access)

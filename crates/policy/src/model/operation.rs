@@ -3,6 +3,7 @@
 use std::{fmt, num::NonZeroU64, ops::Range, str::FromStr};
 
 /// An operation without its payload, with the name that policies, records and the command line use.
+/// Operations that have a path come first; others have no place in a set of actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of `Operation`")]
 pub enum OperationKind {
@@ -84,6 +85,26 @@ impl OperationKind {
                 | Self::Connect
                 | Self::Command
         )
+    }
+
+    /// True if the operation is about a file's content, so never about a directory.
+    pub fn is_of_files(self) -> bool {
+        match self {
+            Self::Read | Self::Write | Self::Append | Self::Edit => true,
+            Self::List
+            | Self::Stat
+            | Self::Glob
+            | Self::Grep
+            | Self::Watch
+            | Self::Mkdir
+            | Self::Remove
+            | Self::Rename
+            | Self::SetAttributes
+            | Self::Symlink
+            | Self::Restore
+            | Self::Connect
+            | Self::Command => false,
+        }
     }
 
     /// Returns the accesses that an operation of this kind needs on its path. A rename needs

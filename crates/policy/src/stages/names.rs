@@ -132,14 +132,7 @@ impl Policy {
         if directory {
             return Verdict::Pass;
         }
-        let file = object.is_some()
-            || matches!(
-                query.operation,
-                OperationKind::Read
-                    | OperationKind::Write
-                    | OperationKind::Append
-                    | OperationKind::Edit
-            );
+        let file = object.is_some() || query.operation.is_of_files();
         let extension = subject.raw.last().and_then(|name| name.rsplit_once('.'));
         if extension.is_none() && !file {
             return Verdict::Pass;
@@ -165,7 +158,7 @@ impl Policy {
         let access = subject.query.access;
         let mut allowed = None;
         for (number, layer) in self.layers.iter().enumerate() {
-            if !layer.bounds.hold(subject.question) {
+            if !layer.bounds.contains(subject.action) {
                 continue;
             }
             let grant = layer.allowed.get(access);
@@ -244,9 +237,9 @@ fn restricting<'p>(
     rules.get(found? as usize)
 }
 
-/// True if `rule` is about the agent and the question.
+/// True if `rule` is about the agent and the action.
 fn asks(rule: &CompiledRule, subject: &PreparedQuery<'_>) -> bool {
-    rule.questions.hold(subject.question) && rule.agents.hold(subject.query.agent)
+    rule.actions.contains(subject.action) && rule.agents.hold(subject.query.agent)
 }
 
 fn finding(rule: &CompiledRule) -> Finding<'_> {

@@ -60,14 +60,8 @@ impl Policy {
         object: Option<&Object>,
     ) -> Verdict<'_> {
         let Some(object) = object else { return Verdict::Pass };
-        let content = matches!(
-            subject.query.operation,
-            OperationKind::Read
-                | OperationKind::Write
-                | OperationKind::Append
-                | OperationKind::Edit
-                | OperationKind::Mkdir
-        );
+        let operation = subject.query.operation;
+        let content = operation.is_of_files() || operation == OperationKind::Mkdir;
         let served = match object.kind {
             ObjectKind::File | ObjectKind::Directory | ObjectKind::Missing => true,
             ObjectKind::Symlink => !content,

@@ -7,7 +7,7 @@ use crate::{Query, action_set::ActionSet, index::Components, normalized::Normali
 /// A query with its path prepared for matching.
 pub(crate) struct PreparedQuery<'q> {
     pub(super) query: &'q Query<'q>,
-    pub(super) question: ActionSet,
+    pub(super) action: ActionSet,
     pub(super) raw: Components<'q>,
     /// `None` if folding changes nothing.
     folded: Option<Components<'q>>,
@@ -18,7 +18,7 @@ impl<'q> PreparedQuery<'q> {
     pub(crate) fn new(query: &'q Query<'q>, forms: &'q NormalizedForms<'q>) -> Self {
         Self {
             query,
-            question: ActionSet::one(query.operation, query.access),
+            action: ActionSet::one(query.operation, query.access),
             raw: Components::of(forms.raw),
             folded: match &forms.folded {
                 Cow::Borrowed(_) => None,

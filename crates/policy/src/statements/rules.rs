@@ -56,7 +56,7 @@ pub(crate) struct Rule {
     pub(crate) span: Range<usize>,
     pub(crate) line: u64,
     pub(crate) effect: Effect,
-    pub(crate) questions: ActionSet,
+    pub(crate) actions: ActionSet,
     pub(crate) globs: Vec<StatedPattern>,
     pub(crate) agents: Agents,
     pub(crate) reason: Option<String>,
@@ -160,10 +160,10 @@ impl Reader<'_, '_> {
         }
         let agents = self.agents(table, comparison);
         let reason = table.get("reason").and_then(|value| self.plain_text(value, 500));
-        let questions = self.questions(table, effect);
+        let actions = self.actions(table, effect);
         let (id, span) = id?;
         let line = self.line(&span);
-        Some(Rule { id, line, span, effect: effect?, questions: questions?, globs, agents, reason })
+        Some(Rule { id, line, span, effect: effect?, actions: actions?, globs, agents, reason })
     }
 
     /// True if a rule is also about everything beneath its paths, which is the default of those
@@ -192,7 +192,7 @@ impl Reader<'_, '_> {
         Some(id)
     }
 
-    fn questions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> Option<ActionSet> {
+    fn actions(&mut self, table: &DeTable<'_>, effect: Option<Effect>) -> Option<ActionSet> {
         let Some(value) = table.get("operations") else {
             if effect == Some(Effect::Allow) {
                 let span = table.get_key_value("effect").map(|(key, _)| key.span())?;

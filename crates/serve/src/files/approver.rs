@@ -19,14 +19,14 @@ const MAX_WAITING: usize = 16;
 /// The slot of a request among those that are carried out.
 pub(super) struct HeldSlot {
     pub(super) free: Option<tokio::sync::oneshot::Sender<()>>,
-    pub(super) turn: Option<RequestSlot>,
+    pub(super) slot: Option<RequestSlot>,
     /// The largest content or list that the reply may disclose, in bytes; `memory` is
     /// reserved for that.
     pub(super) reply: Option<usize>,
     pub(super) memory: Option<Reservation>,
 }
 
-/// The approver of a request; the request gives up its slot while it waits.
+/// The approver of a request, which releases its slot while it waits.
 pub(super) struct WaitingApprover<'a> {
     pub(super) slot: &'a std::sync::Mutex<HeldSlot>,
     pub(super) waiting: &'a AtomicUsize,
@@ -40,13 +40,13 @@ impl Approver for WaitingApprover<'_> {
             return;
         }
         // The channel has no means of asking its user; `portcullis approve` has.
-        let mut slot = lock(self.slot);
-        slot.turn.take();
+        let mut held = lock(self.slot);
+        held.slot.take();
         // The content is read only after the approval.
-        if slot.reply.is_some() {
-            slot.memory = None;
+        if held.reply.is_some() {
+            held.memory = None;
         }
-        if let Some(free) = slot.free.take() {
+        if let Some(free) = held.free.take() {
             let _ = free.send(());
         }
     }
@@ -54,8 +54,8 @@ impl Approver for WaitingApprover<'_> {
     fn over(&self, _ticket: &Ticket) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let reply = {
-            let slot = lock(self.slot);
-            slot.reply.filter(|_| slot.memory.is_none())
+            let held = lock(self.slot);
+            held.reply.filter(|_| held.memory.is_none())
         };
         if let Some(reply) = reply {
             let memory = reserve(self.share, reply);

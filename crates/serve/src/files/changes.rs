@@ -73,7 +73,7 @@ pub(super) async fn send_end<W>(client: &Client<W>, reason: &impl std::fmt::Disp
 where
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let error = format!("changes are not told any more: {reason}");
+    let error = format!("no further changes are sent: {reason}");
     let over = ReportedChange { channel: CHANNEL, kind: "change", error: &error };
     let _ = client.send_message(&text(&over)).await;
 }

@@ -91,9 +91,9 @@ pub enum Error {
     /// There is no memory for a message.
     #[error("there is no memory for a message of {0} bytes")]
     NoMemory(usize),
-    /// The client takes no replies any more.
-    #[error("the client takes no answers: {reason}")]
-    Deaf {
+    /// The client has stopped reading replies.
+    #[error("the client does not read replies: {reason}")]
+    NotReading {
         /// The error of the last reply.
         reason: io::Error,
         /// The number of requests that were received and not begun.
@@ -110,7 +110,7 @@ pub enum Error {
 /// The reason why a message was not carried out.
 enum RejectedMessage {
     /// Its reply could not be sent.
-    Deaf(io::Error),
+    NotReading(io::Error),
     /// The client's session was revoked.
     Revoked,
 }
@@ -121,7 +121,7 @@ pub struct Channel {
     gateway: Arc<Gateway>,
     limits: ChannelLimits,
     memory: MemoryShares<AgentName>,
-    turns: RequestSlots,
+    slots: RequestSlots,
 }
 
 /// The state shared by the requests of one client.
@@ -129,26 +129,26 @@ struct Client<W> {
     channel: Arc<Channel>,
     session: Session,
     share: MemoryBudget,
-    turns: AgentSlots,
+    slots: AgentSlots,
     output: Mutex<W>,
     waiting: AtomicUsize,
-    /// The tasks of requests that wait for an approval, or did.
-    aside: std::sync::Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    /// Tasks of requests that waited for an approval.
+    approval_tasks: std::sync::Mutex<Vec<JoinHandle<io::Result<()>>>>,
     /// Set once no further request of the client may begin.
     revoked: Arc<AtomicBool>,
 }
 
 impl Channel {
-    /// Returns a channel without clients.
+    /// Makes the channel of `gateway`.
     pub fn new(gateway: Arc<Gateway>, limits: ChannelLimits) -> Arc<Self> {
         let memory =
             MemoryShares::new(MemoryBudget::new(limits.memory), limits.memory / MEMORY_SHARES);
-        let turns = RequestSlots::new(limits.requests, limits.requests / SLOT_SHARES);
-        Arc::new(Self { gateway, limits, memory, turns })
+        let slots = RequestSlots::new(limits.requests, limits.requests / SLOT_SHARES);
+        Arc::new(Self { gateway, limits, memory, slots })
     }
 
     /// Serves one client until it closes its side; requests received by then get replies.
-    /// If the client takes no replies, or is `revoked`, no further request is begun, and
+    /// If the client does not read replies, or is `revoked`, no further request is begun, and
     /// the number of those received is recorded. The setter of `revoked` must shut the
     /// stream down, too.
     ///
@@ -164,7 +164,7 @@ impl Channel {
         let served = self.pump(&session, input, output, revoked).await;
         if let Err(error) = &served {
             let mut facts = facts(&error.to_string());
-            if let Error::Deaf { left, .. } | Error::Revoked { left } = error {
+            if let Error::NotReading { left, .. } | Error::Revoked { left } = error {
                 facts.insert("notBegun".to_owned(), json!(left));
             }
             self.report(&session, facts);
@@ -186,10 +186,10 @@ impl Channel {
             channel: Arc::clone(self),
             session: session.clone(),
             share: self.memory.share(session.agent.clone()),
-            turns: self.turns.of(&session.agent),
+            slots: self.slots.of(&session.agent),
             output: Mutex::new(output),
             waiting: AtomicUsize::new(0),
-            aside: std::sync::Mutex::default(),
+            approval_tasks: std::sync::Mutex::default(),
             revoked,
         });
         let changes = Arc::clone(&client).watch().await;
@@ -201,10 +201,10 @@ impl Channel {
                 }
                 let message = self.message(&mut input, &client.share).await?;
                 let Some((bytes, memory)) = message else { return Ok(()) };
-                let Err(reason) = client.hear(bytes, memory).await else { continue };
+                let Err(reason) = client.handle(bytes, memory).await else { continue };
                 let left = left(&mut input).await;
                 return Err(match reason {
-                    RejectedMessage::Deaf(reason) => Error::Deaf { reason, left },
+                    RejectedMessage::NotReading(reason) => Error::NotReading { reason, left },
                     // The message at hand counts as well.
                     RejectedMessage::Revoked => Error::Revoked { left: left.saturating_add(1) },
                 });
@@ -215,12 +215,12 @@ impl Channel {
             client.finish().await;
             return served;
         };
-        let telling = tokio::spawn(changes::send(Arc::clone(&client), changes.clone()));
+        let change_task = tokio::spawn(changes::send(Arc::clone(&client), changes.clone()));
         let served = served.await;
         // The task ends by itself then, without tearing a message.
         self.gateway.unwatch(&changes);
         client.finish().await;
-        telling.abort();
+        change_task.abort();
         served
     }
 
@@ -259,8 +259,8 @@ impl Channel {
         let kind = (message.len() <= MAX_UNCOUNTED).then(|| wire::kind(message))?;
         match kind.as_deref()? {
             "read" => {
-                let most = self.gateway.policy().max_size(Access::Read, Transport::Files);
-                Some(usize::try_from(most).unwrap_or(usize::MAX))
+                let maximum = self.gateway.policy().max_size(Access::Read, Transport::Files);
+                Some(usize::try_from(maximum).unwrap_or(usize::MAX))
             }
             "list" => Some(MAX_LIST),
             _ => None,
@@ -285,32 +285,32 @@ async fn length(input: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u32>>
 
 /// Counts the complete messages that are left in the stream.
 async fn left(input: &mut (impl AsyncRead + Unpin)) -> usize {
-    let mut whole = 0_usize;
+    let mut count = 0_usize;
     while let Ok(Some(length)) = length(input).await {
         let mut message = (&mut *input).take(length.into());
         match tokio::io::copy(&mut message, &mut tokio::io::sink()).await {
-            Ok(copied) if copied == u64::from(length) => whole = whole.saturating_add(1),
+            Ok(copied) if copied == u64::from(length) => count = count.saturating_add(1),
             _ => break,
         }
     }
-    whole
+    count
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
     /// Subscribes to changes; a client that may see nothing gets no messages.
     async fn watch(self: Arc<Self>) -> Option<Subscription> {
         // Subscribing may walk the whole workspace.
-        let turn = self.turns.take().await?;
+        let slot = self.slots.take().await?;
         let client = Arc::clone(&self);
         let watched = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _slot = slot;
             client.channel.gateway.watch(&client.session, &changes::query())
         });
         let watched = watched.await.ok()?;
         match watched {
             Ok(watching) => Some(watching.output),
             Err(error) => {
-                tracing::warn!(%error, "a client is told of no changes");
+                tracing::warn!(%error, "a client is notified of no changes");
                 // A refusal by the policy is not sent to the client.
                 let policy = error.rule().is_some_and(|rule| !rule.starts_with("serve.limits."));
                 if !policy {
@@ -329,18 +329,18 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 ticket.withdraw();
             }
         }
-        let aside = std::mem::take(&mut *lock(&self.aside));
+        let tasks = std::mem::take(&mut *lock(&self.approval_tasks));
         let answered = async {
-            for done in aside {
+            for task in tasks {
                 // A client that is gone gets no reply, but there is a record.
-                let _ = done.await;
+                let _ = task.await;
             }
         };
         let _ = tokio::time::timeout(REPLY_TIMEOUT, answered).await;
     }
 
     /// Carries out one message; returns when the next one may be read.
-    async fn hear(
+    async fn handle(
         self: &Arc<Self>,
         bytes: Vec<u8>,
         memory: Option<Reservation>,
@@ -351,35 +351,35 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             Some(reply) => reserve(&self.share, reply).await,
             None => memory,
         };
-        let Some(turn) = self.turns.take().await else { return Ok(()) };
+        let Some(slot) = self.slots.take().await else { return Ok(()) };
         if self.revoked.load(Ordering::SeqCst) {
             return Err(RejectedMessage::Revoked);
         }
-        let slot = HeldSlot { free: Some(free), turn: Some(turn), reply, memory };
-        let slot = Arc::new(std::sync::Mutex::new(slot));
+        let held = HeldSlot { free: Some(free), slot: Some(slot), reply, memory };
+        let held = Arc::new(std::sync::Mutex::new(held));
         let client = Arc::clone(self);
-        let mut done = tokio::spawn(async move {
-            let (worker, taken) = (Arc::clone(&client), Arc::clone(&slot));
-            let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &taken)).await;
+        let mut task = tokio::spawn(async move {
+            let (worker, slot) = (Arc::clone(&client), Arc::clone(&held));
+            let reply = tokio::task::spawn_blocking(move || worker.carry_out(bytes, &slot)).await;
             let reply = reply.map_err(io::Error::other)?;
             // A client that does not read keeps the memory of its reply only, and no slot.
             let mut memory = {
-                let mut slot = lock(&slot);
-                slot.turn = None;
-                slot.memory.take()
+                let mut held = lock(&held);
+                held.slot = None;
+                held.memory.take()
             };
             memory.iter_mut().for_each(|memory| memory.shrink(reply.len()));
             client.send_message(&reply).await
         });
         tokio::select! {
-            closed = &mut done => {
-                closed.map_err(io::Error::other).flatten().map_err(RejectedMessage::Deaf)
+            ended = &mut task => {
+                ended.map_err(io::Error::other).flatten().map_err(RejectedMessage::NotReading)
             }
             // The request waits for an approval; its reply comes later.
             Ok(()) = freed => {
-                let mut aside = lock(&self.aside);
-                aside.retain(|done| !done.is_finished());
-                aside.push(done);
+                let mut tasks = lock(&self.approval_tasks);
+                tasks.retain(|task| !task.is_finished());
+                tasks.push(task);
                 Ok(())
             }
         }
@@ -404,19 +404,19 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
                 return Reply::to(&head).failed_because(&reason, receipt.as_ref());
             }
         };
-        let ClientMessage { head, wanted } = message;
+        let ClientMessage { head, fields } = message;
         let reply = Reply::to(&head);
-        let wanted = match ParsedRequest::new(wanted) {
-            Ok(wanted) => wanted,
-            Err(trouble) => {
-                let path = trouble.path.as_deref();
-                let error = gateway.refuse(&self.session, &trouble.op, path, &trouble.refusal);
-                return reply.failed(&error, trouble.client_message.as_deref());
+        let request = match ParsedRequest::new(fields) {
+            Ok(request) => request,
+            Err(rejected) => {
+                let path = rejected.path.as_deref();
+                let error = gateway.refuse(&self.session, &rejected.op, path, &rejected.refusal);
+                return reply.failed(&error, rejected.client_message.as_deref());
             }
         };
         drop(bytes);
-        let aside = WaitingApprover { slot, waiting: &self.waiting, share: &self.share };
-        wanted.put(gateway, &self.session, gateway::Client::asking(&aside), &reply)
+        let approver = WaitingApprover { slot, waiting: &self.waiting, share: &self.share };
+        request.send(gateway, &self.session, gateway::Client::asking(&approver), &reply)
     }
 }
 

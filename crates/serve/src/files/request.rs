@@ -87,8 +87,8 @@ impl ParsedRequest {
         Ok(Self { request, shown: shown(&fields.path) })
     }
 
-    /// Passes the request to the gateway, and renders the result.
-    pub(super) fn put(
+    /// Sends the request to the gateway, and renders the result.
+    pub(super) fn send(
         self,
         gateway: &Gateway,
         session: &Session,
@@ -152,8 +152,8 @@ mod tests {
     use super::*;
     use crate::model::Operation;
 
-    fn path_of(wanted: &ParsedRequest) -> &str {
-        let path = match &wanted.request {
+    fn path_of(request: &ParsedRequest) -> &str {
+        let path = match &request.request {
             ChannelRequest::List(list) => &list.path,
             ChannelRequest::Read(read) => &read.path,
             ChannelRequest::Stat(stat) => &stat.path,
@@ -169,15 +169,15 @@ mod tests {
     #[test]
     fn paths_are_relative_to_the_root_with_or_without_a_slash() {
         for path in ["src/a", "/src/a", "//src/./a/"] {
-            let wanted = ParsedRequest::new(fields("read", path)).unwrap();
-            assert_eq!(path_of(&wanted), "src/a", "{path}");
-            assert_eq!(wanted.shown, path);
+            let request = ParsedRequest::new(fields("read", path)).unwrap();
+            assert_eq!(path_of(&request), "src/a", "{path}");
+            assert_eq!(request.shown, path);
         }
         for path in ["/", "", "."] {
             assert_eq!(path_of(&ParsedRequest::new(fields("list", path)).unwrap()), "");
         }
-        let trouble = ParsedRequest::new(fields("read", "/../etc/passwd")).err().unwrap();
-        assert!(matches!(trouble.refusal, Refusal::Path(_)));
+        let invalid = ParsedRequest::new(fields("read", "/../etc/passwd")).err().unwrap();
+        assert!(matches!(invalid.refusal, Refusal::Path(_)));
     }
 
     #[test]
@@ -186,8 +186,8 @@ mod tests {
             let mut fields = fields("write", "a");
             fields.encoding = encoding.map(Into::into);
             fields.content = Some(content.into());
-            let wanted = ParsedRequest::new(fields).map_err(|trouble| trouble.refusal)?;
-            let ChannelRequest::Change(change) = &wanted.request else { panic!("no change") };
+            let request = ParsedRequest::new(fields).map_err(|invalid| invalid.refusal)?;
+            let ChannelRequest::Change(change) = &request.request else { panic!("no change") };
             let Operation::Write(write) = change.as_operation() else { panic!("no write") };
             Ok::<_, Refusal>(write.content.clone())
         };

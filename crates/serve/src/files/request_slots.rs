@@ -1,9 +1,9 @@
 //! Slots that bound how many requests of the `files` channel are carried out at once: by
 //! all agents, and by one agent on all its connections.
 //!
-//! First come, first served: a connection has one place in the queue, so one that sends
-//! much waits behind those that send little. An agent with many connections waits for its
-//! own slots.
+//! Requests get slots in the order in which they ask. A connection asks for one slot at a
+//! time, so one that sends much waits behind those that send little. An agent with many
+//! connections waits for its own slots.
 
 use std::{
     collections::HashMap,
@@ -69,17 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_with_many_connections_leaves_turns_to_others() {
+    fn an_agent_with_many_connections_leaves_slots_to_others() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let turns = RequestSlots::new(4, 2);
-            let of = |agent: &str| turns.of(&agent.parse().unwrap());
+            let slots = RequestSlots::new(4, 2);
+            let of = |agent: &str| slots.of(&agent.parse().unwrap());
             let now = async |agent: &str| {
                 tokio::time::timeout(Duration::ZERO, of(agent).take()).await.ok().flatten()
             };
             let mut held = Vec::new();
-            while let Some(turn) = now("a").await {
-                held.push(turn);
+            while let Some(slot) = now("a").await {
+                held.push(slot);
                 assert!(held.len() < 4);
             }
             let other = now("b").await;

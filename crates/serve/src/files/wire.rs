@@ -29,7 +29,7 @@ pub(super) struct RequestHead {
 #[derive(Debug)]
 pub(super) struct ClientMessage<'a> {
     pub(super) head: RequestHead,
-    pub(super) wanted: Fields<'a>,
+    pub(super) fields: Fields<'a>,
 }
 
 /// The fields of all types together.
@@ -115,7 +115,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
         }
         None => Ok(None),
     };
-    let wanted = Fields {
+    let fields = Fields {
         kind,
         path: field("path", raw.path)?,
         old_path: field("oldPath", raw.old_path)?,
@@ -123,7 +123,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ClientMessage<'_>, Malformed> {
         content: content(raw.content).map_err(|()| bad(&head, "`content` must be a string"))?,
         encoding: field("encoding", raw.encoding)?,
     };
-    Ok(ClientMessage { head, wanted })
+    Ok(ClientMessage { head, fields })
 }
 
 /// Returns the legible part of a malformed message, so that its sender gets a reply
@@ -189,9 +189,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(message.head.id.as_deref(), Some("1.50"));
-        assert_eq!(message.wanted.kind, "write");
-        assert_eq!(message.wanted.path.as_deref(), Some("/a"));
-        assert_eq!(message.wanted.content.as_deref(), Some("b\n"));
+        assert_eq!(message.fields.kind, "write");
+        assert_eq!(message.fields.path.as_deref(), Some("/a"));
+        assert_eq!(message.fields.content.as_deref(), Some("b\n"));
     }
 
     /// JavaScript produces a lone surrogate by cutting a character in half.

@@ -81,7 +81,7 @@ pub(super) async fn take(
     let Some(id) = head.map(|head| head.id.clone()) else { return Ok(None) };
     let taken = (session.to_owned(), id);
     if !lock(&shared.ids).insert(taken.clone()) {
-        shared.sessions.repeated(session).await;
+        shared.sessions.report_repeated_id(session).await;
         return Err(Box::new(refuse(&taken.1)));
     }
     Ok(Some(Arc::new(UsedId { ids: Arc::clone(&shared.ids), taken })))

@@ -129,7 +129,7 @@ impl Link {
     }
 
     /// Returns true if the session has ended.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         lock(&self.state).over.is_cancelled()
     }
 
@@ -140,27 +140,27 @@ impl Link {
 
     /// Shuts down the sending side: the worker withdraws pending approvals, and
     /// finishes requests in flight.
-    pub(super) async fn hang_up(&self) {
+    pub(super) async fn shut_down(&self) {
         // A worker that is gone needs no shutdown.
         let _ = self.writer.lock().await.shutdown().await;
     }
 
-    /// Returns true if the worker still reads. One that stops does not, while it
+    /// Returns true if the worker still reads. One that stops reads no more, but
     /// replies to earlier requests.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         // The writer that has the lock will notice.
-        let Ok(writer) = self.writer.try_lock() else { return !self.is_over() };
-        let deaf = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-        !self.is_over() && !writer.try_write(&[]).is_err_and(deaf)
+        let Ok(writer) = self.writer.try_lock() else { return !self.has_ended() };
+        let has_stopped = |error: io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        !self.has_ended() && !writer.try_write(&[]).is_err_and(has_stopped)
     }
 
     /// Returns true if no request waits for its reply.
-    pub(super) fn is_silent(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         lock(&self.state).pending.is_empty()
     }
 
     /// Sets the revision agreed on by client and worker; only the first call counts.
-    pub(super) fn speaks(&self, revision: ProtocolVersion) {
+    pub(super) fn set_revision(&self, revision: ProtocolVersion) {
         let _ = self.revision.set(revision);
     }
 
@@ -170,7 +170,7 @@ impl Link {
     }
 
     /// Sets the receiver of notifications that belong to no request.
-    pub(super) fn belongs_to(&self, peer: Peer<RoleServer>) {
+    pub(super) fn set_host(&self, peer: Peer<RoleServer>) {
         lock(&self.state).host = Some(peer);
     }
 
@@ -331,7 +331,7 @@ mod tests {
             writer.write_all(refusal).await.unwrap();
             let answer = tokio::time::timeout(Duration::from_secs(60), &mut asked.answer).await;
             assert_eq!(answer.unwrap().unwrap().err(), Some(over()));
-            assert!(link.is_over());
+            assert!(link.has_ended());
         });
     }
 

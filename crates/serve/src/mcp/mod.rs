@@ -51,7 +51,7 @@ use ids::{Handled, Head};
 use pieces::Pieces;
 use relay::Relay;
 use session_scheduler::{ActiveSessions, SessionScheduler};
-use sessions::{Opened, Sessions};
+use sessions::{NewSessionLink, Sessions};
 use shared::{Ids, Refusal, Shared};
 
 /// Time for which a token's unused state is retained: longer than any request takes
@@ -116,43 +116,44 @@ pub(super) async fn handle(
         Ok(bytes) => bytes,
         Err(refused) => return *refused,
     };
-    let ended = parts.method == Method::DELETE;
+    let is_delete = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     if let Some(id) = session.as_deref()
-        && (shared.sessions.is_deaf(id) || (ended && !shared.sessions.is_there(id).await))
+        && (shared.sessions.has_stopped_reading(id)
+            || (is_delete && !shared.sessions.exists(id).await))
     {
         tracing::debug!(id, "a session has ended");
         return reply::text(StatusCode::NOT_FOUND, "the session has ended");
     }
-    let asks = parts.method == Method::POST;
+    let is_post = parts.method == Method::POST;
     let under_way =
-        if asks { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
+        if is_post { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
     // Parsing a body delays other sessions, too.
-    let turn = shared.scheduler.enter(session.as_deref()).await;
-    let message = if asks { message(&bytes) } else { None };
-    if asks && message.is_none() {
+    let slot = shared.scheduler.enter(session.as_deref()).await;
+    let message = if is_post { message(&bytes) } else { None };
+    if is_post && message.is_none() {
         let refused = lenient_json::refuse(&shared, &caller.peer, &bytes).await;
-        turn.over();
+        slot.release();
         return refused;
     }
-    let speaks = session.as_deref().filter(|_| asks);
+    let own_session = session.as_deref().filter(|_| is_post);
     let head = message.and_then(Head::of);
-    let taken = match ids::take(&shared, speaks, &parts.headers, head.as_ref()).await {
+    let taken = match ids::take(&shared, own_session, &parts.headers, head.as_ref()).await {
         Ok(taken) => taken,
         Err(refused) => {
-            turn.over();
+            slot.release();
             return *refused;
         }
     };
-    let absent = absent::refuse(&shared, &caller.peer, speaks, &parts.headers, head.as_ref());
+    let absent = absent::refuse(&shared, &caller.peer, own_session, &parts.headers, head.as_ref());
     if let Some(refused) = absent.await {
-        turn.over();
+        slot.release();
         return refused;
     }
     let begun = match listen::begin(&shared, &caller.peer, head.as_ref()).await {
         Ok(begun) => begun,
         Err(refused) => {
-            turn.over();
+            slot.release();
             return *refused;
         }
     };
@@ -160,33 +161,33 @@ pub(super) async fn handle(
     let under_way = under_way.filter(|_| begun.is_none());
     let held = line::ReplyMemory::default();
     let load = line::RequestMemory::new(memory);
-    let (refusal, opened) = (Refusal::default(), Opened::default());
+    let (refusal, new_link) = (Refusal::default(), NewSessionLink::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
     request.extensions_mut().insert(load.clone());
     request.extensions_mut().insert(refusal.clone());
-    request.extensions_mut().insert(Opened::clone(&opened));
-    request.extensions_mut().insert(turn.clone());
+    request.extensions_mut().insert(NewSessionLink::clone(&new_link));
+    request.extensions_mut().insert(slot.clone());
     request.extensions_mut().insert(caller.peer);
     if let Some(taken) = &taken {
         request.extensions_mut().insert(Handled::new(taken));
     }
     let reply = listen::with(begun, service.handle(request)).await;
-    turn.over();
+    slot.release();
     load.free();
     if let Some(error) = refusal.get() {
         return reply::refused(error);
     }
-    let named = reply.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
-    if let (Some(id), Some(link)) = (named, opened.get()) {
-        shared.sessions.begun(id, link);
+    let new_id = reply.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
+    if let (Some(id), Some(link)) = (new_id, new_link.get()) {
+        shared.sessions.register(id, link);
     }
-    if let Some(id) = session.as_deref().filter(|_| ended && reply.status().is_success()) {
-        shared.sessions.leave(id).await;
+    if let Some(id) = session.as_deref().filter(|_| is_delete && reply.status().is_success()) {
+        shared.sessions.announce_end(id).await;
     }
     let link = match session.as_deref() {
         Some(id) => shared.sessions.link(id),
-        None => opened.get().and_then(Weak::upgrade),
+        None => new_link.get().and_then(Weak::upgrade),
     };
     let is_primed = link.is_none_or(|link| link.is_primed());
     let mut reply = reply.map(|body| {
@@ -194,7 +195,7 @@ pub(super) async fn handle(
         // Held until the last byte is sent, or the client is gone.
         Pieces::new(body.map_frame(through), (held, under_way, taken)).boxed()
     });
-    if ended && reply.status() == StatusCode::ACCEPTED {
+    if is_delete && reply.status() == StatusCode::ACCEPTED {
         // The deletion is complete, and some clients take no other status for success.
         *reply.status_mut() = StatusCode::OK;
     }

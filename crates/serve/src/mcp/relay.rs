@@ -35,7 +35,7 @@ use super::{
     link::{self, Link, Question, WorkerReply},
     listen::{self, GrantedSubscription},
     session_scheduler::SessionSlot,
-    sessions::Opened,
+    sessions::NewSessionLink,
     shared::{Refusal, Shared},
 };
 use crate::lock;
@@ -66,7 +66,7 @@ impl Relay {
 
     /// Sends a request and waits for its reply; forwards the worker's requests
     /// meanwhile.
-    async fn raw(
+    async fn send(
         &self,
         method: &str,
         params: impl Serialize,
@@ -106,8 +106,8 @@ impl Relay {
                 Some(question) = asked.questions.recv() => question,
             };
             let (id, outcome) = {
-                let put = put(question, context);
-                tokio::pin!(put);
+                let forwarded = forward(question, context);
+                tokio::pin!(forwarded);
                 tokio::select! {
                     biased;
                     answer = &mut asked.answer => {
@@ -116,7 +116,7 @@ impl Relay {
                     () = context.ct.cancelled() => {
                         return Err(ErrorData::internal_error("cancelled", None));
                     }
-                    done = &mut put => done,
+                    outcome = &mut forwarded => outcome,
                 }
             };
             if let Some(outcome) = outcome {
@@ -125,17 +125,17 @@ impl Relay {
         }
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn request<T: DeserializeOwned>(
         &self,
         method: &str,
         params: impl Serialize,
         context: &RequestContext<RoleServer>,
     ) -> Result<T, ErrorData> {
-        link::typed(&self.raw(method, params, context).await?.value)
+        link::typed(&self.send(method, params, context).await?.value)
     }
 
     /// Sends a request to which the worker may reply that it requires input.
-    async fn ask_or<T, R>(
+    async fn request_or_input<T, R>(
         &self,
         method: &str,
         params: impl Serialize,
@@ -151,7 +151,7 @@ impl Relay {
             #[serde(borrow)]
             result_type: Option<Cow<'a, str>>,
         }
-        let WorkerReply { value: answer, held: _held } = self.raw(method, params, context).await?;
+        let WorkerReply { value: answer, held: _held } = self.send(method, params, context).await?;
         let kind = serde_json::from_str::<Kind<'_>>(answer.get()).ok();
         match kind.and_then(|kind| kind.result_type).as_deref() {
             Some("input_required") => Ok(link::typed::<InputRequiredResult>(&answer)?.into()),
@@ -159,7 +159,7 @@ impl Relay {
         }
     }
 
-    async fn note(&self, method: &str, params: impl Serialize) {
+    async fn notify(&self, method: &str, params: impl Serialize) {
         // A client without sessions has no link of its own.
         if let (Some(link), Ok(params)) = (self.own.get(), serde_json::to_value(params)) {
             link.notify(method, Some(params)).await;
@@ -179,7 +179,7 @@ fn peer(context: &RequestContext<RoleServer>) -> Result<http::Peer, OpenError> {
 }
 
 /// Forwards a request of the worker to the client; `None` if it was withdrawn.
-async fn put(
+async fn forward(
     question: Question,
     context: &RequestContext<RoleServer>,
 ) -> (Value, Option<Result<Value, ErrorData>>) {
@@ -193,18 +193,18 @@ async fn put(
         Ok(handle) => handle,
         Err(error) => return (id, Some(Err(unreadable(error)))),
     };
-    let theirs = handle.id.clone();
+    let client_id = handle.id.clone();
     tokio::select! {
         answered = handle.await_response() => {
             let outcome = match answered {
-                Ok(result) => shown(&result),
+                Ok(result) => to_value(&result),
                 Err(ServiceError::McpError(error)) => Err(error),
                 Err(error) => Err(unreadable(error)),
             };
             (id, Some(outcome))
         }
         _ = withdrawn => {
-            let params = CancelledNotificationParam::new(Some(theirs), Some("answered".to_owned()));
+            let params = CancelledNotificationParam::new(Some(client_id), Some("answered".to_owned()));
             let note = CancelledNotification::new(params).into();
             let _ = context.peer.send_notification(note).await;
             (id, None)
@@ -212,7 +212,7 @@ async fn put(
     }
 }
 
-fn shown(result: &ClientResult) -> Result<Value, ErrorData> {
+fn to_value(result: &ClientResult) -> Result<Value, ErrorData> {
     serde_json::to_value(result).map_err(unreadable)
 }
 
@@ -223,10 +223,10 @@ fn unreadable(error: impl std::fmt::Display) -> ErrorData {
 
 /// Records why there is no session, for the HTTP reply.
 fn unopened(error: OpenError, context: &RequestContext<RoleServer>) -> ErrorData {
-    let said = ErrorData::internal_error(error.to_string(), None);
+    let reply = ErrorData::internal_error(error.to_string(), None);
     // A request sets it once at most.
     let _ = extension::<Refusal>(context).map(|refusal| refusal.set(error));
-    said
+    reply
 }
 
 impl ServerHandler for Relay {
@@ -245,23 +245,24 @@ impl ServerHandler for Relay {
             opened.map_err(|error| unopened(error, &context))
         };
         let link = self.own.get_or_try_init(open).await?;
-        let _ = extension::<Opened>(&context).map(|opened| opened.set(Arc::downgrade(link)));
-        link.belongs_to(context.peer.clone());
+        let _ = extension::<NewSessionLink>(&context)
+            .map(|new_link| new_link.set(Arc::downgrade(link)));
+        link.set_host(context.peer.clone());
         context.peer.set_peer_info(request.clone());
-        let result: InitializeResult = self.ask("initialize", request, &context).await?;
-        link.speaks(result.protocol_version.clone());
+        let result: InitializeResult = self.request("initialize", request, &context).await?;
+        link.set_revision(result.protocol_version.clone());
         Ok(result)
     }
 
     async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.raw("ping", json!({}), &context).await.map(drop)
+        self.send("ping", json!({}), &context).await.map(drop)
     }
 
     async fn discover(
         &self,
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
-        self.ask("server/discover", json!({}), &context).await
+        self.request("server/discover", json!({}), &context).await
     }
 
     async fn complete(
@@ -269,7 +270,7 @@ impl ServerHandler for Relay {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        self.ask("completion/complete", request, &context).await
+        self.request("completion/complete", request, &context).await
     }
 
     #[expect(deprecated, reason = "the older revisions have it")]
@@ -278,7 +279,7 @@ impl ServerHandler for Relay {
         request: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.raw("logging/setLevel", request, &context).await.map(drop)
+        self.send("logging/setLevel", request, &context).await.map(drop)
     }
 
     async fn get_prompt(
@@ -286,7 +287,7 @@ impl ServerHandler for Relay {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        self.ask_or::<GetPromptResult, _>("prompts/get", request, &context).await
+        self.request_or_input::<GetPromptResult, _>("prompts/get", request, &context).await
     }
 
     async fn list_prompts(
@@ -294,7 +295,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        self.ask("prompts/list", request, &context).await
+        self.request("prompts/list", request, &context).await
     }
 
     async fn list_resources(
@@ -302,7 +303,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.ask("resources/list", request, &context).await
+        self.request("resources/list", request, &context).await
     }
 
     async fn list_resource_templates(
@@ -310,7 +311,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.ask("resources/templates/list", request, &context).await
+        self.request("resources/templates/list", request, &context).await
     }
 
     async fn read_resource(
@@ -318,7 +319,7 @@ impl ServerHandler for Relay {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.ask_or::<ReadResourceResult, _>("resources/read", request, &context).await
+        self.request_or_input::<ReadResourceResult, _>("resources/read", request, &context).await
     }
 
     async fn subscribe(
@@ -326,7 +327,7 @@ impl ServerHandler for Relay {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.raw("resources/subscribe", request, &context).await.map(drop)
+        self.send("resources/subscribe", request, &context).await.map(drop)
     }
 
     async fn unsubscribe(
@@ -334,7 +335,7 @@ impl ServerHandler for Relay {
         request: UnsubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.raw("resources/unsubscribe", request, &context).await.map(drop)
+        self.send("resources/unsubscribe", request, &context).await.map(drop)
     }
 
     fn accepted_subscription_filter(
@@ -358,7 +359,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.ask("tools/list", request, &context).await
+        self.request("tools/list", request, &context).await
     }
 
     async fn call_tool(
@@ -366,7 +367,7 @@ impl ServerHandler for Relay {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.ask_or::<CallToolResult, _>("tools/call", request, &context).await
+        self.request_or_input::<CallToolResult, _>("tools/call", request, &context).await
     }
 
     async fn on_custom_request(
@@ -374,15 +375,15 @@ impl ServerHandler for Relay {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        self.ask(&request.method, request.params, &context).await.map(CustomResult::new)
+        self.request(&request.method, request.params, &context).await.map(CustomResult::new)
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {
-        self.note("notifications/initialized", json!({})).await;
+        self.notify("notifications/initialized", json!({})).await;
     }
 
     async fn on_roots_list_changed(&self, _context: NotificationContext<RoleServer>) {
-        self.note("notifications/roots/list_changed", json!({})).await;
+        self.notify("notifications/roots/list_changed", json!({})).await;
     }
 
     async fn on_custom_notification(
@@ -392,7 +393,7 @@ impl ServerHandler for Relay {
     ) {
         // This notification is the front's own; one from a client is marked as such.
         let own = (notification.method == REPEATED).then(|| json!({ "of": "the client" }));
-        self.note(&notification.method, own.or(notification.params)).await;
+        self.notify(&notification.method, own.or(notification.params)).await;
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {

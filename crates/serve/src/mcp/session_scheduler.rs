@@ -54,15 +54,15 @@ pub(super) struct SessionScheduler {
 
 /// The waiting requests of one session.
 struct SessionQueue {
-    turn: Arc<Semaphore>,
+    slot: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
-/// A slot, until it is [over](Self::over).
+/// A slot, until it is [released](Self::release).
 #[derive(Clone)]
 pub(super) struct SessionSlot {
     held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-    line: Arc<SessionQueue>,
+    queue: Arc<SessionQueue>,
     begun: Instant,
     /// Set if other sessions are active.
     has_active_sessions: bool,
@@ -70,7 +70,7 @@ pub(super) struct SessionSlot {
 
 impl ActiveSessions {
     /// Notes a request of a session; returns true if other sessions are active.
-    fn ask(&self, session: u64, now: Instant) -> bool {
+    fn note(&self, session: u64, now: Instant) -> bool {
         let mut latest = lock(&self.latest);
         let [last, other] = &mut *latest;
         match last {
@@ -90,31 +90,31 @@ impl SessionScheduler {
     pub(super) async fn enter(&self, session: Option<&str>) -> SessionSlot {
         // Sessions of other tokens or workspaces may have the same id.
         let key = self.active_sessions.keys.hash_one((std::ptr::from_ref(self).addr(), session));
-        self.active_sessions.ask(key, Instant::now());
-        let line = self.of(session);
-        let turn = {
-            let _waiting = Waiting::new(&line.waiting);
+        self.active_sessions.note(key, Instant::now());
+        let queue = self.of(session);
+        let permit = {
+            let _waiting = Waiting::new(&queue.waiting);
             // Never closed.
-            Arc::clone(&line.turn).acquire_owned().await.ok()
+            Arc::clone(&queue.slot).acquire_owned().await.ok()
         };
         let begun = Instant::now();
-        let has_active_sessions = self.active_sessions.ask(key, begun);
-        SessionSlot { held: Arc::new(Mutex::new(turn)), line, begun, has_active_sessions }
+        let has_active_sessions = self.active_sessions.note(key, begun);
+        SessionSlot { held: Arc::new(Mutex::new(permit)), queue, begun, has_active_sessions }
     }
 
     fn of(&self, session: Option<&str>) -> Arc<SessionQueue> {
         let mut sessions = lock(&self.sessions);
         let session = session.map(str::to_owned);
-        if let Some(line) = sessions.get(&session).and_then(Weak::upgrade) {
-            return line;
+        if let Some(queue) = sessions.get(&session).and_then(Weak::upgrade) {
+            return queue;
         }
         if sessions.len() >= MAX_IDLE_SESSIONS {
-            sessions.retain(|_, line| line.strong_count() > 0);
+            sessions.retain(|_, queue| queue.strong_count() > 0);
         }
-        let turn = Arc::new(Semaphore::new(1));
-        let line = Arc::new(SessionQueue { turn, waiting: AtomicUsize::new(0) });
-        sessions.insert(session, Arc::downgrade(&line));
-        line
+        let slot = Arc::new(Semaphore::new(1));
+        let queue = Arc::new(SessionQueue { slot, waiting: AtomicUsize::new(0) });
+        sessions.insert(session, Arc::downgrade(&queue));
+        queue
     }
 }
 
@@ -127,9 +127,10 @@ impl SessionSlot {
         }
     }
 
-    /// Notes that the reply is complete, or its client gone.
-    pub(super) fn over(&self) {
-        let more = self.line.waiting.load(Ordering::Relaxed) > 0;
+    /// Releases the slot once the reply is complete or its client gone, after a pause if
+    /// other sessions are active.
+    pub(super) fn release(&self) {
+        let more = self.queue.waiting.load(Ordering::Relaxed) > 0;
         match self.has_active_sessions && more {
             true => self.end_in((self.begun.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)),
             false => self.end(),
@@ -137,10 +138,10 @@ impl SessionSlot {
     }
 
     fn end_in(&self, time: Duration) {
-        let turn = self.clone();
+        let slot = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            turn.end();
+            slot.end();
         });
     }
 
@@ -193,11 +194,11 @@ mod tests {
             let _none = scheduler.enter(None).await;
             let mut next = Box::pin(scheduler.enter(Some("a")));
             assert!(is_waiting(&mut next).await);
-            kept.over();
-            next.await.over();
+            kept.release();
+            next.await.release();
             drop(first);
             for n in 0..1000 {
-                scheduler.enter(Some(&n.to_string())).await.over();
+                scheduler.enter(Some(&n.to_string())).await.release();
             }
             assert!(scheduler.sessions.lock().unwrap().len() <= MAX_IDLE_SESSIONS);
         });
@@ -208,8 +209,8 @@ mod tests {
         run(async {
             let scheduler = SessionScheduler::new(&Arc::default());
             for _ in 0..3 {
-                let turn = scheduler.enter(Some("a")).await;
-                turn.sent();
+                let slot = scheduler.enter(Some("a")).await;
+                slot.sent();
                 let mut next = Box::pin(scheduler.enter(Some("a")));
                 assert!(!is_waiting(&mut next).await);
             }
@@ -222,18 +223,18 @@ mod tests {
             let active_sessions = Arc::default();
             let (scheduler, others) =
                 (SessionScheduler::new(&active_sessions), SessionScheduler::new(&active_sessions));
-            others.enter(Some("a")).await.over();
-            let turn = scheduler.enter(Some("a")).await;
-            turn.sent();
+            others.enter(Some("a")).await.release();
+            let slot = scheduler.enter(Some("a")).await;
+            slot.sent();
             let mut next = Box::pin(scheduler.enter(Some("a")));
             assert!(is_waiting(&mut next).await);
             // The request has its reply.
-            turn.over();
-            let turn = next.await;
-            turn.sent();
+            slot.release();
+            let slot = next.await;
+            slot.sent();
             // The request has no reply.
             let begun = Instant::now();
-            scheduler.enter(Some("a")).await.over();
+            scheduler.enter(Some("a")).await.release();
             assert_eq!(begun.elapsed(), MAX_HOLD);
         });
     }
@@ -245,19 +246,19 @@ mod tests {
             let (scheduler, others) =
                 (SessionScheduler::new(&active_sessions), SessionScheduler::new(&active_sessions));
             for has_active_sessions in [false, true] {
-                let turn = scheduler.enter(Some("a")).await;
+                let slot = scheduler.enter(Some("a")).await;
                 let mut next = Box::pin(scheduler.enter(Some("a")));
                 assert!(is_waiting(&mut next).await);
                 tokio::time::sleep(MAX_PAUSE).await;
                 let answered = Instant::now();
-                turn.over();
-                next.await.over();
+                slot.release();
+                next.await.release();
                 let rest = if has_active_sessions { MAX_PAUSE } else { Duration::ZERO };
                 assert_eq!(answered.elapsed(), rest);
-                others.enter(Some("a")).await.over();
+                others.enter(Some("a")).await.release();
             }
             // A session without waiting requests does not pause.
-            scheduler.enter(Some("a")).await.over();
+            scheduler.enter(Some("a")).await.release();
             let mut next = Box::pin(scheduler.enter(Some("a")));
             assert!(!is_waiting(&mut next).await);
         });

@@ -18,7 +18,7 @@ use crate::lock;
 const FINAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The cell for the link of a session that a request begins.
-pub(super) type Opened = Arc<OnceLock<Weak<Link>>>;
+pub(super) type NewSessionLink = Arc<OnceLock<Weak<Link>>>;
 
 /// The sessions of one token at one workspace.
 pub(super) struct Sessions {
@@ -32,7 +32,7 @@ impl Sessions {
     }
 
     /// Registers a new session until its link ends.
-    pub(super) fn begun(self: &Arc<Self>, id: &str, link: &Weak<Link>) {
+    pub(super) fn register(self: &Arc<Self>, id: &str, link: &Weak<Link>) {
         lock(&self.links).insert(id.to_owned(), Weak::clone(link));
         let ended = link.upgrade().map(|link| link.ended());
         let (sessions, id) = (Arc::clone(self), id.to_owned());
@@ -56,29 +56,29 @@ impl Sessions {
     }
 
     /// Returns true if the session exists; `rmcp` reports success for others, too.
-    pub(super) async fn is_there(&self, id: &str) -> bool {
+    pub(super) async fn exists(&self, id: &str) -> bool {
         self.manager.sessions.read().await.contains_key(id)
     }
 
-    /// Returns true if the worker reads nothing more from a session.
-    pub(super) fn is_deaf(&self, id: &str) -> bool {
+    /// Returns true if the worker has stopped reading from a session.
+    pub(super) fn has_stopped_reading(&self, id: &str) -> bool {
         let link = lock(&self.links).get(id).map(Weak::upgrade);
         // An unregistered session is handled by `rmcp`.
         let Some(link) = link else { return false };
-        !link.is_some_and(|link| link.is_heard())
+        !link.is_some_and(|link| link.is_read())
     }
 
-    /// Tells the worker at once that the client has ended a session, before `rmcp`
-    /// stops waiting for replies in flight.
-    pub(super) async fn leave(&self, id: &str) {
+    /// Announces to the worker that the client has ended a session, before `rmcp` stops
+    /// waiting for replies in flight.
+    pub(super) async fn announce_end(&self, id: &str) {
         if let Some(link) = self.link(id) {
             // A worker that does not read notices when `rmcp` drops the session.
-            let _ = tokio::time::timeout(FINAL_TIMEOUT, link.hang_up()).await;
+            let _ = tokio::time::timeout(FINAL_TIMEOUT, link.shut_down()).await;
         }
     }
 
-    /// Tells the worker, which records it, that a request repeated an id in use.
-    pub(super) async fn repeated(&self, id: &str) {
+    /// Reports to the worker, which records it, that a request repeated an id in use.
+    pub(super) async fn report_repeated_id(&self, id: &str) {
         if let Some(link) = self.link(id) {
             link.notify(REPEATED, None).await;
         }

@@ -61,7 +61,7 @@ impl Shared {
     /// Returns the session shared by requests without one.
     pub(super) async fn common(&self, peer: &Peer) -> Result<Arc<link::Link>, OpenError> {
         let mut common = self.common.lock().await;
-        if let Some(common) = common.as_mut().filter(|common| common.link.is_heard()) {
+        if let Some(common) = common.as_mut().filter(|common| common.link.is_read()) {
             common.used = Instant::now();
             return Ok(Arc::clone(&common.link));
         }
@@ -77,8 +77,8 @@ impl Shared {
         // A locked session is in use.
         let Ok(mut common) = self.common.try_lock() else { return false };
         common.take_if(|common| {
-            let unused = common.used.elapsed() >= idle && common.link.is_silent();
-            unused || common.link.is_over()
+            let unused = common.used.elapsed() >= idle && common.link.is_idle();
+            unused || common.link.has_ended()
         });
         common.is_none()
     }

@@ -1,6 +1,6 @@
 //! The home directory of a command. A named agent's persists; otherwise it is removed after the
-//! command, because files that one command leaves there could run in the next, with that one's
-//! rights.
+//! command, because files that one command leaves there could be run by the next command with that
+//! command's rights.
 
 use std::{io, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Home {
     /// The last component of its path.
     name: AgentName,
-    is_kept: bool,
+    is_persistent: bool,
     temporary: Option<TemporaryHome>,
 }
 
@@ -29,23 +29,22 @@ impl Home {
             Some(agent) => agent.clone(),
             None => format!("{AGENT}.{}", random_id()?).parse().or_fail("cannot name a home")?,
         };
-        Ok(Self { name, is_kept: agent.is_some(), temporary: None })
+        Ok(Self { name, is_persistent: agent.is_some(), temporary: None })
     }
 
     pub(super) fn name(&self) -> &AgentName {
         &self.name
     }
 
-    /// Notes that it may exist at `path` from now on. Removes those beside it that killed commands
+    /// Creates and locks the home at `path` if it is temporary; removes homes that killed commands
     /// left.
-    pub(super) fn is_at(&mut self, path: &Path) -> Result<(), Failure> {
+    pub(super) fn prepare_at(&mut self, path: &Path) -> Result<(), Failure> {
         let homes = path.parent().unwrap_or(path);
-        TemporaryHome::remove_abandoned(homes, |home, error| warn(home, &error)).or_fail(
-            format_args!("cannot look at the home directories in `{}`", homes.display()),
-        )?;
-        if !self.is_kept {
+        TemporaryHome::remove_abandoned(homes, |home, error| warn(home, &error))
+            .or_fail(format_args!("cannot read the home directories in `{}`", homes.display()))?;
+        if !self.is_persistent {
             let locked = TemporaryHome::lock(path);
-            self.temporary = Some(locked.or_fail("cannot make the command's home directory")?);
+            self.temporary = Some(locked.or_fail("cannot create the command's home directory")?);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::{
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{
         Decision, Effect, Explanation, Object, ObjectKind, Policy, Query, SourceLocation,
-        StageReport, questions,
+        StageReport, path_accesses,
     },
 };
 
@@ -97,7 +97,7 @@ pub(super) fn answers(
     };
     let moving = moving(workspace, operation, path);
     let (mut answers, mut notes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-    for (access, path) in questions(operation, path, to) {
+    for (access, path) in path_accesses(operation, path, to) {
         let explain = |path: &WorkspacePath, resolved: Option<&Resolved>| {
             let query = Query { agent, operation, access, path };
             let moving = moving.filter(|_| access == Access::Write);

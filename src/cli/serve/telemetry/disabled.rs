@@ -33,7 +33,7 @@ impl Exporter {
         match *self {}
     }
 
-    pub(crate) fn news(&mut self) -> Option<Exported> {
+    pub(crate) fn totals(&mut self) -> Option<Exported> {
         match *self {}
     }
 

@@ -117,7 +117,7 @@ impl Exporter {
     }
 
     /// Returns the counters, if an update is due.
-    pub(crate) fn news(&mut self) -> Option<Exported> {
+    pub(crate) fn totals(&mut self) -> Option<Exported> {
         let now = self.counts();
         if now == self.reported || self.reported_at.elapsed() < REPORT_INTERVAL {
             return None;
