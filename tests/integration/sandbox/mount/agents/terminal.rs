@@ -67,12 +67,16 @@ pub(super) fn talks(
     assert_eq!((&facts["pseudoTerminal"], &facts["preset"]), (&json!(true), &json!(agent.preset)));
 }
 
+/// As each user who can reach its program.
 fn fixes_a_test_by_keys(
     agent: fn(As) -> Agent,
+    users: &[As],
     command: &'static [&'static str],
     dialogue: &'static Dialogue,
 ) {
-    fixes_a_test(agent, users()[0], &Launcher::Terminal(command, dialogue));
+    for who in users {
+        fixes_a_test(agent, *who, &Launcher::Terminal(command, dialogue));
+    }
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn claude_code_fixes_a_test_on_a_terminal() {
         (CLOSING, "/exit"),
         ("/exit", "\r"),
     ];
-    fixes_a_test_by_keys(table::claude_code, command, dialogue);
+    fixes_a_test_by_keys(table::claude_code, &users(), command, dialogue);
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn gemini_cli_fixes_a_test_on_a_terminal() {
         (CLOSING, CTRL_C),
         ("again to exit", CTRL_C),
     ];
-    fixes_a_test_by_keys(table::gemini_cli, command, dialogue);
+    fixes_a_test_by_keys(table::gemini_cli, &users(), command, dialogue);
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn fast_agent_fixes_a_test_on_a_terminal() {
     let command = &["fast-agent", "go", "--shell"];
     // Its line of state is there when it reads keys.
     let dialogue = &[("NRM", PROMPT), (PROMPT, "\r"), (CLOSING, ""), ("NRM", "\x04")];
-    fixes_a_test_by_keys(table::fast_agent, command, dialogue);
+    fixes_a_test_by_keys(table::fast_agent, &users()[..1], command, dialogue);
 }
 
 #[test]
@@ -124,14 +128,14 @@ fn codex_fixes_a_test_on_a_terminal() {
         (CLOSING, "/quit"),
         ("/quit", "\r"),
     ];
-    fixes_a_test_by_keys(table::codex, command, dialogue);
+    fixes_a_test_by_keys(table::codex, &users(), command, dialogue);
 }
 
 #[test]
 #[ignore = "`tests/run.sh full` installs it"]
 fn opencode_fixes_a_test_on_a_terminal() {
     let dialogue = &[("commands", PROMPT), (PROMPT, "\r"), (CLOSING, "/exit"), ("/exit", "\r")];
-    fixes_a_test_by_keys(table::opencode, &["opencode"], dialogue);
+    fixes_a_test_by_keys(table::opencode, &users(), &["opencode"], dialogue);
 }
 
 #[test]
@@ -140,7 +144,7 @@ fn qwen_code_fixes_a_test_on_a_terminal() {
     let command = &["qwen", "--auth-type", "openai", "--yolo"];
     let dialogue =
         &[("Type your message", PROMPT), (PROMPT, "\r"), (CLOSING, "/quit"), ("/quit", "\r")];
-    fixes_a_test_by_keys(table::qwen_code, command, dialogue);
+    fixes_a_test_by_keys(table::qwen_code, &users(), command, dialogue);
 }
 
 #[test]
@@ -149,5 +153,5 @@ fn aider_fixes_a_test_on_a_terminal() {
     // It prompts for the next line when it has committed.
     let dialogue =
         &[("diff>", PROMPT), (PROMPT, "\r"), (CLOSING, ""), ("diff>", "/exit"), ("/exit", "\r")];
-    fixes_a_test_by_keys(table::aider, &table::AIDER, dialogue);
+    fixes_a_test_by_keys(table::aider, &users()[..1], &table::AIDER, dialogue);
 }
