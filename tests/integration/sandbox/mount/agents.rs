@@ -10,7 +10,10 @@ use std::{
 
 use serde_json::json;
 
-use self::table::{Agent, MODEL, Tools};
+use self::{
+    table::{Agent, MODEL, Tools},
+    terminal::Dialogue,
+};
 use super::{repository::git, *};
 use crate::{
     acp_client::{Client, Editor},
@@ -124,6 +127,8 @@ enum Launcher {
     CommandLine,
     /// An editor, through `run`.
     Editor,
+    /// This command line, driven by keys in `shell`.
+    Terminal(&'static [&'static str], &'static Dialogue),
 }
 
 /// A project with a failing test, committed.
@@ -323,6 +328,9 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Launcher) {
             assert_eq!(turn.stop_reason, "end_turn", "{}", turn.said);
             drop(client);
             assert_eq!(run.wait().unwrap().code(), Some(agent.ended));
+        }
+        Launcher::Terminal(command, dialogue) => {
+            terminal::talks(&world, &agent, &model, command, dialogue);
         }
     }
 

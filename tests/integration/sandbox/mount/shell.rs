@@ -122,6 +122,15 @@ impl Operator {
         found > 0
     }
 
+    /// Waits until nothing more is shown.
+    #[track_caller]
+    pub(super) fn rests(&mut self) {
+        let began = Instant::now();
+        while self.look(Duration::from_millis(500)) {
+            assert!(began.elapsed() < TIMEOUT, "it does not rest: {:?}", self.text());
+        }
+    }
+
     /// Waits until a text was shown.
     #[track_caller]
     pub(super) fn sees(&mut self, text: &str) {

@@ -172,29 +172,30 @@ pub(super) fn qwen_code(who: As) -> Agent {
     }
 }
 
+/// Its command without a prompt.
+pub(super) const AIDER: [&str; 14] = [
+    "aider",
+    "--model",
+    "openai/scripted",
+    "--edit-format",
+    "diff",
+    "--no-show-model-warnings",
+    "--yes-always",
+    "--read",
+    "AGENTS.md",
+    "--auto-test",
+    "--test-cmd",
+    "sh ~/attempts.sh",
+    "calc.py",
+    "test_calc.py",
+];
+
 pub(super) fn aider(_who: As) -> Agent {
     let environment =
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/agents/more/.venv"));
     assert!(environment.join("bin/aider").exists(), "no aider; see tests/peers/README.md");
     let python = python(environment).to_str().unwrap().to_owned();
-    let command = [
-        "aider",
-        "--model",
-        "openai/scripted",
-        "--edit-format",
-        "diff",
-        "--no-show-model-warnings",
-        "--yes-always",
-        "--read",
-        "AGENTS.md",
-        "--auto-test",
-        "--test-cmd",
-        "sh ~/attempts.sh",
-        "--message",
-        "fix the test",
-        "calc.py",
-        "test_calc.py",
-    ];
+    let command = [&AIDER[..], &["--message", "fix the test"]].concat();
     Agent {
         options: vec!["--agent-read".to_owned(), python],
         environment: vec![("OPENAI_API_KEY", "none"), ("OPENAI_API_BASE", "MODEL/v1")],
