@@ -243,7 +243,8 @@ fn tunnel(proxy: &str, server: &str) -> Outcome<TcpStream> {
     if !reply.starts_with(b"HTTP/1.1 200") {
         return Err("refused".into());
     }
-    let head = format!("POST / HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n", BEFORE_IDLE + 4);
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n", BEFORE_IDLE + 4);
     stream.write_all(&[head.as_bytes(), &[b'x'; BEFORE_IDLE]].concat())?;
     Ok(stream)
 }

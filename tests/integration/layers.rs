@@ -185,7 +185,7 @@ fn crates_depend_on_lower_rows_of_the_map() {
         for name in dependencies.filter_map(|line| line.strip_prefix("portcullis-")) {
             let name = name.split(['.', ' ']).next().unwrap();
             let of = |row: &&str| *row == name || row.strip_prefix("crates/") == Some(name);
-            let first = rows.iter().position(|row| of(&row)).unwrap();
+            let first = rows.iter().position(of).unwrap();
             assert!(last < first, "{directory} depends on {name}, which is no lower row");
             checked += 1;
         }
