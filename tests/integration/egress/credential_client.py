@@ -183,6 +183,26 @@ def wait():
     return {"first": first, "then": then}
 
 
+def slow():
+    """A head that does not end: whether the connection does, and when."""
+    begun = time.monotonic()
+    stream = socket.create_connection((URL.hostname, URL.port), 30)
+    stream.sendall(f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {PHANTOM}\r\nx-more: ".encode())
+    stream.settimeout(0.2)
+    ended = False
+    while not ended and time.monotonic() - begun < 90:
+        try:
+            stream.sendall(b"x")
+            # What comes is a reply or the end.
+            stream.recv(4096)
+            ended = True
+        except TimeoutError:
+            continue
+        except OSError:
+            ended = True
+    return {"ended": ended, "seconds": time.monotonic() - begun}
+
+
 def once():
     return ask("/v1/messages")
 

@@ -25,6 +25,15 @@ fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
 }
 
 #[test]
+fn a_head_for_a_credential_that_does_not_end_is_given_up() {
+    let keyed = Keyed::new("h1");
+    let slow = keyed.client("slow", &[]);
+    let seconds = slow["seconds"].as_f64().unwrap();
+    assert!(slow["ended"] == true && (29.0..60.0).contains(&seconds), "{slow}");
+    assert!(keyed.upstream.seen().is_empty() && keyed.net.connects().is_empty());
+}
+
+#[test]
 fn nothing_is_smuggled_past_the_filter() {
     let keyed = Keyed::new("h1");
     let found = keyed.client("smuggled", &[]);
