@@ -203,6 +203,25 @@ def slow():
     return {"ended": ended, "seconds": time.monotonic() - begun}
 
 
+def phantoms():
+    """Statuses by phantom, those of an earlier session among them if there was one."""
+    others = urllib.parse.urlsplit(os.environ["OTHER_URL"])
+    other, notes = os.environ["OTHER_API_KEY"], pathlib.Path("earlier")
+    earlier = notes.read_text().split() if notes.exists() else []
+    notes.write_text(f"{PHANTOM} {other}")
+
+    def status_of(url, phantom):
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+        # A reply that has nothing of the request: that with a key would be cut off.
+        return ask("/v1/cookie", headers={"x-api-key": phantom}, connection=connection)["status"]
+
+    return {
+        "own": [status_of(URL, PHANTOM), status_of(others, other)],
+        "the other's": [status_of(URL, other), status_of(others, PHANTOM)],
+        "an earlier one": [status_of(url, phantom) for url in (URL, others) for phantom in earlier],
+    }
+
+
 def once():
     return ask("/v1/messages")
 
