@@ -222,6 +222,36 @@ def phantoms():
     }
 
 
+def labelled():
+    """A stream and an upload that run while a file is read, and a request after that."""
+    def begun(path, *headers):
+        connection = socket.create_connection((URL.hostname, URL.port), 60)
+        head = [f"POST {path} HTTP/1.1", "Host: x", f"x-api-key: {PHANTOM}", *headers, "", ""]
+        connection.sendall("\r\n".join(head).encode())
+        return connection
+
+    stream = begun("/v1/stream", "Content-Length: 0")
+    came = b""
+    while b"data: one" not in came:
+        came += stream.recv(65536)
+    upload = begun("/v1/upload", "Content-Length: 1000000")
+    upload.sendall(b"harmless" * 100)
+    pathlib.Path("ready").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    content = pathlib.Path("data/a.csv").read_text()
+    try:
+        upload.sendall(b"stolen" * 100)
+    except OSError:
+        pass
+    then = ask("/v1/messages")["status"]
+    return {
+        "content": content, "then": then,
+        "stream": (came + read_all(stream)).decode("latin1").split("\r\n\r\n", 1)[1],
+        "upload": statuses(read_all(upload).decode("latin1")),
+    }
+
+
 def once():
     return ask("/v1/messages")
 
