@@ -128,7 +128,7 @@ find_node() {
 peers() {
     python_packages $PEERS fast-agent
     find_node
-    npm_packages $PEERS "the TypeScript SDK and Node 24" --ignore-scripts
+    npm_packages $PEERS "the TypeScript SDK, Node 20 and Node 24" --ignore-scripts
     # Its install script fetches the newer Node that it needs.
     npm_packages $PEERS/conformance "the MCP conformance scenarios"
     npm_packages $AGENTS "Claude Code and Gemini CLI" --ignore-scripts

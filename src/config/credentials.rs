@@ -396,8 +396,8 @@ mod tests {
         let own = short("codex", "host = \"a.example\"\nport = 8443\n").unwrap().remove(0);
         assert_eq!(own.to.to_string(), "a.example:8443");
         assert_eq!(own.paths, credential.paths);
-        let wrong = short("aider", "").unwrap_err();
-        assert!(wrong.contains("f:4") && wrong.contains("claude-code, codex"), "{wrong}");
+        let wrong = short("nobody", "").unwrap_err();
+        assert!(wrong.contains("f:4") && wrong.contains("aider, claude-code, codex"), "{wrong}");
         let wrong = short("codex", "baseUrl = \"CODEX_API_KEY\"\n").unwrap_err();
         assert!(wrong.contains("the same variable"), "{wrong}");
         let missing = read(&GOOD.replace("header =", "# header =")).unwrap_err();

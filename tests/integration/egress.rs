@@ -4,6 +4,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    path::PathBuf,
     process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -19,6 +20,7 @@ mod clients;
 pub(crate) mod credentials;
 mod ends;
 mod labels;
+mod names;
 mod presets;
 
 /// The names of the servers, and what must not be reached by a name.
@@ -89,6 +91,16 @@ impl Net {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         outer
+    }
+
+    /// Makes a copy of `/etc` that has the hosts of the tests. A command has it there if its variable
+    /// `ETC` names it.
+    fn own_etc(&self) -> PathBuf {
+        let etc = self.world.base().join("etc");
+        // It fails at what only root may read.
+        Command::new("cp").arg("--archive").arg("/etc").arg(&etc).output().unwrap();
+        std::fs::copy(self.world.base().join("hosts"), etc.join("hosts")).unwrap();
+        etc
     }
 
     fn exec(&self, command: &[&str]) -> Output {

@@ -213,6 +213,19 @@ fn a_head_that_does_not_end_is_given_up() {
     assert_eq!(net.connects().len(), 0);
 }
 
+/// The server gets nothing of it.
+#[test]
+fn a_first_message_in_a_tunnel_that_does_not_end_is_given_up() {
+    let server = Server::echo();
+    let net = Net::new(server.port, "");
+    let slow = net.client("slow_hello", &[server.port]);
+    let seconds = slow["seconds"].as_f64().unwrap();
+    assert!((9.5..30.0).contains(&seconds), "{slow}");
+    assert_eq!(server.seen().concat(), "");
+    let end = net.connects().pop().unwrap();
+    assert_eq!((&end["kind"], &end["result"]), (&json!("outcome"), &json!("timeout")), "{end}");
+}
+
 /// There was no record, since a packet has no room for it, and the program heard that the gateway
 /// is gone.
 #[test]

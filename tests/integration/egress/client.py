@@ -335,14 +335,14 @@ def half(port):
     return {"got": got.decode()}
 
 
-def slow():
-    """A head that never ends, one byte at a time."""
-    stream, begun = connect(), time.monotonic()
+def slowly(stream, data):
+    """Sends one byte after the other until a reply comes: its status, and when."""
+    begun = time.monotonic()
     stream.settimeout(0.2)
     reply = b""
-    while time.monotonic() - begun < 20:
+    for byte in data:
         try:
-            stream.sendall(b"G" if time.monotonic() - begun < 1 else b"E")
+            stream.sendall(bytes([byte]))
             reply = stream.recv(4096)
             break
         except TimeoutError:
@@ -350,6 +350,16 @@ def slow():
         except OSError:
             break
     return {"status": status(reply), "seconds": time.monotonic() - begun}
+
+
+def slow():
+    """A head that does not end."""
+    return slowly(connect(), b"GET" * 50)
+
+
+def slow_hello(port):
+    """A client's first message in a tunnel that does not end."""
+    return slowly(tunnel("site.example", port), hello("site.example"))
 
 
 def long_head():
@@ -514,6 +524,6 @@ def reach(port):
     return status_of(tunnel("site.example", port))
 
 
-TOPICS = {f.__name__: f for f in [targets, leads, tunnels, fronting, requests, again, around, idle, many, half, slow, long_head, upload, share, wait, labels, reach]}
+TOPICS = {f.__name__: f for f in [targets, leads, tunnels, fronting, requests, again, around, idle, many, half, slow, slow_hello, long_head, upload, share, wait, labels, reach]}
 if __name__ == "__main__" and len(sys.argv) > 1:
     print(json.dumps(TOPICS[sys.argv[1]](*map(int, sys.argv[2:]))))

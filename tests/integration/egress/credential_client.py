@@ -183,6 +183,75 @@ def wait():
     return {"first": first, "then": then}
 
 
+def slow():
+    """A head that does not end: whether the connection does, and when."""
+    begun = time.monotonic()
+    stream = socket.create_connection((URL.hostname, URL.port), 30)
+    stream.sendall(f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {PHANTOM}\r\nx-more: ".encode())
+    stream.settimeout(0.2)
+    ended = False
+    while not ended and time.monotonic() - begun < 90:
+        try:
+            stream.sendall(b"x")
+            # What comes is a reply or the end.
+            stream.recv(4096)
+            ended = True
+        except TimeoutError:
+            continue
+        except OSError:
+            ended = True
+    return {"ended": ended, "seconds": time.monotonic() - begun}
+
+
+def phantoms():
+    """Statuses by phantom, those of an earlier session among them if there was one."""
+    others = urllib.parse.urlsplit(os.environ["OTHER_URL"])
+    other, notes = os.environ["OTHER_API_KEY"], pathlib.Path("earlier")
+    earlier = notes.read_text().split() if notes.exists() else []
+    notes.write_text(f"{PHANTOM} {other}")
+
+    def status_of(url, phantom):
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+        # A reply that has nothing of the request: that with a key would be cut off.
+        return ask("/v1/cookie", headers={"x-api-key": phantom}, connection=connection)["status"]
+
+    return {
+        "own": [status_of(URL, PHANTOM), status_of(others, other)],
+        "the other's": [status_of(URL, other), status_of(others, PHANTOM)],
+        "an earlier one": [status_of(url, phantom) for url in (URL, others) for phantom in earlier],
+    }
+
+
+def labelled():
+    """A stream and an upload that run while a file is read, and a request after that."""
+    def begun(path, *headers):
+        connection = socket.create_connection((URL.hostname, URL.port), 60)
+        head = [f"POST {path} HTTP/1.1", "Host: x", f"x-api-key: {PHANTOM}", *headers, "", ""]
+        connection.sendall("\r\n".join(head).encode())
+        return connection
+
+    stream = begun("/v1/stream", "Content-Length: 0")
+    came = b""
+    while b"data: one" not in came:
+        came += stream.recv(65536)
+    upload = begun("/v1/upload", "Content-Length: 1000000")
+    upload.sendall(b"harmless" * 100)
+    pathlib.Path("ready").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    content = pathlib.Path("data/a.csv").read_text()
+    try:
+        upload.sendall(b"stolen" * 100)
+    except OSError:
+        pass
+    then = ask("/v1/messages")["status"]
+    return {
+        "content": content, "then": then,
+        "stream": (came + read_all(stream)).decode("latin1").split("\r\n\r\n", 1)[1],
+        "upload": statuses(read_all(upload).decode("latin1")),
+    }
+
+
 def once():
     return ask("/v1/messages")
 

@@ -3,7 +3,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use super::{
@@ -307,6 +307,40 @@ fn a_reply_with_the_key_is_cut_off() {
         assert_eq!(reasons.len(), 5, "{outcomes:?}");
         assert_eq!(reasons.iter().filter(|reason| reason.contains("is encoded")).count(), 1);
         keyed.assert_forgotten();
+    }
+}
+
+#[test]
+fn a_label_closes_what_a_credential_has_open() {
+    let mut keyed = Keyed::new("h1");
+    let policy = std::fs::read_to_string(keyed.net.world.base().join("policy/policy.toml"));
+    let labels = "[mount]\n[[labels]]\nid = \"customers\"\npaths = [\"data/**\"]\n\
+        [[network.rules]]\nid = \"closed\"\neffect = \"deny\"\nwhenRead = [\"customers\"]\n\
+        hosts = [\"*\"]\n";
+    keyed.net.world.set_policy(&(policy.unwrap() + labels));
+    keyed.net.world.file("data/a.csv", "alice\n");
+    let child = keyed.start_client("labelled", &[]);
+    let seen = |name: &str, path: &str| {
+        let seen = keyed.upstream.seen();
+        seen.into_iter().find(|line| line[name] == path)
+    };
+    eventually(|| seen("began", "/v1/upload"));
+    eventually(|| keyed.net.world.path("ready").exists().then_some(()));
+    keyed.net.world.file("go", "");
+    let found = reported(child.wait_with_output().unwrap());
+    assert_eq!((&found["content"], &found["then"]), (&json!("alice\n"), &json!(403)), "{found}");
+    let stream = found["stream"].as_str().unwrap();
+    assert!(stream.contains("data: one") && !stream.ends_with("0\r\n\r\n"), "{found}");
+    assert!(!found["upload"].as_array().unwrap().contains(&json!(200)), "{found}");
+    // The server got what was sent before the read.
+    let broken = eventually(|| seen("url", "/v1/upload"));
+    let last = broken["last"].as_str().unwrap();
+    assert!(broken["broken"].is_string() && last.ends_with("harmless"), "{broken}");
+    let outcomes = keyed.outcomes();
+    assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+    for end in &outcomes {
+        let said = (&end["result"], &end["rule"], &end["facts"]["credential"]);
+        assert_eq!(said, (&json!("denied"), &json!("closed"), &json!("model")), "{end}");
     }
 }
 

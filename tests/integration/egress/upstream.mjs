@@ -35,13 +35,14 @@ const paths = {
 
 async function answer(request, reply) {
   let bytes = 0, last = "";
+  if (request.url === "/v1/upload") note({ began: request.url });
   try {
     for await (const part of request) {
       bytes += part.length;
       last = part.toString("latin1").slice(-100);
     }
   } catch (error) {
-    return note({ url: request.url, broken: String(error) });
+    return note({ url: request.url, broken: String(error), last });
   }
   const { method, url, headers, httpVersion } = request;
   note({ method, url, headers, httpVersion, bytes, last });

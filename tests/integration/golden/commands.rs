@@ -182,6 +182,9 @@ fn json_and_exit_codes() {
     r.run("doctor", &[]);
     r.run("token new", &["--agent", "x"]);
     r.run("agents", &[]);
+    let own = r.world.base().join("own.toml");
+    std::fs::write(&own, "name = \"own\"\ntitle = \"Own\"\n").unwrap();
+    r.run("agents", &[own.to_str().unwrap()]);
     r.run("setup", &[]);
     r.run("uninstall", &["--dry-run"]);
 

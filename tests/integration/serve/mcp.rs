@@ -85,6 +85,30 @@ fn a_session_is_recorded_under_the_address_that_asked_for_it() {
     assert_eq!(peers(&site.records("serve"), "login"), ["127.0.0.70"]);
 }
 
+#[test]
+fn the_label_of_a_read_is_that_of_a_token_over_all_its_sessions() {
+    let mut site = Site::new(&["shop"]);
+    site.add_agent("other", "workspaces = [\"shop\"]");
+    let labels = "[[labels]]\nid = \"customers\"\npaths = [\"file.txt\"]\n";
+    fs::write(site.base().join("policy.toml"), format!("{ALL}{labels}")).unwrap();
+    let service = site.serve();
+    let mut sessions =
+        ["all", "all", "other"].map(|agent| service.session(site.token(agent), "shop"));
+    for session in &mut sessions {
+        let got = session.ask("read", json!({ "path": "/file.txt" })).unwrap();
+        assert_eq!(got["data"]["content"], "of shop\n", "{got}");
+    }
+    let read = service.call(site.token("all"), "shop", "read_file", &json!({ "path": "file.txt" }));
+    assert_eq!(read["result"]["isError"], false, "{read}");
+    let records = site.records("shop");
+    let of = |op: &str| {
+        let records = records.iter().filter(|record| record["op"] == op);
+        records.filter_map(|record| record["agent"].as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("label"), ["all", "other"]);
+    assert_eq!(of("read").len(), 4);
+}
+
 /// It went on as long as its token was used within a quarter of an hour: after
 /// the limit of denials nothing was served any more, and no worker stopped.
 #[test]

@@ -25,6 +25,42 @@ fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
 }
 
 #[test]
+fn a_phantom_is_worth_nothing_at_another_credential_nor_in_a_later_session() {
+    let mut keyed = Keyed::new("h1");
+    let policy = std::fs::read_to_string(keyed.net.world.base().join("policy/policy.toml"));
+    let policy = policy.unwrap().replace("[\"model\"]", "[\"model\", \"other\"]");
+    keyed.net.world.set_policy(&policy);
+    let text = std::fs::read_to_string(keyed.config()).unwrap();
+    let other = text
+        .replace("\"model\"", "\"other\"")
+        .replace("site.example", "127.0.0.1")
+        .replace("MODEL_", "OTHER_")
+        .replace("OPERATORS_KEY", "OTHERS_KEY");
+    std::fs::write(keyed.config(), text + &other).unwrap();
+    for earlier in [json!([]), json!([401, 401, 401, 401])] {
+        let mut command = keyed.command(&[], &["/usr/bin/python3", "client.py", "phantoms"]);
+        let output = command.env("OTHERS_KEY", "another-key-of-the-tests").output().unwrap();
+        let expected =
+            json!({"own": [200, 200], "the other's": [401, 401], "an earlier one": earlier});
+        assert_eq!(reported(output), expected);
+    }
+    // What was refused went nowhere.
+    let seen = keyed.upstream.seen();
+    let keys: Vec<_> = seen.iter().map(|line| &line["headers"]["x-api-key"]).collect();
+    let own = ["KEY", "another-key-of-the-tests"];
+    assert_eq!(keys, [own, own].concat());
+}
+
+#[test]
+fn a_head_for_a_credential_that_does_not_end_is_given_up() {
+    let keyed = Keyed::new("h1");
+    let slow = keyed.client("slow", &[]);
+    let seconds = slow["seconds"].as_f64().unwrap();
+    assert!(slow["ended"] == true && (29.0..60.0).contains(&seconds), "{slow}");
+    assert!(keyed.upstream.seen().is_empty() && keyed.net.connects().is_empty());
+}
+
+#[test]
 fn nothing_is_smuggled_past_the_filter() {
     let keyed = Keyed::new("h1");
     let found = keyed.client("smuggled", &[]);

@@ -200,12 +200,18 @@ fn steps(world: &SandboxWorld, tools: Tools, canary: u16) -> Plan {
     ]
 }
 
-/// The steps as the tests that an agent without tools runs behind its edit. They fail, so that the model
-/// is told what they said.
-fn attempts(steps: Plan) -> String {
+/// The model's plan for an agent with these tools. One without tools makes the edit; the other steps are
+/// a file of its home, the tests that it runs behind that. They fail, so that the model is told what
+/// they said.
+fn planned(tools: Tools, steps: Plan) -> (Plan, Option<(&'static str, String)>) {
+    if tools != Tools::None {
+        return (steps, None);
+    }
     let steps = steps.into_iter().filter(|(name, _)| !["edit", "fails"].contains(name));
     let commands = steps.map(|(_, step)| format!("{}\n", step["command"].as_str().unwrap()));
-    commands.collect::<String>() + "exit 1\n"
+    let attempts = commands.collect::<String>() + "exit 1\n";
+    let say = json!({"do": "say", "text": EDIT, "asked": ASKED});
+    (vec![("edit", say)], Some((ATTEMPTS, attempts)))
 }
 
 /// The files of a directory with their content; of a repository only what an agent must not change.
@@ -304,10 +310,8 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Launcher) {
     let port = canary.local_addr().unwrap().port();
     let steps = steps(&world, agent.tools, port);
     let has_tools = agent.tools != Tools::None;
-    let say = json!({"do": "say", "text": EDIT, "asked": ASKED});
-    let plan = if has_tools { steps.clone() } else { vec![("edit", say)] };
+    let (plan, attempts) = planned(agent.tools, steps);
     let model = Model::start(&world, plan);
-    let attempts = (!has_tools).then(|| (ATTEMPTS, attempts(steps)));
     for file in agent.home.iter().chain(&attempts) {
         world.put_home(&agent, &model, file);
     }

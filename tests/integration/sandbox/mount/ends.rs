@@ -22,7 +22,10 @@ impl RunningMount {
     }
 
     fn start_with(world: &SandboxWorld, args: &[&str]) -> Self {
-        let mut child = world.limited(args).spawn().unwrap();
+        Self::of(world.limited(args).spawn().unwrap())
+    }
+
+    fn of(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "ready");
         Self { child, lines }
@@ -82,6 +85,41 @@ fn only_the_gateway_keeps_the_descriptor_and_nobody_outside_gets_in() {
         let ended = inside.end();
         assert_eq!((ended.code, ended.stdout.as_str()), (0, "secret"), "{who:?} {ended:?}");
     }
+}
+
+/// The kernel writes the memory of a process that is not dumpable into no core file, and gives root
+/// what `/proc` has of it.
+#[test]
+fn no_process_that_has_a_key_or_content_leaves_a_core_file() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let user = if is_root() { As::User } else { users()[0] };
+    let world = SandboxWorld::new(user);
+    let policy = "schema = 1\nname = \"keyed\"\nextends = [\"default\"]\n[network]\ncredentials = [\"model\"]\n\
+        [[network.rules]]\nid = \"model\"\neffect = \"allow\"\nhosts = [\"127.0.0.1\"]\n\
+        ports = [443]\n";
+    let config = "[[credentials]]\nid = \"model\"\npreset = \"claude-code\"\nhost = \"127.0.0.1\"\n\
+        from = \"env:OPERATORS_KEY\"\n";
+    let files = [("policies/keyed.toml", policy), ("policies/portcullis.toml", config)];
+    let [policy, config] = files.map(|(name, text)| {
+        std::fs::write(world.at(name), text).unwrap();
+        world.at(name)
+    });
+    world.give_away_if_root();
+    let options = ["exec", "--quiet", "--policy", &policy, "--config", &config];
+    let script = ["--", "sh", "-c", "echo ready; cat >/dev/null; true"];
+    let mut command = world.limited(&[&options[..], &script].concat());
+    let inside =
+        RunningMount::of(command.env("OPERATORS_KEY", "a-key-of-the-tests").spawn().unwrap());
+    let owner = |pid: u32| std::fs::metadata(format!("/proc/{pid}/status")).unwrap().uid();
+    assert_ne!(owner(inside.one("cat >/dev/null")), 0);
+    for name in
+        [" exec ", "gateway-process", "egress-process", "connector-process", "credential-process"]
+    {
+        assert_eq!(owner(inside.one(name)), 0, "{name}");
+    }
+    let ended = inside.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
 }
 
 #[test]

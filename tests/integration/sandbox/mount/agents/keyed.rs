@@ -1,7 +1,7 @@
 //! Agents whose models want a key that the agents never have.
 
 use super::{
-    table::{claude_code, codex, gemini_cli},
+    table::{aider, claude_code, codex, fast_agent, gemini_cli, opencode, qwen_code},
     *,
 };
 use crate::egress::credentials::certify;
@@ -44,13 +44,15 @@ impl Keyed {
             _ => (shell("cat calc.py"), shell("sed -i 's/a - b/a + b/' calc.py")),
         };
         let environment = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'";
-        let plan = vec![
+        let steps = vec![
             ("environment", shell(environment)),
             ("read", read),
             ("edit", edit),
             ("end", shell("echo the-end")),
         ];
         let certificate = ["cert.pem", "key.pem"].map(|name| policies.join(name));
+        let (plan, attempts) = planned(agent.tools, steps);
+        let count = plan.len();
         let model = Model::start_with(&world, plan, &certificate);
         for (name, text) in [("keyed.toml", POLICY), ("portcullis.toml", CONFIGURATION)] {
             let text = text.replace("PORT", &model.port).replace("PRESET", agent.preset);
@@ -59,17 +61,16 @@ impl Keyed {
         if is_root() && who != As::Root {
             world.give_away();
         }
-        if let Some(file) = &agent.home {
+        for file in agent.home.iter().chain(&attempts) {
             world.put_home(agent, &model, file);
         }
         let (policy, config) =
             (world.at("policies/keyed.toml"), world.at("policies/portcullis.toml"));
-        let options =
-            ["exec", "--preset", agent.preset, "--policy", &policy, "--config", &config, "--"];
-        let mut command = world.limited(&[&options[..], &agent.command].concat());
-        let path = std::env::var("PATH").unwrap();
-        let programs = agent.programs.iter().map(|program| format!("{}:", program.display()));
-        command.env("PATH", programs.collect::<String>() + &path).env("OPERATORS_KEY", KEY);
+        let options = ["exec", "--preset", agent.preset, "--policy", &policy, "--config", &config];
+        let own: Vec<_> = agent.options.iter().map(String::as_str).collect();
+        let mut command = world.limited(&[&options[..], &own, &["--"], &agent.command].concat());
+        // The sandbox has a phantom and a URL in the place of the agent's own.
+        command.envs(world.environment(agent, &model)).env("OPERATORS_KEY", KEY);
         let ended = end(command.stdin(Stdio::null()).spawn().unwrap());
         assert_eq!(ended.code, 0, "{ended:?}");
 
@@ -80,11 +81,15 @@ impl Keyed {
         assert_eq!(keys, [format!("{{\"key\": \"{prefix}{KEY}\"}}")]);
         let said = said.concat();
         assert!(!said.contains(KEY), "{said}");
-        let environment = results.get("environment").map_or("", String::as_str);
+        let result = |step| {
+            let step = if agent.tools == Tools::None { "edit" } else { step };
+            results.get(step).map_or("", String::as_str)
+        };
+        let environment = result("environment");
         assert!(environment.contains("=http://127.0.0.1:3129"), "{results:#?}");
         let phantom = format!("{variable}=portcullis-phantom-");
         assert!(environment.contains(&phantom), "{results:#?}");
-        assert!(results.get("end").is_some_and(|end| end.contains("the-end")), "{results:#?}");
+        assert!(result("end").contains("the-end"), "{results:#?}");
         assert_eq!(std::fs::read_to_string(&calc).unwrap(), "def add(a, b):\n    return a + b\n");
         for output in [&ended.stdout, &ended.stderr] {
             assert!(!output.contains(KEY), "{output}");
@@ -93,7 +98,7 @@ impl Keyed {
         assert!(!records.iter().any(|record| record.to_string().contains(KEY)));
         let outcomes = records.iter().filter(|record| record["kind"] == "outcome");
         let requests = outcomes.filter_map(|record| record["counts"]["requests"].as_u64());
-        assert!(requests.sum::<u64>() >= 5);
+        assert!(requests.sum::<u64>() > count as u64);
         world.operator(&["audit", "verify"]);
     }
 }
@@ -101,7 +106,9 @@ impl Keyed {
 #[test]
 fn claude_code_edits_a_file_with_a_key_that_it_never_has() {
     let who = users()[0];
-    Keyed::new(claude_code(who), "ANTHROPIC_API_KEY").edits_a_file(who);
+    // It takes a token rather than the key, where it has both.
+    let agent = Agent { environment: Vec::new(), ..claude_code(who) };
+    Keyed::new(agent, "ANTHROPIC_API_KEY").edits_a_file(who);
 }
 
 #[test]
@@ -120,4 +127,41 @@ fn codex_edits_a_file_with_a_key_that_it_never_has() {
     let home = agent.home.map(|(file, text)| (file, here(text)));
     let agent = Agent { home, ..agent };
     Keyed { prefix: "Bearer ", ..Keyed::new(agent, "CODEX_API_KEY") }.edits_a_file(who);
+}
+
+#[test]
+fn fast_agent_edits_a_file_with_a_key_that_it_never_has() {
+    let who = users()[0];
+    let environment = vec![("ANTHROPIC_API_KEY", "none"), ("FAST_AGENT_MODEL", "sonnet")];
+    let agent = Agent { environment, ..fast_agent(who) };
+    Keyed::new(agent, "ANTHROPIC_API_KEY").edits_a_file(who);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn opencode_edits_a_file_with_a_key_that_it_never_has() {
+    let who = users()[0];
+    let model = "anthropic/claude-sonnet-4-5";
+    let configuration = json!({"model": model, "small_model": model, "permission": {"*": "allow"}});
+    let home = Some((".config/opencode/opencode.json", configuration.to_string()));
+    Keyed::new(Agent { home, ..opencode(who) }, "ANTHROPIC_API_KEY").edits_a_file(who);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn qwen_code_edits_a_file_with_a_key_that_it_never_has() {
+    let who = users()[0];
+    let agent = qwen_code(who);
+    // With a proxy it asks that for its own loopback interface, too.
+    let without = ["env", "-u", "HTTPS_PROXY", "-u", "https_proxy", "-u", "HTTP_PROXY"];
+    let command = [&without[..], &["-u", "http_proxy"], &agent.command].concat();
+    let agent = Agent { command, ..agent };
+    Keyed { prefix: "Bearer ", ..Keyed::new(agent, "OPENAI_API_KEY") }.edits_a_file(who);
+}
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn aider_edits_a_file_with_a_key_that_it_never_has() {
+    let who = users()[0];
+    Keyed { prefix: "Bearer ", ..Keyed::new(aider(who), "OPENAI_API_KEY") }.edits_a_file(who);
 }
