@@ -9,7 +9,7 @@
 //! The subjects: `decision`, `read`, `acp`, `mcp` (beside other servers: `peers`
 //! says how to get them), `overwrite` (needs root, for a loop mount; so do the
 //! overwrites of `mcp`), `durable`, `start`, `memory`, `serve`; only when named `egress`
-//! (beside tinyproxy, if it is there), `credential` (needs `curl` and `openssl`), `mount` (needs `/dev/fuse`), `names` (needs root, to mount), `search`
+//! (beside tinyproxy, if it is there), `credential` (needs `curl` and `openssl`), `mount` (needs `/dev/fuse`), `programs` (builds and installs in a mount), `names` (needs root, to mount), `search`
 //! (needs `fd` and `rg`), `query` (it writes 6 GB; start and verification of such
 //! a log too), `backup_store`, `build` (they take minutes) and `watch` (it makes 100,000
 //! directories).
@@ -35,6 +35,7 @@ mod mount_workload;
 mod names;
 mod overwrite;
 mod peers;
+mod programs;
 mod query;
 mod read;
 mod search;
@@ -52,7 +53,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// A subject's name, what measures it, and whether it runs unless named.
 type Subject = (&'static str, fn() -> Outcome<()>, bool);
 
-const SUBJECTS: [Subject; 18] = [
+const SUBJECTS: [Subject; 19] = [
     ("decision", decision::run, true),
     ("read", read::run, true),
     ("acp", acp::run, true),
@@ -65,6 +66,7 @@ const SUBJECTS: [Subject; 18] = [
     ("egress", egress::run, false),
     ("credential", credential::run, false),
     ("mount", mount::run, false),
+    ("programs", programs::run, false),
     ("names", names::run, false),
     ("search", search::run, false),
     ("query", query::run, false),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         match part.as_str() {
             "overwrite-once" => return finish(overwrite::once(directory.as_ref())),
             "files" => return finish(mount_workload::run(directory)),
+            "shell" => return finish(programs::shell(directory)),
             _ => {}
         }
     }

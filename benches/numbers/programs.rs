@@ -7,7 +7,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -75,7 +75,8 @@ const MANY: u32 = 20_000;
 const PER_DIRECTORY: u32 = 50;
 
 pub(crate) fn run() -> Outcome<()> {
-    let programs = std::env::var_os("PORTCULLIS_PROGRAMS").ok_or("PORTCULLIS_PROGRAMS is not set")?;
+    let programs =
+        std::env::var_os("PORTCULLIS_PROGRAMS").ok_or("PORTCULLIS_PROGRAMS is not set")?;
     let programs = fs::canonicalize(programs)?;
     let world = prepare(&programs)?;
     for (scratch, paths) in ["\"target\", \"node_modules\"", ""].into_iter().enumerate() {
@@ -197,8 +198,7 @@ pub(crate) fn shell(directory: &str) -> Outcome<()> {
     std::env::set_current_dir(directory)?;
     workload::serve(|line| {
         let begun = Instant::now();
-        let output =
-            Command::new("sh").args(["-c", line]).stdin(Stdio::null()).output()?;
+        let output = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).output()?;
         let time = nanoseconds(begun.elapsed());
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
