@@ -80,9 +80,7 @@ pub(crate) fn run() -> Outcome<()> {
     let programs = fs::canonicalize(programs)?;
     let world = prepare(&programs)?;
     for (scratch, paths) in ["\"target\", \"node_modules\"", ""].into_iter().enumerate() {
-        let policy = format!(
-            "schema = 1\nextends = [\"default\"]\n[scratch]\npaths = [{paths}]\nrepositories = false\n"
-        );
+        let policy = format!("schema = 1\nextends = [\"default\"]\n[scratch]\npaths = [{paths}]\n");
         fs::write(world.base().join("policy.toml"), policy)?;
         let mut native = Workload::start(&mut native(&world, &programs)?, "true")?;
         let mut mounted = Workload::start(&mut mounted(&world, &programs)?, "true")?;
