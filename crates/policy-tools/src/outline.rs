@@ -275,7 +275,7 @@ impl PathPattern {
     }
 
     /// Extends the pattern to everything beneath what it names, as rules that restrict read it.
-    fn and_beneath(mut self) -> Self {
+    pub(crate) fn and_beneath(mut self) -> Self {
         let beneath =
             |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::and_beneath).collect();
         self.alternatives = beneath(self.alternatives);
