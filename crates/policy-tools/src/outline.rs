@@ -13,7 +13,9 @@ use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{
         Effect, PolicySource,
-        parts::{ActionSet, Agents, Comparison, Components, Name, NormalizedForms, Pattern},
+        parts::{
+            ActionSet, Agents, Comparison, Components, Name, NormalizedForms, Pattern, Segment,
+        },
     },
     relate,
 };
@@ -252,6 +254,19 @@ impl PathPattern {
     /// True if some path may match both; `false` is certain.
     pub fn may_meet(&self, other: &Self) -> bool {
         self.folded.iter().any(|our| other.folded.iter().any(|their| relate::may_meet(our, their)))
+    }
+
+    /// True if, as an exception, it certainly opens all that one alternative of a secret name
+    /// matches in the letters in which the name is written.
+    pub(crate) fn excepts_an_alternative_of(&self, name: &Self) -> bool {
+        let Ok(spelled) = Self::allowing(&name.text) else { return false };
+        // A name that ends in `**` also closes the directory itself, which such an exception does
+        // not match.
+        let mut alternatives = name.alternatives.iter().zip(spelled.at_any_depth().alternatives);
+        alternatives.any(|(name, spelled)| {
+            name.segments().last() != Some(&Segment::AnyDepth)
+                && self.alternatives.iter().any(|our| relate::covers(our, &spelled))
+        })
     }
 
     /// Returns the components of each alternative that are plain names, folded. Every path that

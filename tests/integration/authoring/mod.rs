@@ -2,6 +2,7 @@
 
 mod documents;
 mod effects;
+mod exceptions;
 mod hostile;
 mod hosts;
 mod implied;
