@@ -3,6 +3,7 @@
 mod documents;
 mod effects;
 mod exceptions;
+mod host_changes;
 mod hostile;
 mod hosts;
 mod implied;
