@@ -1,7 +1,13 @@
-//! `policy diff` about hosts.
+//! `policy diff` and `policy learn` about hosts: what opens, and what a log shows to be needed.
+
+use portcullis_audit::{Draft, Kind};
+use serde_json::{Value, json};
 
 use super::policy_file;
-use crate::common::{Done, World};
+use crate::{
+    common::{Done, World},
+    review::write_log,
+};
 
 fn rule(id: &str, effect: &str, hosts: &str, rest: &str) -> String {
     format!("[[network.rules]]\nid = \"{id}\"\neffect = \"{effect}\"\nhosts = [{hosts}]\n{rest}\n")
@@ -87,4 +93,77 @@ fn a_rule_that_names_addresses_opens_beside_one_for_every_host() {
     assert_eq!(diff(&world, &all, &named).code, 4);
     assert_eq!(diff(&world, &named, &all).code, 0);
     assert_eq!(diff(&world, &named, &named.replace("10.0.0.0/8", "10.1.0.0/16")).code, 0);
+}
+
+/// A log of connections: the host, the effect, the rule and the address, if that was decided on.
+/// Denials by default are those of a policy that observed.
+fn connections(world: &World, asked: &[(&str, &str, &str, Option<&str>)]) {
+    write_log(world, asked.len() as u64, |seq| {
+        let (host, effect, rule, address) = asked[usize::try_from(seq).unwrap()];
+        let mut facts = vec![("host".to_owned(), json!(host)), ("port".to_owned(), json!(443))];
+        facts.extend(address.map(|address| ("address".to_owned(), json!(address))));
+        let draft = Draft {
+            agent: Some("codex".to_owned()),
+            op: Some("connect".to_owned()),
+            decision: Some(effect.to_owned()),
+            would_deny: (rule == "default").then_some(true),
+            rule: Some(rule.to_owned()),
+            facts: Some(facts.into_iter().collect()),
+            ..Draft::default()
+        };
+        (Kind::Decision, draft)
+    });
+}
+
+/// A name was proposed although its address is refused, each attempt counted twice, the hosts were
+/// not among the requests, and those that are allowed by now counted as opened.
+#[test]
+fn learn_proposes_no_name_whose_address_is_refused_and_counts_an_attempt_once() {
+    let mut world = World::new();
+    let site = rule("site", "allow", "\"now.example\"", "ports = [443]");
+    policy_file(&world, "p.toml", &format!("schema = 1\n{site}"));
+    world.use_policy("p.toml");
+    let refused = "network.address";
+    connections(
+        &world,
+        &[
+            ("now.example", "allow", "default", None),
+            ("open.example", "allow", "default", None),
+            ("open.example", "allow", "default", None),
+            ("private.example", "allow", "default", None),
+            ("private.example", "deny", refused, Some("10.0.0.1")),
+            ("own.example", "allow", "default", None),
+            ("own.example", "deny", refused, Some("93.184.216.34")),
+            // A limit says nothing about the host.
+            ("busy.example", "allow", "default", None),
+            ("busy.example", "deny", "network.limits.connections", Some("93.184.216.35")),
+        ],
+    );
+    let learned = world.run(&["policy", "learn", "--json"]).ok().json();
+    let said = |host: &Value| json!([host["host"], host["requests"], host["example"]]);
+    let hosts: Vec<_> = learned["hosts"].as_array().unwrap().iter().map(said).collect();
+    assert_eq!(hosts, [json!(["busy.example", 1, 7]), json!(["open.example", 2, 1])], "{learned}");
+    assert_eq!((&learned["requests"], &learned["allowedNow"]), (&json!(6), &json!(1)));
+    assert_eq!(learned["stayDenied"], json!({ "network.address": 2 }));
+    let text = world.run(&["policy", "learn"]).ok();
+    insta::assert_snapshot!(text.stderr, @r"
+    note: the log was not verified; `portcullis audit verify` does that
+    6 requests read; 0 patterns and 0 extensions to allow
+      2 hosts to allow
+      `own.example:443` is left out (record 5): `network.address` denies an address that it had
+      `private.example:443` is left out (record 3): `network.address` denies an address that it had
+      1 are allowed by now
+      with the proposal, `network.address` denies 2
+    with the proposal, 3 more of the recorded requests are allowed
+      what is listed is allowed to every agent, not only to the one that asked
+    ");
+    let patch = text.text();
+    assert!(!patch.contains("private.example") && !patch.contains("own.example"), "{patch}");
+    // A rule that names the address lets the name through.
+    let named = rule("lan", "allow", "\"now.example\", \"10.0.0.0/8\"", "ports = [443]");
+    policy_file(&world, "p.toml", &format!("schema = 1\n{named}"));
+    let learned = world.run(&["policy", "learn", "--json"]).ok().json();
+    let hosts: Vec<_> = learned["hosts"].as_array().unwrap().iter().map(said).collect();
+    assert!(hosts.contains(&json!(["private.example", 1, 3])), "{learned}");
+    assert_eq!(learned["stayDenied"], json!({ "network.address": 1 }));
 }
