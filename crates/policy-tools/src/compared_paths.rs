@@ -1,6 +1,6 @@
 //! Differences between two policies in their text, and the example paths for them.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use super::{
     bounds::{opening_allowed_extensions, opening_denied_extensions, opening_patterns},
@@ -85,51 +85,52 @@ pub(super) fn variants(
 /// certainly one before, and a change of extensions.
 pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingChange> {
     let told = CommonStatements::by(old, new);
-    let said = |files| -> Vec<(&Statement, &PathPattern)> { all(files).collect() };
-    let (before, after) = (said(old), said(new));
-    let is = |kind| move |(statement, _): &&(&Statement, &PathPattern)| statement.kind == kind;
-    let exceptions: Vec<_> = after.iter().filter(is(StatementKind::SecretException)).collect();
-    let allowed = |pattern: &PathPattern| {
-        let mut allowing = after.iter().filter(|(statement, _)| allows(statement));
-        allowing.any(|(_, other)| other.may_meet(pattern))
+    let (before, after) = (stated(old), stated(new));
+    let allowed = |closed: &Stated<'_>| {
+        let mut allowing = after.iter().filter(|stated| allows(stated.statement));
+        allowing.any(|stated| stated.reach.may_meet(&closed.reach))
     };
     let mut changes = Vec::new();
     let mut change = |key, what: &str, old: &str, new: &str| {
         let [old, new] = [old, new].map(|word| format!("`{what}` {word}"));
         changes.push(SettingChange { key, old, new, opens: true, decides: true });
     };
-    for (statement, pattern) in &before {
-        let severity = severity(statement.kind);
-        if severity == 0 || !told.apart(statement, pattern) || !allowed(pattern) {
+    for closed in &before {
+        let severity = severity(closed.statement.kind);
+        let is_apart = told.apart(closed.statement, closed.pattern);
+        if severity == 0 || !is_apart || !allowed(closed) {
             continue;
         }
-        let closes = |(other, cover): &(&Statement, &PathPattern)| {
-            let excepted = statement.kind != StatementKind::SecretName
-                && other.kind == StatementKind::SecretName
-                && exceptions.iter().any(|(_, exception)| exception.may_meet(pattern));
-            self::severity(other.kind) >= severity && !excepted && cover.covers(pattern)
+        let closes = |other: &&Stated<'_>| {
+            let excepted = closed.statement.kind != StatementKind::SecretName
+                && other.statement.kind == StatementKind::SecretName
+                && exceptions(&after).any(|exception| exception.reach.may_meet(&closed.reach));
+            self::severity(other.statement.kind) >= severity
+                && !excepted
+                && other.reach.covers(&closed.reach)
         };
-        if !covered_by_all(statement, after.iter().copied().filter(closes)) {
-            change("denials", &pattern.text, "closed", "not certain to be closed");
+        if !covered_by_all(closed.statement, after.iter().filter(closes)) {
+            change("denials", &closed.pattern.text, "closed", "not certain to be closed");
         }
     }
-    for (statement, pattern) in &after {
-        if statement.kind != StatementKind::SecretException || !told.apart(statement, pattern) {
+    for exception in exceptions(&after) {
+        if !told.apart(exception.statement, exception.pattern) {
             continue;
         }
-        let mut names = before.iter().filter(is(StatementKind::SecretName));
-        let meets = names.any(|(_, name)| name.may_meet(pattern)) && allowed(pattern);
-        let same = |(other, cover): &(&Statement, &PathPattern)| {
-            other.kind == statement.kind && cover.covers(pattern)
-        };
-        if meets && !covered_by_all(statement, before.iter().copied().filter(same)) {
-            change("exceptions", &pattern.text, "not certain to be open", "open");
+        // An exception must match the very entry that would be secret.
+        let meets = names(&before).any(|name| name.pattern.may_meet(exception.pattern));
+        let same = |other: &&Stated<'_>| other.pattern.covers(exception.pattern);
+        if meets
+            && allowed(exception)
+            && !covered_by_all(exception.statement, exceptions(&before).filter(same))
+        {
+            change("exceptions", &exception.pattern.text, "not certain to be open", "open");
         }
     }
     for pattern in opening_patterns(old, new) {
         change("allowances", &pattern.text, "not certain to be open", "open");
     }
-    if after.iter().any(|(statement, _)| allows(statement)) {
+    if after.iter().any(|stated| allows(stated.statement)) {
         for extension in opening_denied_extensions(old, new) {
             change("denials", &extension, "closed", "not certain to be closed");
         }
@@ -140,11 +141,36 @@ pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingC
     changes
 }
 
-fn all(files: &[OutlineFile]) -> impl Iterator<Item = (&Statement, &PathPattern)> {
-    files
-        .iter()
-        .flat_map(|file| &file.statements)
-        .flat_map(|statement| statement.patterns.iter().map(move |pattern| (statement, pattern)))
+/// A pattern of a statement.
+struct Stated<'a> {
+    statement: &'a Statement,
+    pattern: &'a PathPattern,
+    /// All that the statement closes or opens by the pattern: a secret name and an exception also
+    /// what is beneath the entries that they match.
+    reach: Cow<'a, PathPattern>,
+}
+
+fn stated(files: &[OutlineFile]) -> Vec<Stated<'_>> {
+    let statements = files.iter().flat_map(|file| &file.statements);
+    let patterns = statements.flat_map(|statement| {
+        statement.patterns.iter().map(move |pattern| {
+            let reach = if about_secrets(statement) {
+                Cow::Owned(pattern.clone().and_beneath())
+            } else {
+                Cow::Borrowed(pattern)
+            };
+            Stated { statement, pattern, reach }
+        })
+    });
+    patterns.collect()
+}
+
+fn names<'s, 'a>(stated: &'s [Stated<'a>]) -> impl Iterator<Item = &'s Stated<'a>> {
+    stated.iter().filter(|stated| stated.statement.kind == StatementKind::SecretName)
+}
+
+fn exceptions<'s, 'a>(stated: &'s [Stated<'a>]) -> impl Iterator<Item = &'s Stated<'a>> {
+    stated.iter().filter(|stated| stated.statement.kind == StatementKind::SecretException)
 }
 
 /// Returns a rank of how much a statement restricts.
@@ -157,12 +183,10 @@ fn severity(kind: StatementKind) -> u8 {
 }
 
 /// True if others together apply, for all its agents, to every action that `statement` applies to.
-fn covered_by_all<'a>(
-    statement: &Statement,
-    others: impl Iterator<Item = (&'a Statement, &'a PathPattern)>,
-) -> bool {
-    let others = others.filter(|(other, _)| other.asks_all_agents_of(statement));
-    let said: Vec<_> = others.flat_map(|(other, _)| other.actions()).collect();
+fn covered_by_all<'a>(statement: &Statement, others: impl Iterator<Item = &'a Stated<'a>>) -> bool {
+    let others = others.map(|other| other.statement);
+    let others = others.filter(|other| other.asks_all_agents_of(statement));
+    let said: Vec<_> = others.flat_map(Statement::actions).collect();
     statement.actions().all(|action| said.contains(&action))
 }
 

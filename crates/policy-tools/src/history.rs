@@ -1,6 +1,6 @@
 //! Requests in a log. Integrity is the subject of `audit verify`.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, net::IpAddr};
 
 use portcullis_audit::{
     AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
@@ -95,6 +95,8 @@ pub(crate) struct Connection {
     pub(crate) connect: Connect,
     /// The lifetime of its gateway, if the record has it.
     pub(crate) boot: Option<String>,
+    /// The address that was decided on; `None` if the decision was on the host.
+    pub(crate) address: Option<IpAddr>,
     /// The labels of content of other workspaces that its sandbox had been shown, as far as its
     /// record names them.
     pub(crate) read_elsewhere: LabelIds,
@@ -138,21 +140,33 @@ pub(crate) fn read_connections(
         let AuditRecord { seq, draft, .. } = record.into_record();
         let (Some(agent), Some(connect)) = (&draft.agent, target(&draft)) else { continue };
         let Ok(agent) = agent.parse() else { continue };
-        let has_fact = |name| draft.facts.as_ref().is_some_and(|facts| facts.contains_key(name));
+        let fact = |name| draft.facts.as_ref().and_then(|facts| facts.get(name));
         let effect = draft.decision.as_deref().unwrap_or_default();
         // A connection with an approval was counted when that was asked for.
-        if has_fact("approval") {
+        if fact("approval").is_some() {
             continue;
         }
         let is_by_name =
-            effect != "ask" && !has_fact("address") && !is_of_gateway(draft.rule.as_deref());
+            effect != "ask" && fact("address").is_none() && !is_of_gateway(draft.rule.as_deref());
+        let address = fact("address").and_then(|address| address.as_str()?.parse().ok());
         let effect = if draft.would_deny == Some(true) { "deny" } else { effect }.to_owned();
         let rule = draft.rule.unwrap_or_default();
         let read_elsewhere = read_elsewhere(draft.facts.as_ref());
         let boot = draft.boot;
-        let asked =
-            Connection { seq, agent, connect, boot, read_elsewhere, effect, rule, is_by_name };
-        visit(&asked, carriers);
+        visit(
+            &Connection {
+                seq,
+                agent,
+                connect,
+                boot,
+                address,
+                read_elsewhere,
+                effect,
+                rule,
+                is_by_name,
+            },
+            carriers,
+        );
     }
     Ok(())
 }

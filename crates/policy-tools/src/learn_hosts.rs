@@ -1,7 +1,7 @@
 //! `policy learn`: the hosts that recorded connections need.
 //!
 //! Only connections that no rule is about are considered, host by host: a name is never widened,
-//! and an address that is not globally routable is never proposed.
+//! and an address that is not globally routable is never proposed, nor a name that led to one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +13,24 @@ use portcullis_audit::Directory;
 use super::{
     carried_labels::Carriers,
     history::{Connection, read_connections},
+    learn::Learned,
 };
-use crate::policy::{HostPattern, LabelIds, Labels, Policy};
+use crate::{
+    model::Connect,
+    policy::{Decision, HostPattern, LabelIds, Labels, Policy},
+};
+
+/// The rule of addresses that no rule names.
+const ADDRESS: &str = "network.address";
+
+/// Hosts and ports that a log shows to be needed.
+#[derive(Debug, Clone, Default)]
+pub struct LearnedHosts {
+    /// Those to allow.
+    pub hosts: Vec<NewHost>,
+    /// Those that stay closed for an address that the host had, each with the rule.
+    pub refused: Vec<(NewHost, String)>,
+}
 
 /// A host and port to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +47,9 @@ pub struct NewHost {
     pub agents: BTreeSet<String>,
 }
 
-/// Proposes the hosts that `policy` needs for the connections of the log in `directory`. Counts in
-/// `kept` the connections that stay denied, by the rule that denies them.
+/// Proposes the hosts that `policy` needs for the connections of the log in `directory`. Adds to
+/// `learned` the numbers of connections that were requested, that the policy allows now, and that
+/// stay denied.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -40,30 +57,41 @@ pub fn learn_hosts(
     policy: &Policy,
     directory: &Directory,
     since: Option<&str>,
-    kept: &mut BTreeMap<String, u64>,
-) -> io::Result<Vec<NewHost>> {
+    learned: &mut Learned,
+) -> io::Result<LearnedHosts> {
     let mut found: BTreeMap<(u16, String), NewHost> = BTreeMap::new();
+    let mut refused: BTreeMap<(u16, String), String> = BTreeMap::new();
     // Labels deny nothing here.
     let labels = Labels::default();
     read_connections(directory, since, &mut Carriers::new(&labels), |asked: &Connection, _| {
+        let Connect { host, port } = &asked.connect;
+        let key = (*port, host.to_string());
+        // A connection whose address was decided on was counted when its name was.
+        if asked.address.is_some() {
+            if let Some(decision) = refused_address(policy, asked) {
+                refused.insert(key, decision.rule().to_owned());
+            }
+            return;
+        }
+        learned.count.requests += 1;
         if !asked.is_denied() {
             return;
         }
         let decision = policy.evaluate_connect(&asked.agent, &asked.connect, &LabelIds::new());
         if !decision.is_deny() {
+            learned.allowed += u64::from(asked.is_by_name && decision.is_allow());
             return;
         }
-        let is_unroutable = HostPattern::parse(&asked.connect.host.to_string())
-            .is_ok_and(|host| host.special().is_some());
+        let is_unroutable = HostPattern::parse(&key.1).is_ok_and(|host| host.special().is_some());
         if !decision.is_default_deny()
             || is_unroutable
             || !policy.may_connect_above(&asked.agent, &asked.connect)
         {
-            *kept.entry(decision.rule().to_owned()).or_default() += 1;
+            *learned.kept.entry(decision.rule().to_owned()).or_default() += 1;
             return;
         }
-        let (host, port) = (asked.connect.host.to_string(), asked.connect.port);
-        let new = found.entry((port, host.clone())).or_insert_with(|| NewHost {
+        let (port, host) = key.clone();
+        let new = found.entry(key).or_insert_with(|| NewHost {
             host,
             port,
             requests: 0,
@@ -73,5 +101,25 @@ pub fn learn_hosts(
         new.requests += 1;
         new.agents.insert(asked.agent.to_string());
     })?;
-    Ok(found.into_values().collect())
+    let mut hosts = LearnedHosts::default();
+    for (key, new) in found {
+        match refused.remove(&key) {
+            Some(rule) => {
+                *learned.kept.entry(rule.clone()).or_default() += new.requests;
+                hosts.refused.push((new, rule));
+            }
+            None => hosts.hosts.push(new),
+        }
+    }
+    Ok(hosts)
+}
+
+/// Returns the denial of the address of a connection, if it was denied and is denied still.
+fn refused_address(policy: &Policy, asked: &Connection) -> Option<Decision> {
+    let address = asked.address.filter(|_| asked.is_denied())?;
+    // Of the routable addresses, only those of the gateway's machine have this rule.
+    let is_own = asked.rule == ADDRESS;
+    let (agent, connect) = (&asked.agent, &asked.connect);
+    let decision = policy.evaluate_address(agent, connect, address, is_own, &LabelIds::new());
+    decision.is_deny().then_some(decision)
 }

@@ -34,7 +34,7 @@ pub use entry_operation::{EntryOperation, decide_entry};
 pub use history::{Count, Recorded, read_history};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use learn::{Learned, NewExtension, Proposal, learn};
-pub use learn_hosts::{NewHost, learn_hosts};
+pub use learn_hosts::{LearnedHosts, NewHost, learn_hosts};
 pub use lint::{Finding, LINTS, Lint, Subject, hidden, lint, named};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind, outline};
 pub use progress::{NoObserver, Phase, ProgressObserver};

@@ -13,7 +13,9 @@ use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{
         Effect, PolicySource,
-        parts::{ActionSet, Agents, Comparison, Components, Name, NormalizedForms, Pattern},
+        parts::{
+            ActionSet, Agents, Comparison, Components, Name, NormalizedForms, Pattern, Segment,
+        },
     },
     relate,
 };
@@ -254,6 +256,19 @@ impl PathPattern {
         self.folded.iter().any(|our| other.folded.iter().any(|their| relate::may_meet(our, their)))
     }
 
+    /// True if, as an exception, it certainly opens all that one alternative of a secret name
+    /// matches in the letters in which the name is written.
+    pub(crate) fn excepts_an_alternative_of(&self, name: &Self) -> bool {
+        let Ok(spelled) = Self::allowing(&name.text) else { return false };
+        // A name that ends in `**` also closes the directory itself, which such an exception does
+        // not match.
+        let mut alternatives = name.alternatives.iter().zip(spelled.at_any_depth().alternatives);
+        alternatives.any(|(name, spelled)| {
+            name.segments().last() != Some(&Segment::AnyDepth)
+                && self.alternatives.iter().any(|our| relate::covers(our, &spelled))
+        })
+    }
+
     /// Returns the components of each alternative that are plain names, folded. Every path that
     /// matches has them, and so does every pattern that it covers.
     pub fn literals(&self) -> impl Iterator<Item = Vec<&str>> {
@@ -275,7 +290,7 @@ impl PathPattern {
     }
 
     /// Extends the pattern to everything beneath what it names, as rules that restrict read it.
-    fn and_beneath(mut self) -> Self {
+    pub(crate) fn and_beneath(mut self) -> Self {
         let beneath =
             |patterns: Vec<Pattern>| patterns.into_iter().map(Pattern::and_beneath).collect();
         self.alternatives = beneath(self.alternatives);

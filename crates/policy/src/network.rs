@@ -138,7 +138,7 @@ impl Network {
     }
 
     /// Returns the rules that allow or ask, by file, of the files that have any.
-    fn grants(&self) -> impl Iterator<Item = impl Iterator<Item = &NetworkRule>> {
+    pub fn grants(&self) -> impl Iterator<Item = impl Iterator<Item = &NetworkRule>> {
         self.layers
             .iter()
             .filter(|rules| rules.iter().any(NetworkRule::grants))

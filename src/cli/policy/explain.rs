@@ -29,8 +29,8 @@ use crate::{
 ///
 /// The decision takes into account what is at the path in the workspace, and for a directory that
 /// is removed or renamed everything in it. Content is not read, and nothing is changed or recorded.
-/// `--record` explains what the log says of a request, and `--reachable_entries` shows everything
-/// in the workspace that an agent can read, list, write or remove.
+/// `--record` explains what the log says of a request, and `--who` shows everything in the
+/// workspace that an agent can read, list, write or remove.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy explain read .env\n  \

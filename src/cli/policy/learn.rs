@@ -16,16 +16,16 @@ use crate::{
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
-    policy_tools::{Learned, NewHost, Proposal, learn, learn_hosts, outline, replay},
+    policy_tools::{Learned, LearnedHosts, NewHost, Proposal, learn, learn_hosts, outline, replay},
 };
 
 /// Propose what a policy would have to allow, from recorded requests
 ///
 /// Looks at requests that only the default denied, or would have denied while
 /// the policy observed. Nothing that an explicit denial, a secret name or
-/// `baseline` refuses is ever proposed. Prints a diff against the policy; each
-/// new line has its count and an example record, and what allows more than was
-/// asked for is named. Nothing is changed.
+/// `baseline` refuses is ever proposed, nor a host that had a refused address.
+/// Prints a diff against the policy; each new line has its count and an example
+/// record, and what allows more than was asked for is named. Nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy learn --policy mine.toml\n  \
@@ -52,8 +52,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let log = Directory::new(&path);
     let mut learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
-    let hosts = learn_hosts(&policy, &log, args.log.since(), &mut learned.kept)
-        .map_err(|error| unreadable(&path, &error))?;
+    let LearnedHosts { hosts, refused } =
+        learn_hosts(&policy, &log, args.log.since(), &mut learned)
+            .map_err(|error| unreadable(&path, &error))?;
     note_unverified();
     if args.json {
         outjson!(report_json(&learned, &hosts));
@@ -67,6 +68,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     );
     if !hosts.is_empty() {
         errln!("  {} hosts to allow", hosts.len());
+    }
+    for (host, rule) in &refused {
+        let NewHost { host, port, example, .. } = host;
+        errln!(
+            "  `{}:{port}` is left out (record {example}): `{}` denies an address that it had",
+            Escaped(host),
+            Escaped(rule)
+        );
     }
     if learned.allowed > 0 {
         errln!("  {} are allowed by now", learned.allowed);

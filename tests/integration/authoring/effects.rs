@@ -352,7 +352,8 @@ fn no_new_access_is_an_exit_code() {
         (closed.to_owned(), format!("{closed}[files]\nmaxReadSize = \"1KiB\"\n"), 0),
         (closed.to_owned(), format!("{closed}[agent]\nterminal = \"allow\"\n"), 4),
         (closed.to_owned(), format!("{closed}{HOST}"), 4),
-        (format!("{closed}{HOST}"), closed.to_owned(), 0),
+        // A preset's hosts are allowed where no rule allows any.
+        (format!("{closed}{HOST}"), closed.to_owned(), 4),
         (looks("1s"), looks("1m"), 4),
         (looks("1m"), looks("1s"), 0),
     ] {

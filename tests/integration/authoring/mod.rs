@@ -2,6 +2,8 @@
 
 mod documents;
 mod effects;
+mod exceptions;
+mod host_changes;
 mod hostile;
 mod hosts;
 mod implied;

@@ -69,3 +69,47 @@ fn an_operation_of_mounts_counts_as_opening() {
         assert_eq!(done.code, 4, "{more}: {done:?}");
     }
 }
+
+/// A secret name was compared with what is allowed as if it closed the named entry alone.
+#[test]
+fn a_secret_name_that_goes_away_opens_what_is_beneath_it() {
+    let world = World::new();
+    let diff = |old: &str, new: &str| {
+        for (side, text) in [("old", old), ("new", new)] {
+            policy_file(&world, &format!("{side}.toml"), &format!("schema = 1\n{text}"));
+        }
+        world.run(&["policy", "diff", "old.toml", "new.toml", "--no-new-access"])
+    };
+    let name = |name: &str| format!("[secrets]\nnames = ['{name}']\n");
+    for (read, secret) in [
+        ("**/*.md", "vault"),
+        ("*/*.md", "vault"),
+        ("docs/*/*.md", "internal"),
+        ("src/**/*.rs", "internal"),
+    ] {
+        let open = format!("[allowedPaths]\nread = ['{read}']\n");
+        let closed = format!("{open}{}", name(secret));
+        for new in [open.clone(), format!("{open}{}", name("keys"))] {
+            let done = diff(&closed, &new);
+            assert_eq!(done.code, 4, "{read}: {done:?}");
+            let change = format!("denials: `{secret}` closed -> `{secret}` not certain to be");
+            assert!(done.text().contains(&change), "{done:?}");
+        }
+        assert_eq!(diff(&open, &closed).code, 0, "{read}");
+        // A rule closes as much as the name, unless it is about the entry alone.
+        let rule = format!("{open}[[rules]]\nid = 'r'\neffect = 'deny'\npaths = ['**/{secret}']\n");
+        assert_eq!(diff(&closed, &rule).code, 0, "{read}");
+        assert_eq!(diff(&rule, &closed).code, 0, "{read}");
+        assert_eq!(diff(&closed, &format!("{rule}scope = 'entry'\n")).code, 4, "{read}");
+        // An exception opens what is beneath the entry, too.
+        assert_eq!(diff(&closed, &format!("{closed}except = ['{secret}']\n")).code, 4, "{read}");
+    }
+    // The name covers the rule, but an exception opens a directory above what the rule closed.
+    let open = "[allowedPaths]\nread = ['**/*.md']\n";
+    let rule = "[[rules]]\nid = 'r'\neffect = 'deny'\npaths = ['**/vault/x.md']\n";
+    let excepted = "[secrets]\nnames = ['vault']\nexcept = ['vault']\n";
+    assert_eq!(diff(&format!("{open}{rule}"), &format!("{open}{excepted}")).code, 4);
+    let lists = "[allowedPaths]\nread = ['[ab]/b', '**']\n";
+    let done = diff(&format!("{lists}{}", name("??")), "[allowedPaths]\nread = ['c/**/b']\n");
+    assert_eq!(done.code, 4, "{done:?}");
+}

@@ -20,29 +20,84 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
     changes.push("network.credentials", ids(old), ids(new), is_more);
     let words = |network: &Network| -> Vec<String> { network.rules().map(text).collect() };
     let (before, after) = (words(old), words(new));
-    // New rules that allow more than before, and old restrictions that are gone. A file without
-    // rules no longer bounds the other files.
-    let is_new = |rule: &NetworkRule| {
-        rule.grants() && !old.rules().any(|before| before.grants() && is_covered(rule, before))
-    };
-    let is_gone = |rule: &NetworkRule| rule.effect != Effect::Allow && !after.contains(&text(rule));
-    let is_freed = old.bounding_files() > new.bounding_files() && new.may_allow();
-    let opens = new.rules().any(is_new) || old.rules().any(is_gone) && new.may_allow() || is_freed;
-    changes.push("network.rules", only(&before, &after), only(&after, &before), opens);
+    let (mut gone, mut added) = (only(&before, &after), only(&after, &before));
+    let opens = opens(old, new);
+    if opens && new.bounding_files() == 0 {
+        // Sessions have a preset's hosts where no rule allows or asks.
+        added += if added.is_empty() { "" } else { "; " };
+        added += "the hosts of a preset";
+    } else if opens && gone == added {
+        gone = "the rules in their files".to_owned();
+        added = "the same rules in other files".to_owned();
+    }
+    changes.push("network.rules", gone, added, opens);
 }
 
-/// True if `rule` lets through no more than the rule `before` did.
-fn is_covered(rule: &NetworkRule, before: &NetworkRule) -> bool {
-    let has = |host: &HostPattern| before.hosts.iter().any(|own| own.covers(host));
-    let has_ports = match (&before.ports, &rule.ports) {
+/// True if a host may be reached that was not, or without a question that was asked.
+fn opens(old: &Network, new: &Network) -> bool {
+    if is_closed(new) {
+        return false;
+    }
+    // All files that allow anything must allow a host, so a file narrows what the others allow. A
+    // policy without such a file allows the hosts of a preset.
+    let is_bounded = |before: &[&NetworkRule]| {
+        new.grants().any(|mut now| now.all(|rule| before.iter().any(|own| allows(own, rule))))
+    };
+    let is_widened = match old.bounding_files() {
+        0 => new.bounding_files() > 0,
+        _ => !old.grants().all(|before| is_bounded(&before.collect::<Vec<_>>())),
+    };
+    let mut restrictions = old.rules().filter(|rule| rule.effect != Effect::Allow);
+    is_widened || restrictions.any(|rule| !new.rules().any(|now| restricts(now, rule)))
+}
+
+/// True if no host can be reached, whatever is allowed.
+fn is_closed(network: &Network) -> bool {
+    let denies_all = |rule: &NetworkRule| {
+        rule.effect == Effect::Deny
+            && rule.hosts.contains(&HostPattern::Any)
+            && rule.ports.is_none()
+            && rule.agents.are_all()
+            && rule.when_read.is_empty()
+    };
+    network.rules().any(denies_all)
+}
+
+/// True if `own` allows all that `rule` does, and asks no more.
+fn allows(own: &NetworkRule, rule: &NetworkRule) -> bool {
+    // Only a small network allows addresses that are not globally routable.
+    let names_no_more = |host: &HostPattern, pattern: &HostPattern| match host {
+        HostPattern::Network(network) => {
+            let address = network.addr();
+            pattern.names_address(address) || !host.names_address(address)
+        }
+        _ => true,
+    };
+    let has = |host: &HostPattern| {
+        own.hosts.iter().any(|pattern| pattern.covers(host) && names_no_more(host, pattern))
+    };
+    rule.effect >= own.effect && rule.hosts.iter().all(has) && has_scope(own, rule)
+}
+
+/// True if `now` restricts all that `rule` does, at least as much.
+fn restricts(now: &NetworkRule, rule: &NetworkRule) -> bool {
+    let has = |list: &[HostPattern], host| list.iter().any(|own| own.covers(host));
+    now.effect >= rule.effect
+        && rule.hosts.iter().all(|host| has(&now.hosts, host))
+        && now.except.iter().all(|host| has(&rule.except, host))
+        && has_scope(now, rule)
+        && (now.when_read.is_empty()
+            || !rule.when_read.is_empty() && rule.when_read.is_subset(&now.when_read))
+}
+
+/// True if `own` is about all ports and agents that `rule` is about.
+fn has_scope(own: &NetworkRule, rule: &NetworkRule) -> bool {
+    let has_ports = match (&own.ports, &rule.ports) {
         (None, _) => true,
         (Some(_), None) => false,
         (Some(own), Some(ports)) => ports.iter().all(|port| own.contains(port)),
     };
-    rule.effect >= before.effect
-        && has_ports
-        && rule.hosts.iter().all(has)
-        && (before.agents.are_all() || before.agents == rule.agents)
+    has_ports && (own.agents.are_all() || own.agents == rule.agents)
 }
 
 fn text(rule: &NetworkRule) -> String {
@@ -106,7 +161,8 @@ mod tests {
         let bad = rule("no", "deny", "\"bad.example.com\"", "443");
         for (old, new, is_open) in [
             (String::new(), one.clone(), true),
-            (one.clone(), String::new(), false),
+            // A preset's hosts are allowed where no rule allows any.
+            (one.clone(), String::new(), true),
             (all.clone(), one.clone(), false),
             (one.clone(), all.clone(), true),
             (one.clone(), ask.clone(), false),

@@ -49,7 +49,7 @@ pub const LINTS: &[Lint] = &[
     ),
     misleading(
         "except-everything",
-        "an exception for every name leaves no secret name of the file closed",
+        "an exception for all that a secret name matches leaves nothing of that name closed",
     ),
     misleading(
         "git-history",

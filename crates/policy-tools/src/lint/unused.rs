@@ -82,12 +82,25 @@ fn exceptions(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     };
     for except in own().filter(|statement| statement.kind == StatementKind::SecretException) {
         for pattern in &except.patterns {
-            if pattern.text.chars().all(|c| matches!(c, '*' | '/')) && names().next().is_some() {
+            let disabled: Vec<_> = names()
+                .filter(|name| pattern.excepts_an_alternative_of(name))
+                .map(|name| format!("`{}`", name.text))
+                .collect();
+            let is_everything = pattern.text.chars().all(|c| matches!(c, '*' | '/'));
+            let what = match &*disabled {
+                _ if is_everything && names().next().is_some() => {
+                    Some("every secret name of this file".to_owned())
+                }
+                [] => None,
+                [name] => Some(format!("all that the secret name {name} matches")),
+                names => Some(format!("all that the secret names {} match", names.join(", "))),
+            };
+            if let Some(what) = what {
                 found.push(Finding {
                     id: "except-everything",
                     file,
                     span: pattern.span.clone(),
-                    message: format!("`{}` excepts every secret name of this file", pattern.text),
+                    message: format!("`{}` excepts {what}", pattern.text),
                     suggestion: "name the entries that only look like secrets".to_owned(),
                 });
             } else if !names().any(|name| name.may_meet(pattern)) {

@@ -93,7 +93,7 @@ impl HostPattern {
     }
 
     /// True if the pattern is a network that contains the address and is small enough to name it.
-    pub(super) fn names_address(&self, address: IpAddr) -> bool {
+    pub fn names_address(&self, address: IpAddr) -> bool {
         let is_small = |network: &IpNet| match network {
             IpNet::V4(network) => network.prefix_len() >= NAMING_IPV4,
             IpNet::V6(network) => network.prefix_len() >= NAMING_IPV6,
