@@ -595,8 +595,16 @@ def roots_from_consistency(old_size, size, hashes, old_root):
 
 
 def parse_hashes(lines):
-    """Returns the hashes of a proof, a line each (section 9)."""
-    return [decode_base64(line) for line in lines]
+    """Returns the hashes of a proof, a line each (section 9).
+
+    All have 32 bytes: one of another length could contain a hash and be the input of another one,
+    so that one root would have proofs of two different records.
+    """
+    hashes = [decode_base64(line) for line in lines]
+    for one_hash in hashes:
+        if len(one_hash) != 32:
+            raise Damage("no-proof")
+    return hashes
 
 
 def check_consistency(lines, checkpoint, older):
