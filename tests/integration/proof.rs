@@ -244,12 +244,68 @@ fn a_line_that_is_no_record_is_not_proved() {
 
 /// The proof that `line` is the only one of a log, signed with its key.
 pub(crate) fn proof_of_line(key: &PrivateKey, line: &[u8], index: u64) -> String {
-    let root = Hash::leaf(line);
-    let origin = key.public().name().to_owned();
-    let body = Checkpoint { origin, size: 1, root }.to_string();
-    let note = Note::assemble(&body, &key.sign(&body)).unwrap();
+    let note = signed(key, 1, Hash::leaf(line));
     let claim = Claim::Inclusion { index, line: Some(line.to_vec()) };
     Proof { claim, hashes: Vec::new(), note }.to_string()
+}
+
+/// `verify.py` took hashes of any length, so a party with the key could prove two records of one
+/// index, and that the log only grew between them.
+#[test]
+fn a_hash_of_a_proof_has_32_bytes() {
+    let world = World::new();
+    write_log(&world, 2, "2026-01-01T00:00:00.000000Z");
+    let lines = std::fs::read_to_string(audit(&world).join("seg-000000.jsonl")).unwrap();
+    let line = lines.lines().nth(1).unwrap().as_bytes();
+    let key = PrivateKey::from_seed("example.com/log", [7; 32]).unwrap();
+    let paths = ["proof", "older", "key"].map(|name| world.base().join(name));
+    let [proof, older, public] = [0, 1, 2].map(|number| text(&paths[number]));
+    std::fs::write(public, format!("{}\n", key.public())).unwrap();
+    let both = |args: &[&str]| {
+        let first = world.run(&[&["audit", "check-proof"], args].concat());
+        (first, second(&[&["proof"], args].concat()))
+    };
+    for (length, code) in [(32, 0), (31, 5), (33, 5), (64, 5), (96, 5)] {
+        std::fs::write(proof, proof_with_a_hash_of(&key, line, length)).unwrap();
+        let (first, other) = both(&[proof, "--key", public]);
+        assert_eq!((first.code, other.code), (code, code), "{length}: {first:?} {other:?}");
+
+        let root = Hash::leaf(line);
+        std::fs::write(older, signed(&key, 1, root).to_string()).unwrap();
+        let note = signed(&key, 2, node(root.as_bytes(), &vec![0; length]));
+        let claim = Claim::Consistency { old: 1 };
+        let growth = Proof { claim, hashes: Vec::new(), note }.to_string();
+        let hash = base64_of_zeros(length);
+        std::fs::write(proof, growth.replacen("old 1\n", &format!("old 1\n{hash}\n"), 1)).unwrap();
+        let (first, other) = both(&[proof, "--key", public, "--old", older]);
+        assert_eq!((first.code, other.code), (code, code), "{length}: {first:?} {other:?}");
+    }
+}
+
+/// The proof that `line` is the second of two records, signed with the log's key. The hash of the
+/// first one is `length` zeros.
+pub(crate) fn proof_with_a_hash_of(key: &PrivateKey, line: &[u8], length: usize) -> String {
+    let note = signed(key, 2, node(&vec![0; length], Hash::leaf(line).as_bytes()));
+    let claim = Claim::Inclusion { index: 1, line: Some(line.to_vec()) };
+    let proof = Proof { claim, hashes: Vec::new(), note }.to_string();
+    let hash = base64_of_zeros(length);
+    proof.replacen("\nindex 1\n", &format!("\nindex 1\n{hash}\n"), 1)
+}
+
+/// A signed checkpoint.
+fn signed(key: &PrivateKey, size: u64, root: Hash) -> Note {
+    let origin = key.public().name().to_owned();
+    let body = Checkpoint { origin, size, root }.to_string();
+    Note::assemble(&body, &key.sign(&body)).unwrap()
+}
+
+/// The hash of an inner node, whose parts may have another length than hashes.
+fn node(left: &[u8], right: &[u8]) -> Hash {
+    Hash::of(&[&[1_u8][..], left, right].concat())
+}
+
+fn base64_of_zeros(length: usize) -> String {
+    "AAAA".repeat(length / 3) + ["", "AA==", "AAA="][length % 3]
 }
 
 /// It ended in a traceback.

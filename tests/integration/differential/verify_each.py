@@ -11,40 +11,40 @@ verify = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(verify)
 
 # Most logs have the signatures of their seed, and one costs more than all else.
-known, signed = {}, verify.signed
+known, check_signature = {}, verify.check_signature
 
 
 def remembered(*of):
     of = tuple(bytes(part) for part in of)
     if of not in known:
         try:
-            signed(*of)
+            check_signature(*of)
             known[of] = None
-        except (ValueError, IndexError, verify.Damage) as error:
+        except verify.Damage as error:
             known[of] = error
     if known[of] is not None:
         raise known[of]
 
 
-verify.signed = remembered
+verify.check_signature = remembered
 
 
 def answer(request):
     heads = {int(seq): {leaf} for seq, leaf in request["heads"].items()}
     try:
-        found = verify.log(request["directory"], request["key"], heads)
+        found = verify.verify_log(request["directory"], request["key"], heads)
         return {"intact": {name: found[name] for name in ("records", "signed", "head")}}
     except verify.Damage as damage:
-        return {"damage": dict(zip(("kind", "segment", "seq", "line"), damage.args))}
+        return {"damage": damage.report()}
     except SystemExit:
         return {"none": True}
 
 
 def holds(request):
     try:
-        verify.proof(request["proof"].encode(), verify.read_keys(request["key"]), None)
+        verify.verify_proof(request["proof"].encode(), verify.parse_keys(request["key"]))
         return {"holds": True}
-    except (ValueError, IndexError, AttributeError, verify.Damage):
+    except (ValueError, IndexError, verify.Damage):
         return {"holds": False}
 
 

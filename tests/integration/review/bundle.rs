@@ -7,10 +7,14 @@ use std::{
     process::Command,
 };
 
+use portcullis_audit::PrivateKey;
 use serde_json::Value;
 use zip::{ZipArchive, ZipWriter, write::SimpleFileOptions};
 
-use crate::common::{Done, World};
+use crate::{
+    common::{Done, World},
+    proof::proof_with_a_hash_of,
+};
 
 type Members = BTreeMap<String, Vec<u8>>;
 
@@ -142,6 +146,35 @@ fn a_proof_that_shows_another_record_is_found_by_both() {
         pack(&members, &changed);
         assert_eq!(check(&world, &changed, None).code, 5, "{what} in {member}");
         assert_eq!(python(&world, &members, None).code, 5, "{what} in {member}");
+    }
+}
+
+/// `check.py` took hashes of any length, as `verify.py` did.
+#[test]
+fn a_bundle_whose_proof_has_a_hash_of_another_length_is_refused_by_both() {
+    let world = world();
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    let mut members = unpack(&file);
+    let lines = members["records.jsonl"].clone();
+    let line = lines.split(|byte| *byte == b'\n').nth(1).unwrap();
+    let mut manifest: Value = serde_json::from_slice(&members["manifest.json"]).unwrap();
+    manifest["first"] = 1.into();
+    manifest["last"] = 1.into();
+    members.insert("manifest.json".to_owned(), serde_json::to_vec(&manifest).unwrap());
+    members.insert("records.jsonl".to_owned(), [line, b"\n"].concat());
+    let key = PrivateKey::from_seed("example.com/log", [7; 32]).unwrap();
+    members.insert("key.vkey".to_owned(), format!("{}\n", key.public()).into_bytes());
+    for (length, code) in [(32, 0), (64, 5)] {
+        let proof = proof_with_a_hash_of(&key, line, length);
+        let note = proof.split_once("\n\n").unwrap().1;
+        members.insert("checkpoint".to_owned(), note.as_bytes().to_vec());
+        members.insert("last.tlog-proof".to_owned(), proof.into_bytes());
+        reseal(&mut members);
+        pack(&members, &file);
+        let rust = check(&world, &file, None);
+        let python = python(&world, &members, None);
+        assert_eq!((rust.code, python.code), (code, code), "{length}: {rust:?} {python:?}");
     }
 }
 
