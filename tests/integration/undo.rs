@@ -192,12 +192,15 @@ fn an_undo_without_a_session_took_an_undo_back() {
     world.file("f", "good");
     let agent = Agent::new(&world, 1);
     agent.write("f", "evil");
+    // Two changes undo this one.
+    agent.write("new/directory/f", "evil");
     drop(agent);
     let undone = world.run(&["undo", "--yes"]).ok();
     assert_eq!(world.read("f"), "good", "{undone:?}");
     drop(Agent::new(&world, 2));
     let again = world.run(&["undo", "--yes"]).ok();
     assert_eq!(world.read("f"), "good", "{again:?}");
+    assert!(!world.path("new").exists(), "{again:?}");
     assert!(again.text().contains("undone before"), "{again:?}");
     // Named, it is taken back, and the preview says what that means.
     let session =

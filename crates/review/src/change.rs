@@ -66,8 +66,8 @@ pub struct Change {
     pub attributes_before: Option<SomeAttributes>,
     /// Number of parent directories that were made.
     pub directories: usize,
-    /// The records that it undid.
-    pub undoes: Vec<u64>,
+    /// The records that it undid, if it is of an undo; several changes may undo one record.
+    pub undoes: Option<Vec<u64>>,
     /// The index of the change that it continues; both are undone together.
     pub continues: Option<u64>,
     /// True if the content went to a buffer of the editor.
@@ -117,7 +117,7 @@ impl Change {
             attributes: attributes("attributes"),
             attributes_before: attributes("attributesBefore"),
             directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
-            undoes: undoes.into_iter().flatten().filter_map(|seq| seq.as_u64()).collect(),
+            undoes: undoes.map(|list| list.iter().filter_map(|seq| seq.as_u64()).collect()),
             continues: record.facts.as_ref().and_then(|facts| facts.get(CONTINUES)?.as_u64()),
             editor: record.source() == Some("editor"),
             answer: None,

@@ -3,7 +3,7 @@
 use std::{fmt::Display, process::ExitCode};
 
 use cap_std::fs::Dir;
-use portcullis_audit::{PACKED, Segment};
+use portcullis_audit::{DamageKind, PACKED, Segment};
 
 use super::{checkpoint, location::LogLocation};
 use crate::{
@@ -48,6 +48,14 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(first) = plan.damages.first() {
+        if first.kind == DamageKind::UnsupportedVersion {
+            return Err(Failure::new(format_args!(
+                "{}: nothing was changed",
+                Escaped(&first.to_string())
+            ))
+            .help("a newer portcullis wrote the log: recover it with that one")
+            .exit(Exit::Audit));
+        }
         outln!("first damage: {}", Escaped(&first.to_string()));
     }
     outln!("kept: the first {} records", plan.keep.records);

@@ -64,7 +64,7 @@ fn last(common: &Common) -> Result<String, Failure> {
     let directory = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
     let log = Log::open(&directory).map_err(failed)?;
-    let is_own = |change: Change| change.undoes.is_empty();
+    let is_own = |change: Change| change.undoes.is_none();
     let session = last_session(&log, |record| Change::of(record).is_some_and(is_own));
     let session = session.map_err(failed)?;
     let session = session.ok_or_else(|| {

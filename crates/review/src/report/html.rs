@@ -157,7 +157,9 @@ fn confinement(gateways: &Listed<GatewayStart>) -> String {
         parts.push(format!("{full} with a fully confined agent"));
     }
     if weak > 0 {
-        parts.push(format!("{weak} with an agent that was not (see “Gaps and damage”)"));
+        parts.push(format!(
+            "{weak} with an agent that was not fully confined (see “Gaps and damage”)"
+        ));
     }
     if unknown > 0 {
         parts.push(format!("{unknown} without a recorded sandbox"));

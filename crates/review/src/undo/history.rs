@@ -96,7 +96,7 @@ impl History {
         source: &S,
         first: u64,
     ) -> Result<BTreeSet<String>, Error> {
-        let undone = self.selected.iter().flat_map(|change| &change.undoes);
+        let undone = self.selected.iter().flat_map(|change| change.undoes.iter().flatten());
         let mut undone: BTreeSet<u64> = undone.copied().filter(|seq| *seq >= first).collect();
         // What is selected together with its undo does not come back.
         for change in &self.selected {
@@ -279,7 +279,7 @@ fn undone(changes: &BTreeMap<u64, Change>) -> BTreeSet<u64> {
     let mut undone = BTreeSet::new();
     for change in changes.values().rev() {
         if !undone.contains(&change.seq) {
-            undone.extend(change.undoes.iter().copied());
+            undone.extend(change.undoes.iter().flatten().copied());
         }
     }
     undone
