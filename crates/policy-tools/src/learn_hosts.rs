@@ -22,6 +22,8 @@ use crate::{
 
 /// The rule of addresses that no rule names.
 const ADDRESS: &str = "network.address";
+/// The rule of hosts that the operator's credentials alone reach.
+const CREDENTIALS: &str = "network.credentials";
 
 /// Hosts and ports that a log shows to be needed.
 #[derive(Debug, Clone, Default)]
@@ -75,6 +77,10 @@ pub fn learn_hosts(
         }
         learned.count.requests += 1;
         if !asked.is_denied() {
+            return;
+        }
+        if asked.rule == CREDENTIALS {
+            *learned.kept.entry(asked.rule.clone()).or_default() += 1;
             return;
         }
         let decision = policy.evaluate_connect(&asked.agent, &asked.connect, &LabelIds::new());

@@ -167,3 +167,16 @@ fn learn_proposes_no_name_whose_address_is_refused_and_counts_an_attempt_once() 
     assert!(hosts.contains(&json!(["private.example", 1, 3])), "{learned}");
     assert_eq!(learned["stayDenied"], json!({ "network.address": 1 }));
 }
+
+/// No rule of hosts opens a host that a credential alone reaches, but one was proposed.
+#[test]
+fn learn_proposes_no_host_that_a_credential_alone_reaches() {
+    let mut world = World::new();
+    policy_file(&world, "p.toml", "schema = 1\n");
+    world.use_policy("p.toml");
+    let rule = "network.credentials";
+    connections(&world, &[("model.example", "deny", rule, None)]);
+    let learned = world.run(&["policy", "learn", "--json"]).ok().json();
+    assert_eq!((&learned["hosts"], &learned["requests"]), (&json!([]), &json!(1)), "{learned}");
+    assert_eq!(learned["stayDenied"], json!({ rule: 1 }));
+}
