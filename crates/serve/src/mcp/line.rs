@@ -91,21 +91,6 @@ impl ReplyMemory {
     }
 }
 
-/// The memory of a request, until it is sent to the worker.
-#[derive(Clone)]
-pub(super) struct RequestMemory(Arc<Mutex<Option<Reservation>>>);
-
-impl RequestMemory {
-    pub(super) fn new(held: Reservation) -> Self {
-        Self(Arc::new(Mutex::new(Some(held))))
-    }
-
-    /// Frees it: a request that waits for its reply occupies no memory.
-    pub(super) fn free(&self) {
-        lock(&self.0).take();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

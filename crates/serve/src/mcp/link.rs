@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::{priming, reading::Reading};
+use super::{in_transit::InTransit, priming, reading::Reading};
 use crate::lock;
 
 /// A session. Dropping it ends it.
@@ -174,7 +174,7 @@ impl Link {
         lock(&self.state).host = Some(peer);
     }
 
-    /// Sends a request.
+    /// Sends a request; `transit` is that of its message.
     ///
     /// # Errors
     /// When the session is over.
@@ -184,6 +184,7 @@ impl Link {
         params: Option<Value>,
         meta: Option<Map<String, Value>>,
         peer: Option<Peer<RoleServer>>,
+        transit: Option<&InTransit>,
     ) -> Result<RequestInFlight, ErrorData> {
         let (sender, answer) = oneshot::channel();
         let (grant, granted) = oneshot::channel();
@@ -214,7 +215,7 @@ impl Link {
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
         // Earlier requests may still get their replies.
-        self.write(&message).await.map_err(|_| over())?;
+        write(&self.writer, &message, transit.cloned()).await.map_err(|_| over())?;
         Ok(asked)
     }
 
@@ -223,7 +224,7 @@ impl Link {
         let mut message = json!({ "jsonrpc": "2.0", "method": method });
         put(&mut message, params, Map::new());
         // An ended session needs none.
-        let _ = self.write(&message).await;
+        let _ = write(&self.writer, &message, None).await;
     }
 
     /// Sends the reply to a request of the worker.
@@ -232,11 +233,7 @@ impl Link {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": question, "result": result }),
             Err(error) => json!({ "jsonrpc": "2.0", "id": question, "error": error }),
         };
-        let _ = self.write(&message).await;
-    }
-
-    async fn write(&self, message: &Value) -> io::Result<()> {
-        write(&self.writer, message).await
+        let _ = write(&self.writer, &message, None).await;
     }
 }
 
@@ -260,7 +257,7 @@ impl Drop for RequestInFlight {
             "params": { "requestId": id, "reason": reason },
         });
         tokio::spawn(async move {
-            let _ = write(&writer, &message).await;
+            let _ = write(&writer, &message, None).await;
         });
     }
 }
@@ -297,14 +294,21 @@ fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {
     }
 }
 
-/// Writes a message to the worker.
+/// Writes a message to the worker. Cancel safe: a line is written completely or not at all.
 pub(super) async fn write(
-    writer: &tokio::sync::Mutex<OwnedWriteHalf>,
+    writer: &Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     message: &Value,
+    transit: Option<InTransit>,
 ) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    writer.lock().await.write_all(&line).await
+    let mut writer = Arc::clone(writer).lock_owned().await;
+    let written = tokio::spawn(async move {
+        let written = writer.write_all(&line).await;
+        transit.as_ref().inspect(|transit| transit.sent());
+        written
+    });
+    written.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]
@@ -322,7 +326,7 @@ mod tests {
         runtime.block_on(async {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let link = Link::start(ours, MemoryBudget::new(1 << 20));
-            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut asked = link.ask("tools/call", None, None, None, None).await.unwrap();
             let (reader, mut writer) = theirs.into_split();
             let mut lines = BufReader::new(reader).lines();
             assert!(lines.next_line().await.unwrap().unwrap().contains("tools/call"));
@@ -342,7 +346,7 @@ mod tests {
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let link = Link::start(ours, MemoryBudget::new(1 << 20));
-            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut asked = link.ask("tools/call", None, None, None, None).await.unwrap();
             for number in 0..100 {
                 let question = json!({
                     "jsonrpc": "2.0", "id": number, "method": "elicitation/create",
@@ -365,8 +369,8 @@ mod tests {
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let link = Link::start(ours, MemoryBudget::new(1 << 20));
-            let mut older = link.ask("tools/call", None, None, None).await.unwrap();
-            let mut newer = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut older = link.ask("tools/call", None, None, None, None).await.unwrap();
+            let mut newer = link.ask("tools/call", None, None, None, None).await.unwrap();
             for asked in [&mut older, &mut newer] {
                 let question = json!({
                     "jsonrpc": "2.0", "id": asked.id + 7, "method": "elicitation/create",

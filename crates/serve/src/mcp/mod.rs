@@ -10,6 +10,7 @@
 mod absent;
 mod error_reply;
 mod ids;
+mod in_transit;
 mod lenient_json;
 mod line;
 mod link;
@@ -48,6 +49,7 @@ use super::{
 };
 use crate::lock;
 use ids::{Handled, Head};
+use in_transit::InTransit;
 use pieces::Pieces;
 use relay::Relay;
 use session_scheduler::{ActiveSessions, SessionScheduler};
@@ -131,49 +133,38 @@ pub(super) async fn handle(
     let turn = shared.scheduler.enter(session.as_deref()).await;
     let message = if asks { message(&bytes) } else { None };
     if asks && message.is_none() {
-        let refused = lenient_json::refuse(&shared, &caller.peer, &bytes).await;
-        turn.over();
-        return refused;
+        return lenient_json::refuse(&shared, &caller.peer, &bytes).await;
     }
     let speaks = session.as_deref().filter(|_| asks);
     let head = message.and_then(Head::of);
     let taken = match ids::take(&shared, speaks, &parts.headers, head.as_ref()).await {
         Ok(taken) => taken,
-        Err(refused) => {
-            turn.over();
-            return *refused;
-        }
+        Err(refused) => return *refused,
     };
-    let absent = absent::refuse(&shared, &caller.peer, speaks, &parts.headers, head.as_ref());
+    let transit = InTransit::new(turn, memory);
+    let (peer, head) = (&caller.peer, head.as_ref());
+    let absent = absent::refuse(&shared, peer, speaks, &parts.headers, head, &transit);
     if let Some(refused) = absent.await {
-        turn.over();
         return refused;
     }
-    let begun = match listen::begin(&shared, &caller.peer, head.as_ref()).await {
+    let begun = match listen::begin(&shared, peer, head, &transit).await {
         Ok(begun) => begun,
-        Err(refused) => {
-            turn.over();
-            return *refused;
-        }
+        Err(refused) => return *refused,
     };
     // A subscription lasts until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
     let held = line::ReplyMemory::default();
-    let load = line::RequestMemory::new(memory);
     let (refusal, opened) = (Refusal::default(), Opened::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
-    request.extensions_mut().insert(load.clone());
     request.extensions_mut().insert(refusal.clone());
     request.extensions_mut().insert(Opened::clone(&opened));
-    request.extensions_mut().insert(turn.clone());
+    request.extensions_mut().insert(transit);
     request.extensions_mut().insert(caller.peer);
     if let Some(taken) = &taken {
         request.extensions_mut().insert(Handled::new(taken));
     }
     let reply = listen::with(begun, service.handle(request)).await;
-    turn.over();
-    load.free();
     if let Some(error) = refusal.get() {
         return reply::refused(error);
     }

@@ -3,9 +3,11 @@
 
 use std::{
     borrow::Cow,
+    mem,
     sync::{Arc, Mutex},
 };
 
+use hyper::http::request::Parts;
 use portcullis_mcp::{REPEATED, announced};
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
@@ -31,10 +33,10 @@ use tokio::sync::OnceCell;
 
 use super::{
     super::{self as http, OpenError},
-    line::{ReplyMemory, RequestMemory},
+    in_transit::InTransit,
+    line::ReplyMemory,
     link::{self, Link, Question, WorkerReply},
     listen::{self, GrantedSubscription},
-    session_scheduler::SessionSlot,
     sessions::Opened,
     shared::{Refusal, Shared},
 };
@@ -70,15 +72,18 @@ impl Relay {
         &self,
         method: &str,
         params: impl Serialize,
-        context: &RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<WorkerReply, ErrorData> {
-        let link = self.link(context).await?;
+        let link = self.link(&context).await?;
         let params = serde_json::to_value(params).map_err(unreadable)?;
-        let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
+        let meta = serde_json::to_value(mem::take(&mut context.meta)).map_err(unreadable)?;
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
-        let mut answered = self.follow(&link, method, params, meta, context).await;
+        // Not the head of the HTTP request, which would take memory until the reply.
+        let http = context.extensions.remove::<Parts>().map(|parts| parts.extensions);
+        let http = http.unwrap_or_default();
+        let mut answered = self.follow(&link, method, params, meta, &context, http.get()).await;
         // The memory is held until the client has the reply.
-        if let (Ok(answer), Some(memory)) = (&mut answered, extension::<ReplyMemory>(context)) {
+        if let (Ok(answer), Some(memory)) = (&mut answered, http.get::<ReplyMemory>()) {
             memory.keep(answer.held.take());
         }
         answered
@@ -91,11 +96,10 @@ impl Relay {
         params: Value,
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
+        transit: Option<&InTransit>,
     ) -> Result<WorkerReply, ErrorData> {
-        let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
-        extension::<SessionSlot>(context).inspect(SessionSlot::sent);
-        extension::<RequestMemory>(context).inspect(RequestMemory::free);
-        let mut asked = asked?;
+        let peer = Some(context.peer.clone());
+        let mut asked = link.ask(method, Some(params), Some(meta), peer, transit).await?;
         loop {
             let question = tokio::select! {
                 biased;
@@ -129,7 +133,7 @@ impl Relay {
         &self,
         method: &str,
         params: impl Serialize,
-        context: &RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<T, ErrorData> {
         link::typed(&self.raw(method, params, context).await?.value)
     }
@@ -139,7 +143,7 @@ impl Relay {
         &self,
         method: &str,
         params: impl Serialize,
-        context: &RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<R, ErrorData>
     where
         T: DeserializeOwned + Into<R>,
@@ -159,6 +163,8 @@ impl Relay {
         }
     }
 
+    /// Forwards a notification. Its slot and memory are those of its handler's context, which
+    /// ends after this.
     async fn note(&self, method: &str, params: impl Serialize) {
         // A client without sessions has no link of its own.
         if let (Some(link), Ok(params)) = (self.own.get(), serde_json::to_value(params)) {
@@ -169,7 +175,7 @@ impl Relay {
 
 /// Returns an extension of the HTTP request that a message came with.
 fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
-    context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
+    context.extensions.get::<Parts>()?.extensions.get().cloned()
 }
 
 /// Returns the origin of the HTTP request.
@@ -247,21 +253,20 @@ impl ServerHandler for Relay {
         let link = self.own.get_or_try_init(open).await?;
         let _ = extension::<Opened>(&context).map(|opened| opened.set(Arc::downgrade(link)));
         link.belongs_to(context.peer.clone());
-        context.peer.set_peer_info(request.clone());
-        let result: InitializeResult = self.ask("initialize", request, &context).await?;
+        let result: InitializeResult = self.ask("initialize", request, context).await?;
         link.speaks(result.protocol_version.clone());
         Ok(result)
     }
 
     async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.raw("ping", json!({}), &context).await.map(drop)
+        self.raw("ping", json!({}), context).await.map(drop)
     }
 
     async fn discover(
         &self,
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
-        self.ask("server/discover", json!({}), &context).await
+        self.ask("server/discover", json!({}), context).await
     }
 
     async fn complete(
@@ -269,7 +274,7 @@ impl ServerHandler for Relay {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        self.ask("completion/complete", request, &context).await
+        self.ask("completion/complete", request, context).await
     }
 
     #[expect(deprecated, reason = "the older revisions have it")]
@@ -278,7 +283,7 @@ impl ServerHandler for Relay {
         request: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.raw("logging/setLevel", request, &context).await.map(drop)
+        self.raw("logging/setLevel", request, context).await.map(drop)
     }
 
     async fn get_prompt(
@@ -286,7 +291,7 @@ impl ServerHandler for Relay {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        self.ask_or::<GetPromptResult, _>("prompts/get", request, &context).await
+        self.ask_or::<GetPromptResult, _>("prompts/get", request, context).await
     }
 
     async fn list_prompts(
@@ -294,7 +299,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        self.ask("prompts/list", request, &context).await
+        self.ask("prompts/list", request, context).await
     }
 
     async fn list_resources(
@@ -302,7 +307,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.ask("resources/list", request, &context).await
+        self.ask("resources/list", request, context).await
     }
 
     async fn list_resource_templates(
@@ -310,7 +315,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.ask("resources/templates/list", request, &context).await
+        self.ask("resources/templates/list", request, context).await
     }
 
     async fn read_resource(
@@ -318,7 +323,7 @@ impl ServerHandler for Relay {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.ask_or::<ReadResourceResult, _>("resources/read", request, &context).await
+        self.ask_or::<ReadResourceResult, _>("resources/read", request, context).await
     }
 
     async fn subscribe(
@@ -326,7 +331,7 @@ impl ServerHandler for Relay {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.raw("resources/subscribe", request, &context).await.map(drop)
+        self.raw("resources/subscribe", request, context).await.map(drop)
     }
 
     async fn unsubscribe(
@@ -334,7 +339,7 @@ impl ServerHandler for Relay {
         request: UnsubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.raw("resources/unsubscribe", request, &context).await.map(drop)
+        self.raw("resources/unsubscribe", request, context).await.map(drop)
     }
 
     fn accepted_subscription_filter(
@@ -358,7 +363,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.ask("tools/list", request, &context).await
+        self.ask("tools/list", request, context).await
     }
 
     async fn call_tool(
@@ -366,7 +371,7 @@ impl ServerHandler for Relay {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.ask_or::<CallToolResult, _>("tools/call", request, &context).await
+        self.ask_or::<CallToolResult, _>("tools/call", request, context).await
     }
 
     async fn on_custom_request(
@@ -374,7 +379,7 @@ impl ServerHandler for Relay {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        self.ask(&request.method, request.params, &context).await.map(CustomResult::new)
+        self.ask(&request.method, request.params, context).await.map(CustomResult::new)
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {
