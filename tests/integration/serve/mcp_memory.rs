@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{Service, Site, kill, status};
+use super::rig::{Service, Site, kill, status, wait};
 
 const MIB: u64 = 1 << 20;
 
@@ -151,4 +151,104 @@ fn calls_whose_clients_leave_count_until_the_worker_has_them() {
     assert!(taken < 96 * MIB, "{} MiB", taken / MIB);
     drop(worker);
     assert_eq!(status(&session.ask("ping", &json!({}))), 200);
+}
+
+/// A client's name, or its capabilities, stayed in front and worker as long as the
+/// session, outside of every bound.
+#[test]
+fn a_session_is_not_as_large_as_its_initialize() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let session = Session::begin(&service, token);
+    let pid = |word: &str| service.processes(word).pop().unwrap();
+    let (front, worker) = (pid("front-process"), pid("worker-process"));
+    let new = Session { service: &service, token, id: None };
+    let large = json!({ "name": "x".repeat(1 << 20), "version": "1" });
+    let reply = new.initialize(&json!({}), &large);
+    assert_eq!(status(&reply), 400, "{reply}");
+    assert!(reply.contains("65,536"), "{reply}");
+    site.await_record("shop", |record| {
+        let why = record["facts"]["reason"].as_str();
+        record["op"] == "mcp.dropped" && why.is_some_and(|why| why.contains("65,536"))
+    });
+    let before = (resident(front), resident(worker));
+    // As values they take sixteen times what they take as text.
+    let many = json!({ "experimental": { "x": { "y": vec![0; 31_000] } } });
+    for _ in 0..100 {
+        let reply = new.initialize(&many, &json!({ "name": "test", "version": "1" }));
+        assert_eq!(status(&reply), 200, "{reply}");
+    }
+    let taken = (resident(front) - before.0, resident(worker) - before.1);
+    assert!(taken.0 < 48 * MIB && taken.1 < 80 * MIB, "{taken:?}");
+    assert_eq!(status(&session.ask("ping", &json!({}))), 200);
+}
+
+/// It was kept as it was sent, of any length.
+#[test]
+fn a_subscription_to_a_uri_longer_than_a_path_is_refused() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let root = site.root("shop").canonicalize().unwrap();
+    let subscribe = |slashes: usize| {
+        let uri = format!("file://{}{}file.txt", root.display(), "/".repeat(slashes));
+        session.ask("resources/subscribe", &json!({ "uri": uri }))
+    };
+    let reply = subscribe(10);
+    assert!(reply.contains("\"result\":{}"), "{reply}");
+    let reply = subscribe(20_000);
+    assert!(reply.contains("longer than a path can be"), "{reply}");
+    let reply = subscribe(1 << 20);
+    assert!(status(&reply) == 400 && reply.contains("65,536"), "{reply}");
+}
+
+/// A reply over a stream is sent when its request has ended; until then another
+/// connection can take it over.
+#[test]
+fn a_stream_can_be_resumed_while_its_request_is_under_way() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let call = |id: u32, path: &str| {
+        let arguments = json!({ "path": path });
+        let params = json!({ "name": "workspace__shop__read_file", "arguments": arguments });
+        session.request(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }),
+            "",
+        )
+    };
+    let primed = |stream: &TcpStream| {
+        let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+        lines.find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap()
+    };
+    let resume = |event: &str| {
+        let id = session.id.as_ref().unwrap();
+        let bearer = format!("Bearer {}", session.token);
+        let headers = [
+            ("Authorization", bearer.as_str()),
+            ("Accept", "text/event-stream"),
+            ("Mcp-Session-Id", id),
+            ("MCP-Protocol-Version", "2025-11-25"),
+            ("Last-Event-ID", event),
+        ];
+        service.get("/workspaces/shop/mcp", &headers)
+    };
+    let worker = Stopped::new(&service, "worker-process");
+    let mut stream = service.connect();
+    stream.write_all(&call(7, "file.txt")).unwrap();
+    let event = primed(&stream);
+    drop(stream);
+    let front = service.processes("front-process").pop().unwrap();
+    wait(|| (resident(front) > 0).then_some(()));
+    let continued = thread::scope(|scope| {
+        let resumed = scope.spawn(|| resume(&event));
+        thread::sleep(Duration::from_millis(300));
+        drop(worker);
+        resumed.join().unwrap()
+    });
+    assert!(continued.0 == 200 && continued.1.contains("of shop"), "{}", continued.1);
+    // The reply to a request that has ended is gone with its stream.
+    let late = resume(&event);
+    assert!(late.0 == 200 && !late.1.contains("data:"), "{}", late.1);
 }

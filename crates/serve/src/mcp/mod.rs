@@ -11,6 +11,7 @@ mod absent;
 mod error_reply;
 mod ids;
 mod in_transit;
+mod introduction;
 mod lenient_json;
 mod line;
 mod link;
@@ -153,6 +154,7 @@ pub(super) async fn handle(
     };
     // A subscription lasts until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
+    let bytes = head.and_then(introduction::shorten).unwrap_or(bytes);
     let held = line::ReplyMemory::default();
     let (refusal, opened) = (Refusal::default(), Opened::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
