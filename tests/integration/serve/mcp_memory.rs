@@ -5,13 +5,13 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{Service, Site, kill, status, wait};
+use super::rig::{Service, Site, kill, status, take_little, wait};
 
 const MIB: u64 = 1 << 20;
 
@@ -89,6 +89,19 @@ impl<'a> Session<'a> {
             body.len()
         )
         .into_bytes()
+    }
+}
+
+impl Session<'_> {
+    /// Returns a request for a stream.
+    fn get(&self, headers: &str) -> Vec<u8> {
+        let (token, id) = (self.token, self.id.as_ref().unwrap());
+        let head = format!(
+            "GET /workspaces/shop/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\nAccept: text/event-stream\r\n\
+             Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: 2025-11-25\r\n{headers}\r\n"
+        );
+        head.into_bytes()
     }
 }
 
@@ -203,52 +216,131 @@ fn a_subscription_to_a_uri_longer_than_a_path_is_refused() {
     assert!(status(&reply) == 400 && reply.contains("65,536"), "{reply}");
 }
 
-/// A reply over a stream is sent when its request has ended; until then another
-/// connection can take it over.
+/// A client that lost its connection, and its resumption of the stream.
+struct Resumption<'a> {
+    session: &'a Session<'a>,
+    event: String,
+}
+
+impl<'a> Resumption<'a> {
+    /// Sends a request, and leaves when its stream begins.
+    fn new(session: &'a Session<'a>, request: &Value) -> Self {
+        let mut stream = session.service.connect();
+        stream.write_all(&session.request(request, "")).unwrap();
+        let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+        let event = lines.find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap();
+        Self { session, event }
+    }
+
+    /// Resumes the stream.
+    fn resume(&self) -> TcpStream {
+        let mut stream = self.session.service.connect();
+        let event = format!("Last-Event-ID: {}\r\n", self.event);
+        stream.write_all(&self.session.get(&event)).unwrap();
+        stream
+    }
+}
+
+fn rest(mut stream: TcpStream) -> String {
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+/// The reply to a request that has ended is gone with its stream, as the documentation says.
 #[test]
-fn a_stream_can_be_resumed_while_its_request_is_under_way() {
+fn a_stream_can_be_resumed_while_its_request_is_unanswered() {
     let site = Site::new(&["shop"]);
     let service = site.serve();
     let session = Session::begin(&service, site.token("all"));
-    let call = |id: u32, path: &str| {
-        let arguments = json!({ "path": path });
-        let params = json!({ "name": "workspace__shop__read_file", "arguments": arguments });
-        session.request(
-            &json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }),
-            "",
-        )
-    };
-    let primed = |stream: &TcpStream| {
-        let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
-        lines.find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap()
-    };
-    let resume = |event: &str| {
-        let id = session.id.as_ref().unwrap();
-        let bearer = format!("Bearer {}", session.token);
-        let headers = [
-            ("Authorization", bearer.as_str()),
-            ("Accept", "text/event-stream"),
-            ("Mcp-Session-Id", id),
-            ("MCP-Protocol-Version", "2025-11-25"),
-            ("Last-Event-ID", event),
-        ];
-        service.get("/workspaces/shop/mcp", &headers)
+    let arguments = json!({ "path": "file.txt" });
+    let params = json!({ "name": "workspace__shop__read_file", "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    let worker = Stopped::new(&service, "worker-process");
+    let left = Resumption::new(&session, &call);
+    let resumed = left.resume();
+    // Once its head is there.
+    resumed.peek(&mut [0]).unwrap();
+    drop(worker);
+    let reply = rest(resumed);
+    assert!(status(&reply) == 200 && reply.contains("of shop"), "{reply}");
+    let late = rest(left.resume());
+    assert!(status(&late) == 200 && !late.contains("data:"), "{late}");
+}
+
+/// They counted until the client that had asked was gone, which it was.
+#[test]
+fn replies_over_resumed_streams_count_until_the_client_has_them() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"1MiB\", messageMemory = \"64MiB\" }".to_owned();
+    let size = 9_000_000;
+    std::fs::write(site.root("shop").join("large.txt"), "x".repeat(size)).unwrap();
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let root = site.root("shop").canonicalize().unwrap();
+    let read = |id: usize| {
+        let params = json!({ "uri": format!("file://{}/large.txt", root.display()) });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params })
     };
     let worker = Stopped::new(&service, "worker-process");
-    let mut stream = service.connect();
-    stream.write_all(&call(7, "file.txt")).unwrap();
-    let event = primed(&stream);
-    drop(stream);
-    let front = service.processes("front-process").pop().unwrap();
-    wait(|| (resident(front) > 0).then_some(()));
-    let continued = thread::scope(|scope| {
-        let resumed = scope.spawn(|| resume(&event));
-        thread::sleep(Duration::from_millis(300));
-        drop(worker);
-        resumed.join().unwrap()
+    let left: Vec<_> = (0..3).map(|id| Resumption::new(&session, &read(id))).collect();
+    let unread: Vec<_> = left.iter().map(Resumption::resume).collect();
+    unread.iter().for_each(take_little);
+    unread.iter().for_each(|stream| {
+        stream.peek(&mut [0]).unwrap();
     });
-    assert!(continued.0 == 200 && continued.1.contains("of shop"), "{}", continued.1);
-    // The reply to a request that has ended is gone with its stream.
-    let late = resume(&event);
-    assert!(late.0 == 200 && !late.1.contains("data:"), "{}", late.1);
+    drop(worker);
+    // The beginning of a reply; nothing of it is taken.
+    let begin = |stream: &TcpStream| {
+        let mut begin = [0; 2048];
+        let length = stream.peek(&mut begin).unwrap();
+        let begin = String::from_utf8_lossy(&begin[..length]).into_owned();
+        begin.contains("data: {").then_some(begin)
+    };
+    let replies = wait(|| unread.iter().map(begin).collect::<Option<Vec<_>>>());
+    // The token has half of the memory, and each reply counts twice.
+    let contents = replies.iter().filter(|reply| reply.contains("xxxx")).count();
+    let refused = replies.iter().filter(|reply| reply.contains("too large for what is under way"));
+    assert_eq!((contents, refused.count()), (1, 2));
+}
+
+/// It came over the session's own stream to the next client of that, and stayed there as
+/// long as the session, sixteen of them.
+#[test]
+fn a_reply_that_meets_its_cancellation_is_not_kept() {
+    let site = Site::new(&["shop"]);
+    std::fs::write(site.root("shop").join("large.txt"), "x".repeat(100_000)).unwrap();
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let root = site.root("shop").canonicalize().unwrap();
+    let params = json!({ "uri": format!("file://{}/large.txt", root.display()) });
+    let read = |id: u32| json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params });
+    let ask = |id: u32| {
+        let mut stream = service.connect();
+        stream.write_all(&session.request(&read(id), "Connection: close\r\n")).unwrap();
+        stream
+    };
+    let begun = Instant::now();
+    assert!(rest(ask(0)).contains("xxx"));
+    let time = begun.elapsed();
+    for id in 1..400 {
+        let stream = ask(id);
+        // From a third of the time that a reply takes to all of it.
+        thread::sleep(time * (100 + id % 200) / 300);
+        let cancelled = json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
+        });
+        let mut other = service.connect();
+        let cancelled = session.request(&cancelled, "Connection: close\r\n");
+        other.write_all(&cancelled).unwrap();
+        assert_eq!(status(&rest(other)), 202);
+        rest(stream);
+    }
+    let mut own = service.connect();
+    own.write_all(&session.get("")).unwrap();
+    own.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut kept = Vec::new();
+    let _ = own.read_to_end(&mut kept);
+    let kept = String::from_utf8_lossy(&kept);
+    assert!(status(&kept) == 200 && !kept.contains("xxx"), "{} bytes", kept.len());
 }

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 
 use portcullis_rpc::{MemoryBudget, Reservation};
@@ -88,6 +88,25 @@ pub(super) struct ReplyMemory(Arc<Mutex<Vec<Reservation>>>);
 impl ReplyMemory {
     pub(super) fn keep(&self, held: Option<Reservation>) {
         lock(&self.0).extend(held);
+    }
+
+    /// Returns true if another part of the HTTP request has it, too: its client is there.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+/// The memory of the replies of a session whose streams were resumed: a reply then comes over
+/// another HTTP request than that which asked, and counts while any such request is there.
+#[derive(Default)]
+pub(super) struct ResumedMemory(Mutex<Weak<Mutex<Vec<Reservation>>>>);
+
+impl ResumedMemory {
+    pub(super) fn get(&self) -> ReplyMemory {
+        let mut known = lock(&self.0);
+        let memory = ReplyMemory(known.upgrade().unwrap_or_default());
+        *known = Arc::downgrade(&memory.0);
+        memory
     }
 }
 

@@ -8,6 +8,7 @@
 //! worker. This module decides nothing, and knows no tools.
 
 mod absent;
+mod cancellation;
 mod error_reply;
 mod ids;
 mod in_transit;
@@ -35,6 +36,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body as _, Bytes, Incoming},
+    http::request::Parts,
 };
 use portcullis_mcp::message;
 use rmcp::transport::streamable_http_server::{
@@ -64,6 +66,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The header with the id of a session.
 const SESSION_ID: &str = "mcp-session-id";
+/// The header with the id of the last event of a stream that is resumed.
+const LAST_EVENT: &str = "last-event-id";
 /// Largest body without an announced length, in bytes.
 const MAX_UNSIZED_BODY: usize = 1 << 20;
 /// Permits for requests in flight; never exhausted.
@@ -137,11 +141,17 @@ pub(super) async fn handle(
         return lenient_json::refuse(&shared, &caller.peer, &bytes).await;
     }
     let speaks = session.as_deref().filter(|_| asks);
+    let cancelled = message.as_ref().and_then(cancellation::request);
     let head = message.and_then(Head::of);
     let taken = match ids::take(&shared, speaks, &parts.headers, head.as_ref()).await {
         Ok(taken) => taken,
         Err(refused) => return *refused,
     };
+    if let (Some(session), Some(request)) = (speaks, &cancelled)
+        && !cancellation::cancel(&shared, session, request).await
+    {
+        return reply::accepted();
+    }
     let transit = InTransit::new(turn, memory);
     let (peer, head) = (&caller.peer, head.as_ref());
     let absent = absent::refuse(&shared, peer, speaks, &parts.headers, head, &transit);
@@ -156,6 +166,7 @@ pub(super) async fn handle(
     let under_way = under_way.filter(|_| begun.is_none());
     let bytes = head.and_then(introduction::shorten).unwrap_or(bytes);
     let held = line::ReplyMemory::default();
+    let resumed = resumed(&shared, &parts);
     let (refusal, opened) = (Refusal::default(), Opened::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
@@ -185,13 +196,21 @@ pub(super) async fn handle(
     let mut reply = reply.map(|body| {
         let through = move |frame| if is_primed { frame } else { priming::remove(frame) };
         // Held until the last byte is sent, or the client is gone.
-        Pieces::new(body.map_frame(through), (held, under_way, taken)).boxed()
+        Pieces::new(body.map_frame(through), (held, resumed, under_way, taken)).boxed()
     });
     if ended && reply.status() == StatusCode::ACCEPTED {
         // The deletion is complete, and some clients take no other status for success.
         *reply.status_mut() = StatusCode::OK;
     }
     reply
+}
+
+/// Returns the memory of the reply if a request resumes the stream of another one. The events
+/// of such a stream have its number in their ids, those of a session's stream have none.
+fn resumed(shared: &Shared, parts: &Parts) -> Option<line::ReplyMemory> {
+    let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    header(LAST_EVENT).filter(|event| event.contains('/'))?;
+    Some(shared.sessions.link(header(SESSION_ID)?)?.resumed.get())
 }
 
 /// Returns the caller's endpoint, creating it on first use.

@@ -83,8 +83,9 @@ impl Relay {
         let http = http.unwrap_or_default();
         let mut answered = self.follow(&link, method, params, meta, &context, http.get()).await;
         // The memory is held until the client has the reply.
-        if let (Ok(answer), Some(memory)) = (&mut answered, http.get::<ReplyMemory>()) {
-            memory.keep(answer.held.take());
+        if let Ok(answer) = &mut answered {
+            let memory = http.get::<ReplyMemory>().filter(|memory| memory.is_shared()).cloned();
+            memory.unwrap_or_else(|| link.resumed.get()).keep(answer.held.take());
         }
         answered
     }
@@ -98,8 +99,7 @@ impl Relay {
         context: &RequestContext<RoleServer>,
         transit: Option<&InTransit>,
     ) -> Result<WorkerReply, ErrorData> {
-        let peer = Some(context.peer.clone());
-        let mut asked = link.ask(method, Some(params), Some(meta), peer, transit).await?;
+        let mut asked = link.ask(method, Some(params), Some(meta), Some(context), transit).await?;
         loop {
             let question = tokio::select! {
                 biased;
