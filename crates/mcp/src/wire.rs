@@ -363,7 +363,7 @@ mod tests {
         assert!(parse(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok());
     }
 
-    /// What is no content stays in memory with its request or its session.
+    /// Messages stay in memory with their request or their session, but for the arguments.
     #[test]
     fn only_the_arguments_of_a_call_may_be_large() {
         let large = "x".repeat(MAX_MESSAGE);

@@ -1,5 +1,5 @@
-//! What a message of a client occupies on its way to the worker: a slot of its session, and
-//! memory.
+//! The slot of its session and the memory that a message of a client occupies on its way to the
+//! worker.
 //!
 //! `rmcp` handles each message in a task of its own, which may outlive the HTTP request. So
 //! these belong to the message, and end with it.
