@@ -9,6 +9,7 @@ mod limits;
 mod log_copies;
 mod login;
 mod mcp;
+mod mcp_memory;
 mod memory;
 mod partial_reload;
 mod policy_locations;

@@ -116,7 +116,9 @@ impl Changes {
         let query = WatchQuery { path, recursive: false, ignore: Vec::new() };
         let watching = gateway.watch(session, &query)?;
         self.listen_to(&watching.output);
-        self.lock().files.insert(uri.to_owned(), watching.output);
+        let same = self.lock().files.insert(uri.to_owned(), watching.output);
+        // Another request made it meanwhile.
+        same.iter().for_each(|same| gateway.unwatch(same));
         Ok(())
     }
 

@@ -32,6 +32,8 @@ const PAGE_SIZE: usize = 500;
 /// Maximum of entries that the gateway lists.
 const MAX_ENTRIES: u64 = 100_000;
 const SCHEME: &str = "file";
+/// Longest URI, in bytes: the longest path, each byte of it in three.
+const MAX_URI: usize = "file://localhost".len() + 3 * 4096;
 
 /// The error of a request about resources.
 pub(super) type Refused = ErrorData;
@@ -162,6 +164,9 @@ pub(super) fn parse(roots: &Roots, uri: &str) -> Result<WorkspacePath, ForeignUr
 
 /// Returns a URI's path, still percent-encoded.
 fn encoded(uri: &str) -> Result<&str, &'static str> {
+    if uri.len() > MAX_URI {
+        return Err("the URI is longer than a path can be");
+    }
     let (_, rest) = uri
         .split_once(':')
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
@@ -272,6 +277,8 @@ mod tests {
             assert_eq!(parse(&roots, &uri), Ok(path));
         }
         let parse = |uri: &str| parse(&roots, uri);
+        let long = format!("file:///home/a%20b/ws/{}a", "/".repeat(MAX_URI));
+        assert_eq!(parse(&long), Err(ForeignUri::Uri("the URI is longer than a path can be")));
         let mut said = std::collections::BTreeSet::new();
         for none in [
             &["", "/a", "http://x/a", "files:/a"][..],

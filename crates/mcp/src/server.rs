@@ -42,6 +42,7 @@ use super::{
     config::{ClientLocation, Config},
     in_flight::InFlight,
     instructions,
+    introduction::short,
     memory::MAX_CALLS,
     resources,
     running::{Reading, Running},
@@ -180,7 +181,6 @@ impl Server {
         if self.introduced.swap(true, Ordering::SeqCst) {
             return;
         }
-        let short = |text: &str| text.chars().take(200).collect::<String>();
         let mut facts = BTreeMap::new();
         if let Some(client) = client {
             facts.insert("client".to_owned(), json!(short(&client.name)));
@@ -216,9 +216,8 @@ impl ServerHandler for Server {
     async fn initialize(
         &self,
         request: InitializeRequestParams,
-        context: RequestContext<RoleServer>,
+        _context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        context.peer.set_peer_info(request.clone());
         let result = self.negotiate_initialize(&request)?;
         self.introduce(Some(request.client_info), Some(result.protocol_version.clone()));
         Ok(result)

@@ -14,17 +14,18 @@ use rmcp::{
     RoleServer,
     model::{
         CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
-        ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+        ClientRequest, GetMeta as _, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
     },
     transport::Transport,
 };
+use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::model::Escaped;
 
 use super::{
     in_flight::{EndedRequest, IN_USE, InFlight, REPEATED},
-    line,
+    introduction, line,
     reader::{Input, LineReader},
     shared::Shared,
     writer::LineWriter,
@@ -32,6 +33,13 @@ use super::{
 
 /// Interval of checks if a client that does not take its replies does so again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Longest message, in bytes, without the arguments of a call.
+const MAX_MESSAGE: usize = 64 << 10;
+/// The error for a longer one.
+const TOO_LONG: &str = "the message has more than 65,536 bytes besides the arguments of a call";
+/// Longest progress token, in bytes: as long as an id.
+const MAX_TOKEN: usize = 1024;
 
 /// The transport that `rmcp` sees.
 pub(super) struct Wire {
@@ -244,16 +252,18 @@ pub fn message(body: &[u8]) -> Option<Message<'_>> {
 }
 
 fn parse(line: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
-    understand(&Message::parse_line(line)?, line)
+    let mut message = understand(&Message::parse_line(line)?, line)?;
+    if let JsonRpcMessage::Request(request) = &mut message
+        && let ClientRequest::InitializeRequest(initialize) = &mut request.request
+    {
+        introduction::shorten(&mut initialize.params);
+    }
+    Ok(message)
 }
 
 /// Converts a JSON-RPC message, whose text is `text`, to a message of MCP.
 fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage, Malformed> {
     let (id, method) = match message {
-        // By far the most frequent method; `rmcp` would try every kind of request.
-        Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
-            return call(request_id(id.clone()), params);
-        }
         Message::Request { id, .. } => (Some(request_id(id.clone())), true),
         Message::Notification { .. } => (None, true),
         Message::Reply { .. } => (None, false),
@@ -262,7 +272,39 @@ fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage
         true => (INVALID_PARAMS, "the parameters do not fit the method"),
         false => (INVALID_REQUEST, "the line is not one message of MCP"),
     };
-    serde_json::from_slice(text).map_err(|_| Malformed { id, code, reason: reason.to_owned() })
+    let malformed = |reason: &str| Malformed { id: id.clone(), code, reason: reason.to_owned() };
+    let message = match message {
+        // By far the most frequent method; `rmcp` would try every kind of request.
+        Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
+            if text.len() > MAX_MESSAGE && text.len() - length_of_arguments(params) > MAX_MESSAGE {
+                return Err(malformed(TOO_LONG));
+            }
+            call(request_id(id.clone()), params)?
+        }
+        _ if text.len() > MAX_MESSAGE => return Err(malformed(TOO_LONG)),
+        _ => serde_json::from_slice(text).map_err(|_| malformed(reason))?,
+    };
+    match &message {
+        JsonRpcMessage::Request(request) if has_long_token(&request.request) => {
+            Err(malformed("the progress token has more than 1,024 bytes"))
+        }
+        _ => Ok(message),
+    }
+}
+
+fn length_of_arguments(params: &RawValue) -> usize {
+    #[derive(Deserialize)]
+    struct Arguments<'a> {
+        #[serde(borrow)]
+        arguments: Option<&'a RawValue>,
+    }
+    let arguments = serde_json::from_str::<Arguments<'_>>(params.get()).ok();
+    arguments.and_then(|all| all.arguments).map_or(0, |arguments| arguments.get().len())
+}
+
+fn has_long_token(request: &ClientRequest) -> bool {
+    let token = request.get_meta().get("progressToken").and_then(Value::as_str);
+    token.is_some_and(|token| token.len() > MAX_TOKEN)
 }
 
 fn call(id: RequestId, params: &RawValue) -> Result<ClientJsonRpcMessage, Malformed> {
@@ -296,7 +338,6 @@ mod tests {
         assert_eq!(serde_json::to_value(&fast).unwrap(), serde_json::to_value(&slow).unwrap());
         let meta = |message: ClientJsonRpcMessage| match message {
             JsonRpcMessage::Request(mut request) => {
-                use rmcp::model::GetMeta as _;
                 request.request.get_meta_mut().get_progress_token()
             }
             _ => None,
@@ -320,6 +361,41 @@ mod tests {
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
         assert_eq!(code(call), (-32602, true));
         assert!(parse(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok());
+    }
+
+    /// Messages stay in memory with their request or their session, but for the arguments.
+    #[test]
+    fn only_the_arguments_of_a_call_may_be_large() {
+        let large = "x".repeat(MAX_MESSAGE);
+        let call = |params: Value| {
+            let call =
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+            parse(call.to_string().as_bytes())
+        };
+        assert!(call(json!({ "name": "t", "arguments": { "content": large } })).is_ok());
+        for params in [
+            json!({ "name": large }),
+            json!({ "name": "t", "arguments": {}, "_meta": { "x": large } }),
+            json!({ "name": "t", "arguments": {}, "requestState": large }),
+        ] {
+            assert_eq!(call(params).unwrap_err().reason, TOO_LONG);
+        }
+        for message in [
+            json!({ "id": 1, "method": "resources/read", "params": { "uri": large } }),
+            json!({ "method": "notifications/none", "params": { "x": large } }),
+            json!({ "id": 1, "result": { "action": large } }),
+        ] {
+            let mut message = message;
+            message["jsonrpc"] = json!("2.0");
+            let refused = parse(message.to_string().as_bytes()).unwrap_err();
+            assert_eq!(refused.reason, TOO_LONG);
+        }
+        let with = |length: usize| {
+            let meta = json!({ "progressToken": "x".repeat(length) });
+            call(json!({ "name": "t", "_meta": meta })).map_err(|refused| refused.code)
+        };
+        assert!(with(MAX_TOKEN).is_ok());
+        assert_eq!(with(MAX_TOKEN + 1).err(), Some(INVALID_PARAMS));
     }
 
     #[test]

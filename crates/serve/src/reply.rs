@@ -32,6 +32,13 @@ pub(super) fn text(status: StatusCode, line: &str) -> Response<Body> {
     reply
 }
 
+/// Returns the reply to a message that needs no other one.
+pub(super) fn accepted() -> Response<Body> {
+    let mut reply = Response::new(whole(Bytes::new()));
+    *reply.status_mut() = StatusCode::ACCEPTED;
+    reply
+}
+
 /// Returns the reply to a method that is not in `allowed`.
 pub(super) fn not_so(allowed: &'static str) -> Response<Body> {
     let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "not with this method");

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     error_reply::error_reply,
     ids::{self, Head},
+    in_transit::InTransit,
     link,
     shared::Shared,
 };
@@ -37,6 +38,7 @@ pub(super) async fn refuse(
     session: Option<&str>,
     headers: &HeaderMap,
     head: Option<&Head<'_>>,
+    transit: &InTransit,
 ) -> Option<Response<Body>> {
     let Head { id, method, params } = head?;
     let has_sessions = ids::has_sessions(headers);
@@ -53,19 +55,26 @@ pub(super) async fn refuse(
         },
     };
     let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
-    let mut refused = error_reply(id, &ask(&link, method, params.unwrap_or_default()).await);
+    let error = ask(&link, method, params.unwrap_or_default(), transit).await;
+    let mut refused = error_reply(id, &error);
     if !has_sessions {
         *refused.status_mut() = StatusCode::NOT_FOUND;
     }
     Some(refused)
 }
 
-async fn ask(link: &link::Link, method: &str, mut params: Map<String, Value>) -> ErrorData {
+async fn ask(
+    link: &link::Link,
+    method: &str,
+    mut params: Map<String, Value>,
+    transit: &InTransit,
+) -> ErrorData {
     let meta = match params.remove("_meta") {
         Some(Value::Object(meta)) => Some(meta),
         _ => None,
     };
-    let answered = match link.ask(method, Some(Value::Object(params)), meta, None).await {
+    let params = Some(Value::Object(params));
+    let answered = match link.ask(method, params, meta, None, Some(transit)).await {
         Ok(mut asked) => (&mut asked.answer).await.unwrap_or_else(|_| Err(link::over())).err(),
         Err(error) => Some(error),
     };

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 
 use portcullis_rpc::{MemoryBudget, Reservation};
@@ -89,20 +89,24 @@ impl ReplyMemory {
     pub(super) fn keep(&self, held: Option<Reservation>) {
         lock(&self.0).extend(held);
     }
+
+    /// Returns true if another part of the HTTP request has it, too: its client is there.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
-/// The memory of a request, until it is sent to the worker.
-#[derive(Clone)]
-pub(super) struct RequestMemory(Arc<Mutex<Option<Reservation>>>);
+/// The memory of the replies of a session whose streams were resumed: a reply then comes over
+/// another HTTP request than that which asked, and counts while any such request is there.
+#[derive(Default)]
+pub(super) struct ResumedMemory(Mutex<Weak<Mutex<Vec<Reservation>>>>);
 
-impl RequestMemory {
-    pub(super) fn new(held: Reservation) -> Self {
-        Self(Arc::new(Mutex::new(Some(held))))
-    }
-
-    /// Frees it: a request that waits for its reply occupies no memory.
-    pub(super) fn free(&self) {
-        lock(&self.0).take();
+impl ResumedMemory {
+    pub(super) fn get(&self) -> ReplyMemory {
+        let mut known = lock(&self.0);
+        let memory = ReplyMemory(known.upgrade().unwrap_or_default());
+        *known = Arc::downgrade(&memory.0);
+        memory
     }
 }
 

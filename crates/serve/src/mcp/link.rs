@@ -12,8 +12,8 @@ use std::{
 use portcullis_rpc::{MemoryBudget, Reservation};
 use rmcp::{
     ErrorData, RoleServer,
-    model::{ProgressToken, ProtocolVersion, ServerNotification, SubscriptionFilter},
-    service::Peer,
+    model::{ProgressToken, ProtocolVersion, RequestId, ServerNotification, SubscriptionFilter},
+    service::{Peer, RequestContext},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::{priming, reading::Reading};
+use super::{in_transit::InTransit, line::ResumedMemory, priming, reading::Reading};
 use crate::lock;
 
 /// A session. Dropping it ends it.
@@ -33,6 +33,7 @@ pub(super) struct Link {
     state: Arc<Mutex<LinkState>>,
     /// The protocol revision agreed on by client and worker.
     revision: OnceLock<ProtocolVersion>,
+    pub(super) resumed: ResumedMemory,
 }
 
 #[derive(Default)]
@@ -57,6 +58,8 @@ pub(super) struct Pending {
     pub(super) questions: mpsc::UnboundedSender<Question>,
     /// The notifications of its subscription.
     pub(super) events: Arc<Events>,
+    /// The client's id of the request.
+    request: Option<RequestId>,
     /// The client's progress token.
     pub(super) token: Option<ProgressToken>,
     /// The receiver of progress notifications.
@@ -125,7 +128,8 @@ impl Link {
         let state = Arc::<Mutex<LinkState>>::default();
         let reading = Reading::new(&state, &writer, memory);
         tokio::spawn(reading.run(reader));
-        Arc::new(Self { writer, state, revision: OnceLock::new() })
+        let (revision, resumed) = Default::default();
+        Arc::new(Self { writer, state, revision, resumed })
     }
 
     /// Returns true if the session has ended.
@@ -174,7 +178,7 @@ impl Link {
         lock(&self.state).host = Some(peer);
     }
 
-    /// Sends a request.
+    /// Sends a request; `context` and `transit` are those of the client's message.
     ///
     /// # Errors
     /// When the session is over.
@@ -183,7 +187,8 @@ impl Link {
         method: &str,
         params: Option<Value>,
         meta: Option<Map<String, Value>>,
-        peer: Option<Peer<RoleServer>>,
+        context: Option<&RequestContext<RoleServer>>,
+        transit: Option<&InTransit>,
     ) -> Result<RequestInFlight, ErrorData> {
         let (sender, answer) = oneshot::channel();
         let (grant, granted) = oneshot::channel();
@@ -204,7 +209,10 @@ impl Link {
             }
             let events = Arc::clone(&events);
             let granted = Some(grant);
-            let pending = Pending { granted, answer: sender, questions, events, token, peer };
+            let request = context.map(|context| context.id.clone());
+            let peer = context.map(|context| context.peer.clone());
+            let pending =
+                Pending { granted, answer: sender, questions, events, request, token, peer };
             state.pending.insert(id, pending);
             id
         };
@@ -214,8 +222,23 @@ impl Link {
         let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         put(&mut message, params, meta);
         // Earlier requests may still get their replies.
-        self.write(&message).await.map_err(|_| over())?;
+        write(&self.writer, &message, transit.cloned()).await.map_err(|_| over())?;
         Ok(asked)
+    }
+
+    /// Cancels a client's request; returns false if there is none without a reply.
+    pub(super) async fn cancel(&self, request: &RequestId) -> bool {
+        let cancelled = {
+            let pending = &mut lock(&self.state).pending;
+            let is_it = |pending: &Pending| pending.request.as_ref() == Some(request);
+            let id = pending.iter().find(|(_, pending)| is_it(pending)).map(|(id, _)| *id);
+            id.and_then(|id| Some((id, pending.remove(&id)?)))
+        };
+        let Some((id, pending)) = cancelled else { return false };
+        let _ = pending.answer.send(Err(ErrorData::internal_error("cancelled", None)));
+        // An ended session needs none.
+        let _ = write(&self.writer, &cancellation(id), None).await;
+        true
     }
 
     /// Forwards a notification.
@@ -223,7 +246,7 @@ impl Link {
         let mut message = json!({ "jsonrpc": "2.0", "method": method });
         put(&mut message, params, Map::new());
         // An ended session needs none.
-        let _ = self.write(&message).await;
+        let _ = write(&self.writer, &message, None).await;
     }
 
     /// Sends the reply to a request of the worker.
@@ -232,11 +255,7 @@ impl Link {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": question, "result": result }),
             Err(error) => json!({ "jsonrpc": "2.0", "id": question, "error": error }),
         };
-        let _ = self.write(&message).await;
-    }
-
-    async fn write(&self, message: &Value) -> io::Result<()> {
-        write(&self.writer, message).await
+        let _ = write(&self.writer, &message, None).await;
     }
 }
 
@@ -252,17 +271,20 @@ impl Drop for RequestInFlight {
         if lock(&self.state).pending.remove(&self.id).is_none() {
             return;
         }
-        let (id, writer) = (self.id, Arc::clone(&self.writer));
-        let reason = "the client does not wait any more";
-        let message = json!({
-            "jsonrpc": "2.0",
-            "method": "notifications/cancelled",
-            "params": { "requestId": id, "reason": reason },
-        });
+        let (message, writer) = (cancellation(self.id), Arc::clone(&self.writer));
         tokio::spawn(async move {
-            let _ = write(&writer, &message).await;
+            let _ = write(&writer, &message, None).await;
         });
     }
+}
+
+/// Returns the notification that cancels a request at the worker.
+fn cancellation(id: u64) -> Value {
+    json!({
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": { "requestId": id, "reason": "the client does not wait any more" },
+    })
 }
 
 /// Parses a reply as `T`.
@@ -297,14 +319,21 @@ fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {
     }
 }
 
-/// Writes a message to the worker.
+/// Writes a message to the worker. Cancel safe: a line is written completely or not at all.
 pub(super) async fn write(
-    writer: &tokio::sync::Mutex<OwnedWriteHalf>,
+    writer: &Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     message: &Value,
+    transit: Option<InTransit>,
 ) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    writer.lock().await.write_all(&line).await
+    let mut writer = Arc::clone(writer).lock_owned().await;
+    let written = tokio::spawn(async move {
+        let written = writer.write_all(&line).await;
+        transit.as_ref().inspect(|transit| transit.sent());
+        written
+    });
+    written.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]
@@ -322,7 +351,7 @@ mod tests {
         runtime.block_on(async {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let link = Link::start(ours, MemoryBudget::new(1 << 20));
-            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut asked = link.ask("tools/call", None, None, None, None).await.unwrap();
             let (reader, mut writer) = theirs.into_split();
             let mut lines = BufReader::new(reader).lines();
             assert!(lines.next_line().await.unwrap().unwrap().contains("tools/call"));
@@ -342,7 +371,7 @@ mod tests {
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let link = Link::start(ours, MemoryBudget::new(1 << 20));
-            let mut asked = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut asked = link.ask("tools/call", None, None, None, None).await.unwrap();
             for number in 0..100 {
                 let question = json!({
                     "jsonrpc": "2.0", "id": number, "method": "elicitation/create",
@@ -365,8 +394,8 @@ mod tests {
         runtime.block_on(async {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let link = Link::start(ours, MemoryBudget::new(1 << 20));
-            let mut older = link.ask("tools/call", None, None, None).await.unwrap();
-            let mut newer = link.ask("tools/call", None, None, None).await.unwrap();
+            let mut older = link.ask("tools/call", None, None, None, None).await.unwrap();
+            let mut newer = link.ask("tools/call", None, None, None, None).await.unwrap();
             for asked in [&mut older, &mut newer] {
                 let question = json!({
                     "jsonrpc": "2.0", "id": asked.id + 7, "method": "elicitation/create",

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error_reply::error_reply,
     ids::Head,
+    in_transit::InTransit,
     link::{self, Link, RequestInFlight},
     shared::Shared,
 };
@@ -51,6 +52,7 @@ pub(super) async fn begin(
     shared: &Shared,
     peer: &Peer,
     head: Option<&Head<'_>>,
+    transit: &InTransit,
 ) -> Result<Option<GrantedSubscription>, Box<Response<Body>>> {
     let Some(Head { id, method, params: Some(params) }) = head else {
         return Ok(None);
@@ -58,13 +60,17 @@ pub(super) async fn begin(
     let params = if method == METHOD { serde_json::from_str(params.get()).ok() } else { None };
     let Some(params) = params else { return Ok(None) };
     let link = shared.common(peer).await.map_err(|error| Box::new(reply::refused(&error)))?;
-    ask(&link, params).await.map(Some).map_err(|error| Box::new(error_reply(id, &error)))
+    ask(&link, params, transit).await.map(Some).map_err(|error| Box::new(error_reply(id, &error)))
 }
 
-async fn ask(link: &Link, params: ListenParams) -> Result<GrantedSubscription, ErrorData> {
+async fn ask(
+    link: &Link,
+    params: ListenParams,
+    transit: &InTransit,
+) -> Result<GrantedSubscription, ErrorData> {
     let ListenParams { meta, notifications } = params;
     let params = json!({ "notifications": notifications });
-    let mut asked = link.ask(METHOD, Some(params), Some(meta), None).await?;
+    let mut asked = link.ask(METHOD, Some(params), Some(meta), None, Some(transit)).await?;
     let granted = tokio::select! {
         biased;
         Ok(granted) = &mut asked.granted => granted,

@@ -8,8 +8,11 @@
 //! worker. This module decides nothing, and knows no tools.
 
 mod absent;
+mod cancellation;
 mod error_reply;
 mod ids;
+mod in_transit;
+mod introduction;
 mod lenient_json;
 mod line;
 mod link;
@@ -33,6 +36,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body as _, Bytes, Incoming},
+    http::request::Parts,
 };
 use portcullis_mcp::message;
 use rmcp::transport::streamable_http_server::{
@@ -48,6 +52,7 @@ use super::{
 };
 use crate::lock;
 use ids::{Handled, Head};
+use in_transit::InTransit;
 use pieces::Pieces;
 use relay::Relay;
 use session_scheduler::{ActiveSessions, SessionScheduler};
@@ -61,6 +66,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The header with the id of a session.
 const SESSION_ID: &str = "mcp-session-id";
+/// The header with the id of the last event of a stream that is resumed.
+const LAST_EVENT: &str = "last-event-id";
 /// Largest body without an announced length, in bytes.
 const MAX_UNSIZED_BODY: usize = 1 << 20;
 /// Permits for requests in flight; never exhausted.
@@ -132,49 +139,46 @@ pub(super) async fn handle(
     let slot = shared.scheduler.enter(session.as_deref()).await;
     let message = if is_post { message(&bytes) } else { None };
     if is_post && message.is_none() {
-        let refused = lenient_json::refuse(&shared, &caller.peer, &bytes).await;
-        slot.release();
-        return refused;
+        return lenient_json::refuse(&shared, &caller.peer, &bytes).await;
     }
     let own_session = session.as_deref().filter(|_| is_post);
+    let cancelled = message.as_ref().and_then(cancellation::request);
     let head = message.and_then(Head::of);
     let taken = match ids::take(&shared, own_session, &parts.headers, head.as_ref()).await {
         Ok(taken) => taken,
-        Err(refused) => {
-            slot.release();
-            return *refused;
-        }
+        Err(refused) => return *refused,
     };
-    let absent = absent::refuse(&shared, &caller.peer, own_session, &parts.headers, head.as_ref());
+    if let (Some(session), Some(request)) = (own_session, &cancelled)
+        && !cancellation::cancel(&shared, session, request).await
+    {
+        return reply::accepted();
+    }
+    let transit = InTransit::new(slot, memory);
+    let (peer, head) = (&caller.peer, head.as_ref());
+    let absent = absent::refuse(&shared, peer, own_session, &parts.headers, head, &transit);
     if let Some(refused) = absent.await {
-        slot.release();
         return refused;
     }
-    let begun = match listen::begin(&shared, &caller.peer, head.as_ref()).await {
+    let begun = match listen::begin(&shared, peer, head, &transit).await {
         Ok(begun) => begun,
-        Err(refused) => {
-            slot.release();
-            return *refused;
-        }
+        Err(refused) => return *refused,
     };
     // A subscription lasts until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
+    let bytes = head.and_then(introduction::shorten).unwrap_or(bytes);
     let held = line::ReplyMemory::default();
-    let load = line::RequestMemory::new(memory);
+    let resumed = resumed(&shared, &parts);
     let (refusal, new_link) = (Refusal::default(), NewSessionLink::default());
     let mut request = Request::from_parts(parts, Full::<Bytes>::new(bytes));
     request.extensions_mut().insert(held.clone());
-    request.extensions_mut().insert(load.clone());
     request.extensions_mut().insert(refusal.clone());
     request.extensions_mut().insert(NewSessionLink::clone(&new_link));
-    request.extensions_mut().insert(slot.clone());
+    request.extensions_mut().insert(transit);
     request.extensions_mut().insert(caller.peer);
     if let Some(taken) = &taken {
         request.extensions_mut().insert(Handled::new(taken));
     }
     let reply = listen::with(begun, service.handle(request)).await;
-    slot.release();
-    load.free();
     if let Some(error) = refusal.get() {
         return reply::refused(error);
     }
@@ -193,13 +197,21 @@ pub(super) async fn handle(
     let mut reply = reply.map(|body| {
         let through = move |frame| if is_primed { frame } else { priming::remove(frame) };
         // Held until the last byte is sent, or the client is gone.
-        Pieces::new(body.map_frame(through), (held, under_way, taken)).boxed()
+        Pieces::new(body.map_frame(through), (held, resumed, under_way, taken)).boxed()
     });
     if is_delete && reply.status() == StatusCode::ACCEPTED {
         // The deletion is complete, and some clients take no other status for success.
         *reply.status_mut() = StatusCode::OK;
     }
     reply
+}
+
+/// Returns the memory of the reply if a request resumes the stream of another one. The events
+/// of such a stream have its number in their ids, those of a session's stream have none.
+fn resumed(shared: &Shared, parts: &Parts) -> Option<line::ReplyMemory> {
+    let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    header(LAST_EVENT).filter(|event| event.contains('/'))?;
+    Some(shared.sessions.link(header(SESSION_ID)?)?.resumed.get())
 }
 
 /// Returns the caller's endpoint, creating it on first use.

@@ -146,7 +146,7 @@ impl Reading {
         if !sent && let Some(writer) = self.writer.upgrade() {
             let error = ErrorData::internal_error("nobody is there to be asked", None);
             let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            let _ = write(&writer, &message).await;
+            let _ = write(&writer, &message, None).await;
         }
     }
 

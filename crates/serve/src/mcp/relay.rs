@@ -3,9 +3,11 @@
 
 use std::{
     borrow::Cow,
+    mem,
     sync::{Arc, Mutex},
 };
 
+use hyper::http::request::Parts;
 use portcullis_mcp::{REPEATED, announced};
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
@@ -31,10 +33,10 @@ use tokio::sync::OnceCell;
 
 use super::{
     super::{self as http, OpenError},
-    line::{ReplyMemory, RequestMemory},
+    in_transit::InTransit,
+    line::ReplyMemory,
     link::{self, Link, Question, WorkerReply},
     listen::{self, GrantedSubscription},
-    session_scheduler::SessionSlot,
     sessions::NewSessionLink,
     shared::{Refusal, Shared},
 };
@@ -70,16 +72,20 @@ impl Relay {
         &self,
         method: &str,
         params: impl Serialize,
-        context: &RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<WorkerReply, ErrorData> {
-        let link = self.link(context).await?;
+        let link = self.link(&context).await?;
         let params = serde_json::to_value(params).map_err(unreadable)?;
-        let meta = serde_json::to_value(&context.meta).map_err(unreadable)?;
+        let meta = serde_json::to_value(mem::take(&mut context.meta)).map_err(unreadable)?;
         let Value::Object(meta) = meta else { return Err(unreadable("no object")) };
-        let mut answered = self.follow(&link, method, params, meta, context).await;
+        // Not the head of the HTTP request, which would take memory until the reply.
+        let http = context.extensions.remove::<Parts>().map(|parts| parts.extensions);
+        let http = http.unwrap_or_default();
+        let mut answered = self.follow(&link, method, params, meta, &context, http.get()).await;
         // The memory is held until the client has the reply.
-        if let (Ok(answer), Some(memory)) = (&mut answered, extension::<ReplyMemory>(context)) {
-            memory.keep(answer.held.take());
+        if let Ok(answer) = &mut answered {
+            let memory = http.get::<ReplyMemory>().filter(|memory| memory.is_shared()).cloned();
+            memory.unwrap_or_else(|| link.resumed.get()).keep(answer.held.take());
         }
         answered
     }
@@ -91,11 +97,9 @@ impl Relay {
         params: Value,
         meta: serde_json::Map<String, Value>,
         context: &RequestContext<RoleServer>,
+        transit: Option<&InTransit>,
     ) -> Result<WorkerReply, ErrorData> {
-        let asked = link.ask(method, Some(params), Some(meta), Some(context.peer.clone())).await;
-        extension::<SessionSlot>(context).inspect(SessionSlot::sent);
-        extension::<RequestMemory>(context).inspect(RequestMemory::free);
-        let mut asked = asked?;
+        let mut asked = link.ask(method, Some(params), Some(meta), Some(context), transit).await?;
         loop {
             let question = tokio::select! {
                 biased;
@@ -129,7 +133,7 @@ impl Relay {
         &self,
         method: &str,
         params: impl Serialize,
-        context: &RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<T, ErrorData> {
         link::typed(&self.send(method, params, context).await?.value)
     }
@@ -139,7 +143,7 @@ impl Relay {
         &self,
         method: &str,
         params: impl Serialize,
-        context: &RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<R, ErrorData>
     where
         T: DeserializeOwned + Into<R>,
@@ -159,6 +163,8 @@ impl Relay {
         }
     }
 
+    /// Forwards a notification. Its slot and memory are those of its handler's context, which
+    /// ends after this.
     async fn notify(&self, method: &str, params: impl Serialize) {
         // A client without sessions has no link of its own.
         if let (Some(link), Ok(params)) = (self.own.get(), serde_json::to_value(params)) {
@@ -169,7 +175,7 @@ impl Relay {
 
 /// Returns an extension of the HTTP request that a message came with.
 fn extension<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<T> {
-    context.extensions.get::<hyper::http::request::Parts>()?.extensions.get().cloned()
+    context.extensions.get::<Parts>()?.extensions.get().cloned()
 }
 
 /// Returns the origin of the HTTP request.
@@ -248,21 +254,20 @@ impl ServerHandler for Relay {
         let _ = extension::<NewSessionLink>(&context)
             .map(|new_link| new_link.set(Arc::downgrade(link)));
         link.set_host(context.peer.clone());
-        context.peer.set_peer_info(request.clone());
-        let result: InitializeResult = self.request("initialize", request, &context).await?;
+        let result: InitializeResult = self.request("initialize", request, context).await?;
         link.set_revision(result.protocol_version.clone());
         Ok(result)
     }
 
     async fn ping(&self, context: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.send("ping", json!({}), &context).await.map(drop)
+        self.send("ping", json!({}), context).await.map(drop)
     }
 
     async fn discover(
         &self,
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
-        self.request("server/discover", json!({}), &context).await
+        self.request("server/discover", json!({}), context).await
     }
 
     async fn complete(
@@ -270,7 +275,7 @@ impl ServerHandler for Relay {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        self.request("completion/complete", request, &context).await
+        self.request("completion/complete", request, context).await
     }
 
     #[expect(deprecated, reason = "the older revisions have it")]
@@ -279,7 +284,7 @@ impl ServerHandler for Relay {
         request: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.send("logging/setLevel", request, &context).await.map(drop)
+        self.send("logging/setLevel", request, context).await.map(drop)
     }
 
     async fn get_prompt(
@@ -287,7 +292,7 @@ impl ServerHandler for Relay {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        self.request_or_input::<GetPromptResult, _>("prompts/get", request, &context).await
+        self.request_or_input::<GetPromptResult, _>("prompts/get", request, context).await
     }
 
     async fn list_prompts(
@@ -295,7 +300,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        self.request("prompts/list", request, &context).await
+        self.request("prompts/list", request, context).await
     }
 
     async fn list_resources(
@@ -303,7 +308,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.request("resources/list", request, &context).await
+        self.request("resources/list", request, context).await
     }
 
     async fn list_resource_templates(
@@ -311,7 +316,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.request("resources/templates/list", request, &context).await
+        self.request("resources/templates/list", request, context).await
     }
 
     async fn read_resource(
@@ -319,7 +324,7 @@ impl ServerHandler for Relay {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.request_or_input::<ReadResourceResult, _>("resources/read", request, &context).await
+        self.request_or_input::<ReadResourceResult, _>("resources/read", request, context).await
     }
 
     async fn subscribe(
@@ -327,7 +332,7 @@ impl ServerHandler for Relay {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.send("resources/subscribe", request, &context).await.map(drop)
+        self.send("resources/subscribe", request, context).await.map(drop)
     }
 
     async fn unsubscribe(
@@ -335,7 +340,7 @@ impl ServerHandler for Relay {
         request: UnsubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.send("resources/unsubscribe", request, &context).await.map(drop)
+        self.send("resources/unsubscribe", request, context).await.map(drop)
     }
 
     fn accepted_subscription_filter(
@@ -359,7 +364,7 @@ impl ServerHandler for Relay {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.request("tools/list", request, &context).await
+        self.request("tools/list", request, context).await
     }
 
     async fn call_tool(
@@ -367,7 +372,7 @@ impl ServerHandler for Relay {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.request_or_input::<CallToolResult, _>("tools/call", request, &context).await
+        self.request_or_input::<CallToolResult, _>("tools/call", request, context).await
     }
 
     async fn on_custom_request(
@@ -375,7 +380,7 @@ impl ServerHandler for Relay {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        self.request(&request.method, request.params, &context).await.map(CustomResult::new)
+        self.request(&request.method, request.params, context).await.map(CustomResult::new)
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {

@@ -2,7 +2,8 @@
 //!
 //! The front has one thread, and a client that sends many requests at once, each
 //! over a connection of its own, would delay the next request of every other client.
-//! So a request holds its session's slot until it is sent to the worker.
+//! So a request holds its session's slot until it is sent to the worker. The same bounds
+//! the messages that wait for a worker that does not read.
 //!
 //! While other sessions send requests, too, that is not enough: the session with
 //! most requests would occupy most of the processors. There a request holds the slot
@@ -21,6 +22,7 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
@@ -58,8 +60,7 @@ struct SessionQueue {
     waiting: AtomicUsize,
 }
 
-/// A slot, until it is [released](Self::release).
-#[derive(Clone)]
+/// A slot. Dropping it notes that the reply is complete, or its client gone.
 pub(super) struct SessionSlot {
     held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
     queue: Arc<SessionQueue>,
@@ -127,27 +128,29 @@ impl SessionSlot {
         }
     }
 
-    /// Releases the slot once the reply is complete or its client gone, after a pause if
-    /// other sessions are active.
-    pub(super) fn release(&self) {
-        let more = self.queue.waiting.load(Ordering::Relaxed) > 0;
-        match self.has_active_sessions && more {
-            true => self.end_in((self.begun.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)),
-            false => self.end(),
-        }
-    }
-
     fn end_in(&self, time: Duration) {
-        let slot = self.clone();
-        tokio::spawn(async move {
+        // Tasks are also dropped where there is no runtime any more.
+        let Ok(runtime) = Handle::try_current() else { return self.end() };
+        let held = Arc::clone(&self.held);
+        runtime.spawn(async move {
             tokio::time::sleep(time).await;
-            slot.end();
+            lock(&held).take();
         });
     }
 
     /// Frees the slot for the next request.
     fn end(&self) {
         lock(&self.held).take();
+    }
+}
+
+impl Drop for SessionSlot {
+    fn drop(&mut self) {
+        let more = self.queue.waiting.load(Ordering::Relaxed) > 0;
+        match self.has_active_sessions && more {
+            true => self.end_in((self.begun.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)),
+            false => self.end(),
+        }
     }
 }
 
@@ -189,16 +192,14 @@ mod tests {
         run(async {
             let scheduler = SessionScheduler::new(&Arc::default());
             let first = scheduler.enter(Some("a")).await;
-            let kept = first.clone();
             let _other = scheduler.enter(Some("b")).await;
             let _none = scheduler.enter(None).await;
             let mut next = Box::pin(scheduler.enter(Some("a")));
             assert!(is_waiting(&mut next).await);
-            kept.release();
-            next.await.release();
             drop(first);
+            drop(next.await);
             for n in 0..1000 {
-                scheduler.enter(Some(&n.to_string())).await.release();
+                drop(scheduler.enter(Some(&n.to_string())).await);
             }
             assert!(scheduler.sessions.lock().unwrap().len() <= MAX_IDLE_SESSIONS);
         });
@@ -223,18 +224,18 @@ mod tests {
             let active_sessions = Arc::default();
             let (scheduler, others) =
                 (SessionScheduler::new(&active_sessions), SessionScheduler::new(&active_sessions));
-            others.enter(Some("a")).await.release();
+            drop(others.enter(Some("a")).await);
             let slot = scheduler.enter(Some("a")).await;
             slot.sent();
             let mut next = Box::pin(scheduler.enter(Some("a")));
             assert!(is_waiting(&mut next).await);
             // The request has its reply.
-            slot.release();
+            drop(slot);
             let slot = next.await;
             slot.sent();
             // The request has no reply.
             let begun = Instant::now();
-            scheduler.enter(Some("a")).await.release();
+            drop(scheduler.enter(Some("a")).await);
             assert_eq!(begun.elapsed(), MAX_HOLD);
         });
     }
@@ -251,14 +252,14 @@ mod tests {
                 assert!(is_waiting(&mut next).await);
                 tokio::time::sleep(MAX_PAUSE).await;
                 let answered = Instant::now();
-                slot.release();
-                next.await.release();
+                drop(slot);
+                drop(next.await);
                 let rest = if has_active_sessions { MAX_PAUSE } else { Duration::ZERO };
                 assert_eq!(answered.elapsed(), rest);
-                others.enter(Some("a")).await.release();
+                drop(others.enter(Some("a")).await);
             }
             // A session without waiting requests does not pause.
-            scheduler.enter(Some("a")).await.release();
+            drop(scheduler.enter(Some("a")).await);
             let mut next = Box::pin(scheduler.enter(Some("a")));
             assert!(!is_waiting(&mut next).await);
         });

@@ -1,0 +1,20 @@
+//! `initialize`, whose parameters `rmcp` keeps as long as the session.
+
+use hyper::body::Bytes;
+use rmcp::model::InitializeRequestParams;
+use serde_json::json;
+
+use super::ids::Head;
+
+/// Returns the body for `rmcp` if a request is an `initialize`: without what is not used.
+pub(super) fn shorten(head: &Head<'_>) -> Option<Bytes> {
+    let Head { id, method, params: Some(params) } = head else { return None };
+    if method != "initialize" {
+        return None;
+    }
+    // Other parameters are refused later.
+    let mut params = serde_json::from_str::<InitializeRequestParams>(params.get()).ok()?;
+    portcullis_mcp::shorten(&mut params);
+    let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    Some(message.to_string().into())
+}
