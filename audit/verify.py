@@ -368,6 +368,7 @@ TIME = re.compile(
     "T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{6}Z"
 )
 NONCE = re.compile("[0-9a-f]{32}")
+JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')  # between quotes, with escapes
 DAYS_OF_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -385,7 +386,8 @@ def is_text(value):
 
 
 def is_number(value):
-    """Returns whether a JSON value is a *number* (section 4): `true` is none for JSON."""
+    """Returns whether a JSON value is a *number* (section 4)."""
+    # For Python `true` is an int, too; its type is bool.
     return type(value) is int and 0 <= value <= MAX_NUMBER
 
 
@@ -465,7 +467,7 @@ def is_time(text):
 
 
 def parse_fraction(text):
-    """Returns a JSON number with a fraction or an exponent, which must be finite (section 2)."""
+    """Returns a JSON number with fraction or exponent, which must be finite (section 2)."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError("a number is not finite")
@@ -473,9 +475,11 @@ def parse_fraction(text):
 
 
 def parse_integer(text):
-    """Returns a JSON number without them; `-0` is no integer, so it stays a double (section 2)."""
+    """Returns a JSON number without fraction and exponent, which must be finite (section 2)."""
     value = parse_fraction(text)
-    return value if text == "-0" else int(text)
+    if text == "-0":
+        return value  # a double: it is no integer
+    return int(text)
 
 
 def refuse_constant(text):
@@ -484,11 +488,11 @@ def refuse_constant(text):
 
 
 def nesting_depth(text):
-    """Returns how many objects and arrays of a JSON text are within one another."""
-    without_texts = re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text)
+    """Returns how many objects and arrays of a JSON text are within one another, at most."""
+    without_strings = JSON_STRING.sub("", text)
     depth = 0
     deepest = 0
-    for character in without_texts:
+    for character in without_strings:
         if character in "[{":
             depth += 1
             deepest = max(deepest, depth)
@@ -509,12 +513,12 @@ def parse_object(line):
         parse_float=parse_fraction,
         parse_constant=refuse_constant,
     )
-    # Counting is fast, and finds that nearly every line has few of them, nested or not.
+    # Nearly every line has so few of them, nested or not, that their number is enough.
     if text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(text) > MAX_DEPTH:
         raise ValueError("the line has too many nested objects and arrays")
     if "\\" in text:
-        # Python reads an escape of half a surrogate pair, but cannot encode it as UTF-8. Lists in
-        # place of objects have the members whose key is repeated, too.
+        # Python reads an escape of half a surrogate pair, but raises ValueError where it encodes
+        # one as UTF-8. Lists in place of objects have the members of repeated keys, too.
         json.dumps(json.loads(text, object_pairs_hook=list), ensure_ascii=False).encode()
     return parsed
 
@@ -559,8 +563,8 @@ PROOF_HEADER = "c2sp.org/tlog-proof@v1"
 def root_from_inclusion(leaf, index, size, hashes):
     """Returns the root to which an inclusion proof leads (RFC 6962, section 2.1.1).
 
-    `hashes` are nearest the leaf first, so the last one is that of the half of the tree in which
-    the leaf is not.
+    `hashes` are nearest the leaf first, so the last one is the root of the part of the tree in
+    which the leaf is not.
     """
     if size == 1:
         if hashes:
@@ -577,15 +581,19 @@ def root_from_inclusion(leaf, index, size, hashes):
 def roots_from_consistency(old_size, size, hashes, old_root):
     """Returns the two roots to which a consistency proof leads (RFC 6962, section 2.1.2).
 
-    They are those of the first `old_size` leaves of a tree and of all its `size` leaves.
-    `old_root` is the older checkpoint's as long as the tree has its leaves from the first on, and
-    None in a part of the tree further to the right. There `hashes` begin with that root.
+    They are the root of the first `old_size` leaves of a tree, and that of all its `size` leaves.
+    If the tree has its leaves from the log's first one on, `old_root` is the older checkpoint's
+    root, which the proof leaves out. In a part further to the right it is None, and the proof has
+    the root of such leaves.
     """
-    if old_size == size:
-        if len(hashes) != (1 if old_root is None else 0):
+    if old_size == size and old_root is not None:
+        if hashes:
             raise Damage("bad-checkpoint")
-        root = hashes[0] if old_root is None else old_root
-        return root, root
+        return old_root, old_root
+    if old_size == size:
+        if len(hashes) != 1:
+            raise Damage("bad-checkpoint")
+        return hashes[0], hashes[0]
     split = split_size(size)
     if old_size <= split:
         old, new = roots_from_consistency(old_size, split, hashes[:-1], old_root)
@@ -623,7 +631,7 @@ def check_consistency(lines, checkpoint, older):
 def check_inclusion(lines, checkpoint):
     """Checks the proof that a record is in the log of the checkpoint (section 9).
 
-    This verifier shows the record, so it requires the line `extra`.
+    The line `extra` is required here, because this verifier shows the record.
     """
     if lines[0] != PROOF_HEADER:
         raise Damage("bad-checkpoint")
@@ -782,8 +790,8 @@ class LogVerifier:
 
     def __init__(self, directory, heads):
         self.directory = LogDirectory(directory)
-        # Leaf hashes of receipts from outside, a set for each sequence number, as hexadecimal
-        # digits. Those of records that were found are removed.
+        # Receipts from outside: for each sequence number a set of leaf hashes in hexadecimal
+        # digits. Those of records that were read are removed.
         self.heads = dict(heads)
 
         # What the directory has besides the records.
@@ -806,9 +814,9 @@ class LogVerifier:
         self.first_prev = None  # `prev` of the first record
         self.is_pruning_recorded = False  # a record accounts for the missing segments
         self.open_intents = set()  # sequence numbers of intents without an answer
-        self.signing_boots = set()  # `boot` of gateways that named their key
-        self.has_signer_stopped = False  # one of them stopped in order, and left a checkpoint
-        self.signed_records = 0  # records that a checkpoint that was found right covers
+        self.signing_boots = set()  # `boot` of the `start` records that name a key
+        self.has_signer_stopped = False  # one of these gateways stopped in order
+        self.signed_records = 0  # records that a valid checkpoint covers
 
     def verify(self, key_text):
         """Verifies the log with the text of keys from outside, or None; returns what is printed.
@@ -822,6 +830,7 @@ class LogVerifier:
         own_keys = self.read_own_keys()
         self.stored_sizes = self.directory.list_stored_checkpoints()
         self.choose_keys(own_keys, key_text)
+        self.check_checkpoints_directory()
         self.read_newest_checkpoint()
         self.read_roots()
 
@@ -868,9 +877,12 @@ class LogVerifier:
             key_in_use = next(iter(own_keys.values()))
             if key_in_use.line not in self.key_lines:
                 raise Damage("wrong-key", "key.vkey")
-        has_directory = self.directory.is_directory("checkpoints")
-        if "checkpoints" in self.directory.names and not has_directory:
-            raise Damage("bad-checkpoint", "checkpoints")
+
+    def check_checkpoints_directory(self):
+        """Checks that `checkpoints` is a directory, if it is there (section 1)."""
+        name = "checkpoints"
+        if name in self.directory.names and not self.directory.is_directory(name):
+            raise Damage("bad-checkpoint", name)
 
     def read_newest_checkpoint(self):
         """Reads the newest checkpoint, so that its size is known (section 9)."""
@@ -878,7 +890,7 @@ class LogVerifier:
             self.newest_size = self.load_checkpoint("checkpoint", None).size
 
     def load_checkpoint(self, name, last_record):
-        """Returns a checkpoint of the directory; `last_record` is the place of its damage."""
+        """Returns a checkpoint of the directory, whose `last_record` is named in its damage."""
         try:
             return read_checkpoint(self.directory.read(name, "bad-checkpoint"), self.keys)
         except (ValueError, Damage):
@@ -935,7 +947,7 @@ class LogVerifier:
         self.check_checkpoints()
 
     def verify_segment(self, number):
-        """Verifies a segment, the next one (sections 1 and 8)."""
+        """Verifies the next segment (sections 1 and 8)."""
         name = segment_name(number)
         is_last = number == self.segments[-1]
         line_number = 0
@@ -952,7 +964,7 @@ class LogVerifier:
             raise Damage("short-segment", name, self.seq, line_number or None)
 
     def verify_line(self, line, name, line_number, is_last):
-        """Verifies a line, with its newline, of the segment with that name (section 8)."""
+        """Verifies a line, with its newline, of the segment `name` (section 8)."""
         place = (name, self.seq, line_number)
         if line_number > SEGMENT_RECORDS:
             raise Damage("long-segment", *place)
@@ -973,8 +985,8 @@ class LogVerifier:
         self.check_reference(record, place)
         self.check_receipts(leaf, place)
         self.check_named_key(record)
-        self.note_pruning(record)
-        self.note_signer(record)
+        self.track_pruning(record)
+        self.track_signers(record)
         self.add_leaf(leaf)
         self.check_checkpoints()
 
@@ -1013,10 +1025,9 @@ class LogVerifier:
             raise Damage("missing-key", "key.vkey", self.seq)
         if named_key not in self.key_lines:
             raise Damage("wrong-key", "key.vkey", self.seq)
-        self.signing_boots.add(record.get("boot"))
 
-    def note_pruning(self, record):
-        """Notes whether a record accounts for the segments that are missing (section 9)."""
+    def track_pruning(self, record):
+        """Looks whether a record accounts for the segments that are missing (section 9)."""
         if record["kind"] not in ("pruned", "recovered"):
             return
         facts = record.get("facts", {})
@@ -1028,11 +1039,16 @@ class LogVerifier:
         if segments == self.pruned_segments and facts.get("head") == self.first_prev:
             self.is_pruning_recorded = True
 
-    def note_signer(self, record):
-        """Notes whether a gateway that signs stopped in order (section 8, `missing-checkpoint`)."""
-        if record["kind"] == "stop" and record.get("boot") in self.signing_boots:
+    def track_signers(self, record):
+        """Looks whether a gateway that signs stopped in order (section 8, `missing-checkpoint`)."""
+        kind = record["kind"]
+        facts = record.get("facts", {})
+        if kind == "start" and is_text(facts.get("checkpointKey")):
+            self.signing_boots.add(record.get("boot"))
+        elif kind == "stop" and record.get("boot") in self.signing_boots:
             self.has_signer_stopped = True
-        if record["kind"] == "recovered" and record.get("facts", {}).get("what") == "unsigned":
+        elif kind == "recovered" and facts.get("what") == "unsigned":
+            # An operator knows that all checkpoints are gone.
             self.signing_boots = set()
             self.has_signer_stopped = False
 
@@ -1075,7 +1091,7 @@ class LogVerifier:
             raise Damage("missing-head", next_segment, self.newest_size - 1)
 
     def check_missing_checkpoint(self):
-        """Checks that a checkpoint was found right, if there must be one (section 8)."""
+        """Checks that a valid checkpoint was found, if there must be one (section 8)."""
         if self.signed_records > 0:
             return
         if self.has_signer_stopped or (self.has_given_keys and self.seq > 0):
@@ -1100,8 +1116,8 @@ class LogVerifier:
 def verify_log(directory, key_text=None, heads=None):
     """Verifies a log; returns what is printed.
 
-    `key_text` is the text of a file of public keys from outside. `heads` has the leaf hashes of
-    receipts from outside, as hexadecimal digits: a set for each sequence number.
+    `key_text` is the text of a file of public keys from outside. `heads` has the receipts from
+    outside: for each sequence number a set of leaf hashes in hexadecimal digits.
     """
     return LogVerifier(directory, heads or {}).verify(key_text)
 

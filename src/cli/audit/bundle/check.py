@@ -34,7 +34,7 @@ INVALID = (verify.Damage, ValueError, IndexError)
 
 
 class Wrong(Exception):
-    """Something is wrong with the bundle, in words."""
+    """A fault of the bundle, in words."""
 
 
 # The manifest and the files
@@ -122,8 +122,8 @@ def check_directory(listed, key_path):
         for name in sorted(subdirectories + files):
             path = os.path.join(parent, name)
             member = os.path.relpath(path, BUNDLE).replace(os.sep, "/")
-            is_listed = member in (directories if name in subdirectories else listed)
-            if is_listed and not os.path.islink(path):
+            known = directories if name in subdirectories else listed
+            if member in known and not os.path.islink(path):
                 continue
             if key_path and os.path.exists(path) and os.path.samefile(path, key_path):
                 continue
