@@ -586,11 +586,14 @@ def roots_from_consistency(old_size, size, hashes, old_root):
     root, which the proof leaves out. In a part further to the right it is None, and the proof has
     the root of such leaves.
     """
-    if old_size == size:
-        if len(hashes) != (1 if old_root is None else 0):
+    if old_size == size and old_root is not None:
+        if hashes:
             raise Damage("bad-checkpoint")
-        root = hashes[0] if old_root is None else old_root
-        return root, root
+        return old_root, old_root
+    if old_size == size:
+        if len(hashes) != 1:
+            raise Damage("bad-checkpoint")
+        return hashes[0], hashes[0]
     split = split_size(size)
     if old_size <= split:
         old, new = roots_from_consistency(old_size, split, hashes[:-1], old_root)
