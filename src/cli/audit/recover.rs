@@ -48,15 +48,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(first) = plan.damages.first() {
-        if first.kind == DamageKind::UnsupportedVersion {
-            return Err(Failure::new(format_args!(
-                "{}: nothing was changed",
-                Escaped(&first.to_string())
-            ))
-            .help("a newer portcullis wrote the log: recover it with that one")
-            .exit(Exit::Audit));
-        }
         outln!("first damage: {}", Escaped(&first.to_string()));
+    }
+    if plan.damages.iter().any(|damage| damage.kind == DamageKind::UnsupportedVersion) {
+        errln!(
+            "portcullis: warning: records of another format version are set aside\n  help: if a newer \
+             portcullis wrote them, recover the log with that one"
+        );
     }
     outln!("kept: the first {} records", plan.keep.records);
     if plan.in_doubt {
@@ -143,16 +141,16 @@ fn sign(state: &Dir, audit: &Audit) -> Result<(), Failure> {
              checkpoint` signs it"
         );
     }
-    left(audit_log)
+    leave(audit_log)
 }
 
 /// Opens the log as a gateway does at its start: a recovered log must be usable by
 /// gateways.
 fn startable(state: &Dir, audit: &Audit) -> Result<(), Failure> {
-    left(checkpoint::open(state, audit)?)
+    leave(checkpoint::open(state, audit)?)
 }
 
-fn left(audit_log: AuditLog) -> Result<(), Failure> {
+fn leave(audit_log: AuditLog) -> Result<(), Failure> {
     audit_log.leave().map_err(|error| {
         failed(&error, format_args!("a gateway cannot use the audit log: {error}"))
     })

@@ -460,3 +460,46 @@ fn a_finished_batch_whose_outcomes_a_recovery_set_aside_is_not_taken_back() {
     assert_eq!(results, ["committed", "superseded"]);
     assert_eq!((world.read("a"), world.read("b")), ("new".to_owned(), "changed since".to_owned()));
 }
+
+/// A gateway that stops does not read all of a long log, so none had a checkpoint, and the next
+/// command left a damaged log behind.
+#[test]
+fn a_long_log_that_was_recovered_was_damaged_after_the_next_command() {
+    let world = World::new();
+    write_log(&world, 20_000, |seq| {
+        let path = format!("src/file-{}.rs", seq % 100);
+        (Kind::Decision, decision("coder", "read", &path, "allow", "allowedPaths.read"))
+    });
+    world.fs(&["ls"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let audit = world.state().join("audit");
+    let segment = audit.join("seg-000000.jsonl");
+    assert!(segment.metadata().unwrap().len() > 4 << 20);
+    std::fs::remove_dir_all(audit.join("checkpoints")).unwrap();
+    for signed in ["audit/checkpoint", "audit/frontier", "keys/signed"] {
+        std::fs::remove_file(world.state().join(signed)).unwrap();
+    }
+    let mut log = std::fs::OpenOptions::new().append(true).open(&segment).unwrap();
+    std::io::Write::write_all(&mut log, b"no record\n").unwrap();
+    world.run(&["audit", "recover", "--yes"]).ok();
+    world.fs(&["ls"]).ok();
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// Records of a newer version were set aside without a word.
+#[test]
+fn a_log_of_a_newer_version_is_named_before_it_is_set_aside() {
+    let world = World::new();
+    world.fs(&["ls"]).ok();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let log = std::fs::read_to_string(&segment).unwrap();
+    let (rest, last) = log.trim_end().rsplit_once('\n').unwrap();
+    let newer = format!("{rest}\n{}\n", last.replacen("\"v\":1", "\"v\":2", 1));
+    std::fs::write(&segment, &newer).unwrap();
+    let asked = world.run(&["audit", "recover"]);
+    assert!(asked.code != 0 && asked.stderr.contains("another format version"), "{asked:?}");
+    assert_eq!(std::fs::read_to_string(&segment).unwrap(), newer);
+    let done = world.run(&["audit", "recover", "--yes"]).ok();
+    assert!(done.stderr.contains("another format version"), "{done:?}");
+    world.fs(&["ls"]).ok();
+}

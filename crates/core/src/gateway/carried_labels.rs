@@ -52,8 +52,8 @@ impl Gateway {
         reads.paths().map(|(id, path)| (id.to_owned(), path.to_owned())).collect()
     }
 
-    /// Has a session carry labels before its program starts: the program may read a copy of what
-    /// they are about, by `reason`.
+    /// Has a session carry labels before its program starts, because the program may read a copy of
+    /// labelled content. `source` names the copy in the record.
     ///
     /// # Errors
     /// When no record can be written.
@@ -61,11 +61,11 @@ impl Gateway {
         &self,
         session: &Session,
         labels: &Labelled,
-        reason: &str,
+        source: &str,
     ) -> Result<(), error::Error> {
         self.carrier(session).add(labels, |new| {
             let paths: BTreeMap<_, _> = new.iter().map(|(id, path)| (id, path.as_str())).collect();
-            let facts = [(LABELS.to_owned(), json!(paths)), ("by".to_owned(), json!(reason))];
+            let facts = [(LABELS.to_owned(), json!(paths)), ("by".to_owned(), json!(source))];
             let receipt = self.note_durably(session, LABEL, facts.into())?;
             Ok((receipt.seq, self.audit_log.boot().to_owned()))
         })

@@ -16,7 +16,7 @@ use rustix::{
     fs::{FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fsync, mkdirat, renameat},
     io::{Errno, Result},
 };
-use serde_json::Value;
+use serde_json::json;
 
 use super::{
     beneath::{self, kind},
@@ -279,7 +279,7 @@ pub(crate) fn end_session(base: &OwnedFd) -> Result<()> {
 /// # Errors
 /// The error of the system.
 pub(crate) fn store_labels(base: &OwnedFd, labels: &BTreeMap<String, String>) -> Result<()> {
-    write(base, LABELS, Value::from_iter(labels.clone()).to_string().as_bytes())
+    write(base, LABELS, json!(labels).to_string().as_bytes())
 }
 
 /// Takes the stored labels away and returns them; `None` if they are unknown, as after a session
