@@ -813,7 +813,7 @@ class LogVerifier:
         self.pruned_segments = 0  # segments that are missing before the first one
         self.first_prev = None  # `prev` of the first record
         self.is_pruning_recorded = False  # a record accounts for the missing segments
-        self.open_intents = set()  # sequence numbers of intents without an answer
+        self.open_intents = set()  # sequence numbers of intents without an outcome
         self.signing_boots = set()  # `boot` of the `start` records that name a key
         self.has_signer_stopped = False  # one of these gateways stopped in order
         self.signed_records = 0  # records that a valid checkpoint covers
@@ -1000,7 +1000,7 @@ class LogVerifier:
             raise Damage("broken-link", *place)
 
     def check_reference(self, record, place):
-        """Checks that `of` is an intent that no earlier record answers (section 5)."""
+        """Checks that `of` is an intent of which no earlier record has the outcome (section 5)."""
         if record["kind"] == "intent":
             self.open_intents.add(self.seq)
         elif record["kind"] in ("outcome", "recovered") and "of" in record:

@@ -95,8 +95,8 @@ impl CompressedFrame {
             return Err(damaged("goes on after the size it says"));
         }
         let decoder = &self.frame.decoder;
-        let said = decoder.get_checksum_from_data();
-        if said.is_some() && said != decoder.get_calculated_checksum() {
+        let checksum = decoder.get_checksum_from_data();
+        if checksum.is_some() && checksum != decoder.get_calculated_checksum() {
             return Err(damaged("has another checksum than it says"));
         }
         if self.frame.get_mut().read(&mut [0])? > 0 {
@@ -199,7 +199,8 @@ fn content_size(mut file: impl Read) -> io::Result<u64> {
     if window > MAX_WINDOW { Err(damaged()) } else { Ok(size) }
 }
 
-/// Lists compressed segments under their own names. If both forms exist, a gateway died between two steps, and the plain one counts.
+/// Lists compressed segments under their own names. If both forms exist, a gateway died between two
+/// steps, and the plain one counts.
 ///
 /// # Errors
 ///

@@ -132,7 +132,7 @@ pub enum WarningKind {
     TimeWentBack,
     /// An intent has no outcome: a gateway is carrying it out, or died and none has recovered it
     /// yet.
-    UnansweredIntent,
+    MissingOutcome,
     /// A record has a kind that this version does not know.
     UnknownKind,
     /// A file does not belong to the log.
@@ -156,7 +156,7 @@ impl WarningKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TimeWentBack => "time-went-back",
-            Self::UnansweredIntent => "unanswered-intent",
+            Self::MissingOutcome => "missing-outcome",
             Self::UnknownKind => "unknown-kind",
             Self::UnknownFile => "unknown-file",
             Self::MissingCheckpoint => "missing-checkpoint",

@@ -16,6 +16,7 @@ mod note;
 mod proof;
 mod reader;
 mod record;
+mod removal;
 mod segment;
 mod source;
 mod time;
@@ -34,6 +35,7 @@ pub use note::{MAX_NOTE, Note, NoteError, PrivateKey, PublicKey, Signed, distinc
 pub use proof::{Claim, MAX_PROOF, Proof, ProofError};
 pub use reader::{Entry, Reader};
 pub use record::{AuditRecord, Draft, Kind};
+pub use removal::Removal;
 pub use segment::{MAX_JUNK, MAX_LINE, MAX_SEGMENT, SEGMENT_RECORDS, Segment, Tail};
 pub use source::{Directory, FileEntry, Source, no_history};
 pub use time::Time;

@@ -36,7 +36,7 @@ pub struct RecordView<'a> {
     to: Option<Cow<'a, str>>,
     temp: Option<Cow<'a, str>>,
     decision: Option<Cow<'a, str>>,
-    /// In observe mode: true if the policy denies it.
+    /// True if the policy denies it in observe mode.
     pub would_deny: Option<bool>,
     rule: Option<Cow<'a, str>>,
     policy: Option<Cow<'a, str>>,
@@ -108,8 +108,8 @@ impl RecordView<'_> {
         self.resolved().or_else(|| self.path())
     }
 
-    /// Returns the subject of the record: the path, `HOST:PORT` of a connection, or the beginning of
-    /// a command's words.
+    /// Returns the subject of the record: the path, `HOST:PORT` of a connection, or the beginning
+    /// of a command's words.
     pub fn subject(&self) -> Option<Cow<'_, str>> {
         self.target().or_else(|| {
             let words = self.facts.as_ref()?.get("command")?.as_array()?;
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Comparing each key with all others would take a minute.
+    /// A comparison of each key with all others would take a minute.
     #[test]
     fn a_line_of_nothing_but_keys_is_read_at_once() {
         let members: String = (0..100_000).map(|key| format!("\"{key}\":1,")).collect();

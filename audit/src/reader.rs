@@ -67,7 +67,7 @@ impl<'a, S: Source> Reader<'a, S> {
     ///
     /// # Errors
     ///
-    /// If reading fails or a line is too long to be a record.
+    /// If reading fails, a line is too long to be a record, or a segment is missing between others.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: goes on after `None`")]
     pub fn next(&mut self) -> io::Result<Option<Entry>> {
         loop {
@@ -86,16 +86,22 @@ impl<'a, S: Source> Reader<'a, S> {
         }
     }
 
-    /// Moves to the first segment that exists, if those before it were removed.
-    fn pruned(&mut self) -> io::Result<bool> {
-        if self.began {
-            return Ok(false);
-        }
+    /// Moves from a segment that is missing to the first one that exists, if those before it were
+    /// removed. Returns false at the end of the log.
+    fn skip_removed(&mut self) -> io::Result<bool> {
         let names = self.source.list()?;
-        let first = names.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
-        let Some(first) = first.filter(|first| *first > self.segment) else { return Ok(false) };
-        (self.segment, self.skip) = (first, 0);
-        Ok(true)
+        let segments = || names.iter().filter_map(|entry| Segment::from_name(&entry.name));
+        match segments().min().filter(|first| *first > self.segment && !self.began) {
+            Some(first) => {
+                (self.segment, self.skip) = (first, 0);
+                Ok(true)
+            }
+            None if segments().any(|segment| segment > self.segment) => {
+                let words = format!("`{}` is missing", self.segment);
+                Err(io::Error::new(io::ErrorKind::InvalidData, words))
+            }
+            None => Ok(false),
+        }
     }
 
     /// True if part of the bytes read from the segment no longer exists: a recovery set it aside.
@@ -119,7 +125,7 @@ impl<'a, S: Source> Reader<'a, S> {
             Some(file) => file,
             None => match self.source.open(&self.segment.to_string()) {
                 Ok(file) => self.file.insert(BufReader::with_capacity(1 << 16, file)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound && self.pruned()? => {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.skip_removed()? => {
                     return self.whole_line();
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -137,7 +137,7 @@ pub struct Draft {
     /// `allow`, `deny` or `ask`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
-    /// In observe mode: true if the policy denies it.
+    /// True if the policy denies it in observe mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<bool>,
     /// The ID of the rule that decided.

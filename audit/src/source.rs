@@ -2,9 +2,11 @@
 #![expect(clippy::disallowed_methods, reason = "reads the log that the operator names")]
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{self, Read, Seek},
     path::PathBuf,
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -15,6 +17,10 @@ use crate::{
 /// `O_NONBLOCK`: opening a pipe does not wait for its other end.
 #[cfg(unix)]
 const NONBLOCK: i32 = if cfg!(target_os = "linux") { 0o4000 } else { 4 };
+
+/// The longest wait for the lock of an append, and the pause between two attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A file in a log's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,15 +103,33 @@ impl Directory {
     }
 }
 
+/// Waits for a shared lock. It is polled, because the kernel would wait without end.
+fn wait_for(lock: &File) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_TIMEOUT => {
+                thread::sleep(LOCK_RETRY_INTERVAL);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let reason = "another process holds its file `lock` and does not release it";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
 impl Source for Directory {
     type File = LogFile;
 
-    /// Waits for an append in progress to end, by the file lock of writers (FORMAT.md, "Locking").
-    /// A copy of a log has no such file.
+    /// Waits for an append in progress to end, by the file lock of writers (FORMAT.md, "Locking"):
+    /// [`io::ErrorKind::TimedOut`] if a process holds it on. A copy of a log has no such file.
     fn list(&self) -> io::Result<Vec<FileEntry>> {
         let _released_when_closed = match self.file("lock") {
             Ok(lock) => {
-                lock.lock_shared()?;
+                wait_for(&lock)?;
                 Some(lock)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Hash, KEY_FACT, Kind, LineError, MAX_LINE, RecordView, UNSIGNED, time::Time};
+use crate::{Hash, KEY_FACT, Kind, LineError, MAX_LINE, RecordView, Removal, UNSIGNED, time::Time};
 
 /// Complete lines in order. One byte without meaning precedes them.
 pub(super) struct Lines(pub(super) Vec<u8>);
@@ -26,7 +26,7 @@ pub(super) struct Digest {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Record,
-    /// Not a record; the errors contain the reason.
+    /// A line that is not a record; the errors contain the reason.
     Bad,
     Long,
 }
@@ -70,9 +70,8 @@ pub(super) enum Notice {
     Key(String, Option<Hash>),
     /// A gateway stopped in order.
     Stop(Option<Hash>),
-    /// Segments before number `segments` were removed or, in a `recovered` record, are missing; the
-    /// last record of them had the leaf hash `head`.
-    Pruned { segments: u64, head: Option<Hash> },
+    /// Segments were removed or, in a `recovered` record, are missing.
+    Removal(Removal),
     /// An operator continued the log without any checkpoint.
     Unsigned,
 }
@@ -150,9 +149,7 @@ fn notices(record: &RecordView<'_>) -> Vec<Notice> {
             notices.extend(record.fact(KEY_FACT).map(|key| Notice::Key(key.to_owned(), gateway())));
         }
         Kind::Pruned | Kind::Recovered => {
-            let segments = record.facts.as_ref().and_then(|facts| facts.get("segments")?.as_u64());
-            let head = || record.fact("head").and_then(|head| head.parse().ok());
-            notices.extend(segments.map(|segments| Notice::Pruned { segments, head: head() }));
+            notices.extend(Removal::of(record).map(Notice::Removal));
             if record.kind == Kind::Recovered && record.fact("what") == Some(UNSIGNED) {
                 notices.push(Notice::Unsigned);
             }

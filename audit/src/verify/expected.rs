@@ -34,7 +34,7 @@ pub(super) struct Expectations {
     right: u64,
     /// True if no key was given, and none is in the log's directory.
     keyless: bool,
-    pub(super) strangers: Vec<String>,
+    pub(super) unexpected: Vec<String>,
     faults: Vec<Damage>,
     /// Witnesses with invalid signatures, each with the size of the checkpoint.
     pub(super) wrong_witnesses: BTreeSet<(String, u64)>,
@@ -88,7 +88,7 @@ impl Expectations {
         // yet. Faults are reported in the order of FORMAT.md.
         let (mut of_newest, mut of_history, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         let newest = small(source, NEWEST, None, &mut of_newest)?;
-        let (history, strangers) = kept(source, &mut of_history)?;
+        let (history, unexpected) = kept(source, &mut of_history)?;
         let mut own = Vec::new();
         let published = small(source, KEYS, None, &mut faults)?;
         let is_missing = published.is_none() && faults.is_empty() && given.is_empty();
@@ -132,7 +132,7 @@ impl Expectations {
             wrong_roots: BTreeMap::new(),
             tree: Frontier::new(),
             right: 0,
-            strangers,
+            unexpected,
             faults,
             wrong_witnesses: BTreeSet::new(),
             history,
@@ -352,15 +352,15 @@ fn kept<S: Source>(source: &S, faults: &mut Vec<Damage>) -> io::Result<(Vec<u64>
         faults.push(fault(DamageKind::BadCheckpoint, HISTORY, None, error.to_string()));
         Ok(Vec::new())
     })?;
-    let (mut sizes, mut strangers) = (Vec::new(), Vec::new());
+    let (mut sizes, mut unexpected) = (Vec::new(), Vec::new());
     for name in names.into_iter().filter(|name| !name.starts_with('.')) {
         match name.parse::<u64>() {
             Ok(size) if size.to_string() == name => sizes.push(size),
-            _ => strangers.push(format!("{HISTORY}/{name}")),
+            _ => unexpected.push(format!("{HISTORY}/{name}")),
         }
     }
     sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
-    Ok((sizes, strangers))
+    Ok((sizes, unexpected))
 }
 
 /// Reads the file of segments' roots; a line that is not a root counts as unknown. Memory is

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::{Damage, Hash, Receipt, Warning};
+use crate::{Damage, DamageKind, Hash, Receipt, Warning};
 
 /// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Report {
     /// Findings that are not damage, for a person to examine.
     pub warnings: Vec<Warning>,
     /// Intents without an outcome, the first hundred.
-    pub unanswered: Vec<u64>,
+    pub missing_outcomes: Vec<u64>,
     /// The end of the intact chain.
     pub intact: Position,
     /// The end of the chain that is certainly intact: a broken link may mean that the record before
@@ -115,5 +115,12 @@ impl Report {
     /// True if the log is valid.
     pub fn is_valid(&self) -> bool {
         self.damages.is_empty()
+    }
+
+    /// Returns the first record of another version of the format if nothing else is wrong with the
+    /// log: a newer program wrote it, as far as it says itself.
+    pub fn newer(&self) -> Option<&Damage> {
+        let is_newer = |damage: &Damage| damage.kind == DamageKind::UnsupportedVersion;
+        self.damages.first().filter(|_| self.damages.iter().all(is_newer))
     }
 }

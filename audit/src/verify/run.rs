@@ -126,7 +126,7 @@ impl<'a, S: Source> Run<'a, S> {
             damages: Vec::new(),
             stopped: false,
             warnings: Vec::new(),
-            unanswered: Vec::new(),
+            missing_outcomes: Vec::new(),
             intact: start,
             sure: start,
             complete: true,

@@ -92,10 +92,10 @@ impl Log {
                 ..Draft::default()
             },
         );
-        self.answer(Kind::Outcome, intent.seq);
+        self.outcome(Kind::Outcome, intent.seq);
     }
 
-    pub(crate) fn answer(&mut self, kind: Kind, of: u64) -> Receipt {
+    pub(crate) fn outcome(&mut self, kind: Kind, of: u64) -> Receipt {
         self.push(kind, Draft { of: Some(of), result: Some("ok".to_owned()), ..Draft::default() })
     }
 

@@ -185,12 +185,16 @@ fn good() -> Vec<Vector> {
     log.push(Kind::Start, Draft::default());
     let intent = log.push(Kind::Intent, Draft::default());
     log.read("between");
-    log.answer(Kind::Recovered, intent.seq);
-    list.push(vector("good-recovered", "an intent that a recovery answered", log.files));
+    log.outcome(Kind::Recovered, intent.seq);
+    list.push(vector(
+        "good-recovered",
+        "an intent of which a recovery recorded the outcome",
+        log.files,
+    ));
 
     let mut log = Log::six();
     log.push(Kind::Intent, Draft::default());
-    list.push(vector("good-unanswered", "an intent without outcome: a warning", log.files));
+    list.push(vector("good-missing-outcome", "an intent without outcome: a warning", log.files));
 
     let mut log = Log::six();
     log.push_at(Kind::Start, Draft::default(), "2026-11-21T07:59:59.999999Z");
@@ -307,17 +311,17 @@ fn chains() -> Vec<Vector> {
         },
         vector("wrong-reference-decision", "an outcome of a read", {
             let mut log = Log::six();
-            log.answer(Kind::Outcome, 1);
+            log.outcome(Kind::Outcome, 1);
             log.files
         }),
         vector("wrong-reference-twice", "a second outcome of one intent", {
             let mut log = Log::six();
-            log.answer(Kind::Recovered, 2);
+            log.outcome(Kind::Recovered, 2);
             log.files
         }),
         vector("wrong-reference-later", "an outcome of an intent to come", {
             let mut log = Log::six();
-            log.answer(Kind::Outcome, 7);
+            log.outcome(Kind::Outcome, 7);
             log.push(Kind::Intent, Draft::default());
             log.files
         }),

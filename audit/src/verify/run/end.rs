@@ -91,12 +91,12 @@ impl<S: Source> Run<'_, S> {
             });
         }
         if self.report.complete {
-            self.report.unanswered = self.open.iter().copied().take(100).collect();
+            self.report.missing_outcomes = self.open.iter().copied().take(100).collect();
             if let Some(first) = self.open.first().copied() {
-                self.warn(WarningKind::UnansweredIntent, Some(first), || {
+                self.warn(WarningKind::MissingOutcome, Some(first), || {
                     format!("the intent {first} has no outcome: it is under way or needs recovery")
                 });
-                if let Some(warning) = self.warnings.get_mut(&WarningKind::UnansweredIntent) {
+                if let Some(warning) = self.warnings.get_mut(&WarningKind::MissingOutcome) {
                     warning.count = self.open.len() as u64;
                 }
             }

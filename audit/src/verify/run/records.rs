@@ -89,13 +89,9 @@ impl<S: Source> Run<'_, S> {
                 self.names_key = true;
                 self.expectations.key(digest.seq, key);
             }
-            Notice::Pruned { segments, head } => {
-                // If a prune was interrupted, fewer segments are gone than its record says.
-                let tells = self.pruned.as_ref().is_some_and(|pruned| {
-                    *segments > pruned.until.0
-                        || (*segments == pruned.until.0 && *head == pruned.head)
-                });
-                if tells {
+            Notice::Removal(removal) => {
+                let pruned = self.pruned.as_ref();
+                if pruned.is_some_and(|pruned| removal.explains(pruned.until, pruned.head)) {
                     self.recorded_pruned = true;
                     // After a damage the expected number is not certain to be the record's.
                     if self.report.complete {
@@ -105,9 +101,9 @@ impl<S: Source> Run<'_, S> {
                 if digest.kind == Kind::Recovered {
                     self.warn(WarningKind::UnaccountedRecords, Some(digest.seq), || {
                         format!(
-                            "record {} notes that {segments} segments from the first one on are \
-                             missing, and that no record says who had them removed",
-                            digest.seq
+                            "record {} notes that {} segments from the first one on are missing, \
+                             and that no record says who had them removed",
+                            digest.seq, removal.segments
                         )
                     });
                 }
@@ -177,7 +173,7 @@ impl<S: Source> Run<'_, S> {
                 self.open.insert(digest.seq);
             }
             (Kind::Outcome | Kind::Recovered, Some(of)) if !self.open.remove(&of) => {
-                let detail = format!("record {of} is no earlier intent without an answer");
+                let detail = format!("record {of} is no earlier intent without an outcome");
                 self.broken(DamageKind::WrongReference, detail);
             }
             _ => {}

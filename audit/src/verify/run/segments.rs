@@ -49,7 +49,7 @@ impl<S: Source> Run<'_, S> {
                 }),
             }
         }
-        for name in std::mem::take(&mut self.expectations.strangers) {
+        for name in std::mem::take(&mut self.expectations.unexpected) {
             self.warn(WarningKind::UnknownFile, None, || {
                 format!("{name:?} does not belong to the log")
             });
