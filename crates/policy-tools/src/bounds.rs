@@ -79,7 +79,8 @@ fn uncovered<'a>(file: &[Allowance<'a>], bound: &[Allowance<'_>]) -> Vec<&'a Pat
 pub(super) fn opening_denied_extensions(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<String> {
     let denied = |files: &[OutlineFile]| -> BTreeSet<String> {
         let statements = files.iter().flat_map(|file| &file.statements);
-        let denied = statements.filter(|said| said.kind == StatementKind::DeniedExtensions);
+        let denied =
+            statements.filter(|statement| statement.kind == StatementKind::DeniedExtensions);
         denied.flat_map(extensions).map(|extension| extension.to_lowercase()).collect()
     };
     let (before, after) = (denied(old), denied(new));
@@ -111,7 +112,7 @@ pub(super) fn opening_allowed_extensions(old: &[OutlineFile], new: &[OutlineFile
 /// Returns each file with a list of extensions for `access`, and the list.
 fn lists(files: &[OutlineFile], access: Access) -> Vec<(&OutlineFile, BTreeSet<&str>)> {
     let kind = StatementKind::AllowedExtensions(access);
-    let is = |said: &&Statement| said.kind == kind;
+    let is = |statement: &&Statement| statement.kind == kind;
     let stated = files.iter().filter_map(|file| Some((file, file.statements.iter().find(is)?)));
     stated.map(|(file, statement)| (file, extensions(statement).collect())).collect()
 }

@@ -32,7 +32,7 @@ pub struct SettingChange {
 }
 
 /// Returns the change of the mode that is called `key`, if there is one.
-pub fn compare_modes(key: &'static str, old: Mode, new: Mode) -> Option<SettingChange> {
+pub(crate) fn compare_modes(key: &'static str, old: Mode, new: Mode) -> Option<SettingChange> {
     (old != new).then(|| SettingChange {
         key,
         old: old.as_str().to_owned(),
@@ -43,7 +43,7 @@ pub fn compare_modes(key: &'static str, old: Mode, new: Mode) -> Option<SettingC
 }
 
 /// Returns the settings that differ between `old` and `new`, except for the mode.
-pub fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
+pub(crate) fn compare_settings(old: &Policy, new: &Policy) -> Vec<SettingChange> {
     let mut changes = Changes(Vec::new());
     // Every field is named, so that none is forgotten when one is added.
     let Settings {
@@ -164,11 +164,12 @@ impl Changes {
 
     fn secrets(&mut self, old: &Policy, new: &Policy) {
         // Without rules there are no findings.
-        let said = |policy: &Policy| match policy.secrets() {
+        let strictness = |policy: &Policy| match policy.secrets() {
             Some(secrets) => secrets.strictness(),
             None => (OnRead::Warn, OnWrite::Warn, BTreeSet::new()),
         };
-        let ((read, write, rules), (read_now, write_now, rules_now)) = (said(old), said(new));
+        let ((read, write, rules), (read_now, write_now, rules_now)) =
+            (strictness(old), strictness(new));
         self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
         self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
         // A scan that exceeds the time is denied. Without rules nothing is scanned.

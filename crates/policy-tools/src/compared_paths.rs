@@ -8,13 +8,17 @@ use super::{
 };
 use crate::{
     compare::SettingChange,
-    model::WorkspacePath,
+    model::{OperationKind, WorkspacePath},
     outline::{OutlineFile, PathPattern, Statement, StatementKind},
     policy::Effect,
 };
 
 /// Maximum number of example paths that are made from patterns.
 const MAX_EXAMPLES: usize = 50_000;
+/// The certain effect, before and now, of a pattern that may open what it closed.
+const CLOSED: [&str; 2] = ["closed", "not certain to be closed"];
+/// The certain effect, before and now, of a pattern that may open what it is about.
+const OPEN: [&str; 2] = ["not certain to be open", "open"];
 
 /// Returns a path for every pattern, with every extension that is distinguished, and true if there
 /// were more. A pattern that only one side denies or excepts at any depth gets an example wherever
@@ -84,17 +88,40 @@ pub(super) fn variants(
 /// removed or changed and not certainly covered by others, an exception or allowance that was not
 /// certainly one before, and a change of extensions.
 pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingChange> {
+    let after = stated(new);
+    let allowing = || after.iter().filter(|stated| allows(stated.statement));
+    let meets = |closed: &Stated<'_>| allowing().any(|stated| stated.reach.may_meet(&closed.reach));
+    let mut changes = unproven_denials(old, new, meets, allowing().next().is_some());
+    for pattern in opening_patterns(old, new) {
+        changes.push(opening("allowances", &pattern.text, OPEN));
+    }
+    changes
+}
+
+/// Returns the same for policies that extend the new one: what no file of it bounds, they can allow.
+pub(super) fn unproven_for_extending(
+    old: &[OutlineFile],
+    new: &[OutlineFile],
+) -> Vec<SettingChange> {
+    let is_free = |(operation, access)| !new.iter().any(|file| file.bounds(operation, access));
+    let is_free_of = |closed: &Stated<'_>| closed.statement.actions().any(is_free);
+    let accesses = OperationKind::ALL
+        .into_iter()
+        .flat_map(|operation| operation.accesses().iter().map(move |access| (operation, *access)));
+    unproven_denials(old, new, is_free_of, accesses.into_iter().any(is_free))
+}
+
+/// Returns the denials, exceptions and extensions that may open what may be allowed; `any` is true if
+/// anything may be.
+fn unproven_denials(
+    old: &[OutlineFile],
+    new: &[OutlineFile],
+    allowed: impl Fn(&Stated<'_>) -> bool,
+    any: bool,
+) -> Vec<SettingChange> {
     let told = CommonStatements::by(old, new);
     let (before, after) = (stated(old), stated(new));
-    let allowed = |closed: &Stated<'_>| {
-        let mut allowing = after.iter().filter(|stated| allows(stated.statement));
-        allowing.any(|stated| stated.reach.may_meet(&closed.reach))
-    };
     let mut changes = Vec::new();
-    let mut change = |key, what: &str, old: &str, new: &str| {
-        let [old, new] = [old, new].map(|word| format!("`{what}` {word}"));
-        changes.push(SettingChange { key, old, new, opens: true, decides: true });
-    };
     for closed in &before {
         let severity = severity(closed.statement.kind);
         let is_apart = told.apart(closed.statement, closed.pattern);
@@ -104,13 +131,15 @@ pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingC
         let closes = |other: &&Stated<'_>| {
             let excepted = closed.statement.kind != StatementKind::SecretName
                 && other.statement.kind == StatementKind::SecretName
-                && exceptions(&after).any(|exception| exception.reach.may_meet(&closed.reach));
+                // No secret's name closes the root.
+                && (closed.reach.matches(&WorkspacePath::root())
+                    || exceptions(&after).any(|exception| exception.reach.may_meet(&closed.reach)));
             self::severity(other.statement.kind) >= severity
                 && !excepted
                 && other.reach.covers(&closed.reach)
         };
         if !covered_by_all(closed.statement, after.iter().filter(closes)) {
-            change("denials", &closed.pattern.text, "closed", "not certain to be closed");
+            changes.push(opening("denials", &closed.pattern.text, CLOSED));
         }
     }
     for exception in exceptions(&after) {
@@ -124,21 +153,21 @@ pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingC
             && allowed(exception)
             && !covered_by_all(exception.statement, exceptions(&before).filter(same))
         {
-            change("exceptions", &exception.pattern.text, "not certain to be open", "open");
+            changes.push(opening("exceptions", &exception.pattern.text, OPEN));
         }
     }
-    for pattern in opening_patterns(old, new) {
-        change("allowances", &pattern.text, "not certain to be open", "open");
-    }
-    if after.iter().any(|stated| allows(stated.statement)) {
-        for extension in opening_denied_extensions(old, new) {
-            change("denials", &extension, "closed", "not certain to be closed");
-        }
-        for extension in opening_allowed_extensions(old, new) {
-            change("allowances", &extension, "not certain to be open", "open");
-        }
+    if any {
+        let (denied, listed) =
+            (opening_denied_extensions(old, new), opening_allowed_extensions(old, new));
+        changes.extend(denied.iter().map(|extension| opening("denials", extension, CLOSED)));
+        changes.extend(listed.iter().map(|extension| opening("allowances", extension, OPEN)));
     }
     changes
+}
+
+fn opening(key: &'static str, what: &str, [old, new]: [&str; 2]) -> SettingChange {
+    let [old, new] = [old, new].map(|word| format!("`{what}` {word}"));
+    SettingChange { key, old, new, opens: true, decides: true }
 }
 
 /// A pattern of a statement.
@@ -186,8 +215,8 @@ fn severity(kind: StatementKind) -> u8 {
 fn covered_by_all<'a>(statement: &Statement, others: impl Iterator<Item = &'a Stated<'a>>) -> bool {
     let others = others.map(|other| other.statement);
     let others = others.filter(|other| other.asks_all_agents_of(statement));
-    let said: Vec<_> = others.flat_map(Statement::actions).collect();
-    statement.actions().all(|action| said.contains(&action))
+    let actions: Vec<_> = others.flat_map(Statement::actions).collect();
+    statement.actions().all(|action| actions.contains(&action))
 }
 
 /// Returns names that secrets have, and one that need not be a secret's.

@@ -10,14 +10,15 @@ use std::{
     io,
 };
 
-use portcullis_audit::Directory;
-
 use super::{
-    compared_paths::{examples, unproven, variants},
+    carried_labels::CarriedOn,
+    compared_paths::{examples, unproven, unproven_for_extending, variants},
     entry_operation::{EntryOperation, decide_entry},
     examples::{agent_variants, agents, letters},
-    history::read_history,
+    history::{FollowedPolicy, read_connections, read_history},
+    lost_bounds::lost_bounds,
     progress::{Phase, ProgressObserver},
+    replay::{Changed, ChangedRequests, records},
     tree::{Tree, TreeEntry},
 };
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
     model::{Access, AgentName, WorkspacePath},
     outline::OutlineFile,
     policy::{Decision, Mode, Object, ObjectKind, Policy},
+    review::{Log, Scanned},
 };
 
 /// Number of entries between two reports of progress.
@@ -49,7 +51,7 @@ pub struct ComparedPolicy<'a> {
 pub struct Diff {
     /// The paths that are decided differently: openings first, reading before other accesses.
     pub changes: Vec<Change>,
-    /// The settings that differ. Where nothing else opens, also the patterns that are not certain
+    /// The settings that differ, and bounds that policies which extend this one lose. Where nothing else opens, also the patterns that are not certain
     /// to open nothing, under the keys `denials`, `exceptions` and `allowances`.
     pub settings: Vec<SettingChange>,
     /// The agents that were compared: each one that either policy names, and one that neither
@@ -63,8 +65,14 @@ pub struct Diff {
     pub examples: usize,
     /// True if there were more example paths than the maximum.
     pub examples_cut: bool,
-    /// Number of recorded requests that were compared.
+    /// Number of recorded requests for paths that were compared.
     pub requests: u64,
+    /// Number of recorded connections that were compared.
+    pub connections: u64,
+    /// The recorded connections that are decided differently.
+    pub connection_changes: Vec<Changed>,
+    /// The unreadable parts of the log.
+    pub scanned: Scanned,
 }
 
 /// One path that is decided differently.
@@ -113,6 +121,12 @@ impl Diff {
     pub fn opens(&self) -> bool {
         self.changes.iter().any(|change| change.opens)
             || self.settings.iter().any(|setting| setting.opens)
+            || self.connection_changes.iter().any(|change| change.adds_access())
+    }
+
+    /// Returns the number of recorded connections that are decided differently.
+    pub fn changed_connections(&self) -> u64 {
+        records(&self.connection_changes)
     }
 }
 
@@ -124,7 +138,7 @@ pub fn diff(
     old: ComparedPolicy<'_>,
     new: ComparedPolicy<'_>,
     tree: &Tree,
-    log: Option<(&Directory, Option<&str>)>,
+    log: Option<(&Log, Option<&str>)>,
     more_agents: &[AgentName],
     watch: &dyn ProgressObserver,
 ) -> io::Result<Diff> {
@@ -199,11 +213,35 @@ pub fn diff(
         }
         collected.0.extend(closer.0);
     }
-    if let Some((directory, since)) = log {
-        let count = read_history(directory, since, watch, |request| {
+    if let Some((log, since)) = log {
+        let count = read_history(log, since, watch, |request| {
             collected.request(old.policy, new.policy, request, &known);
         })?;
-        found.requests = count.requests;
+        (found.requests, found.scanned) = (count.requests, count.scanned);
+        let mut connections = ChangedRequests::default();
+        let mut both =
+            [old.policy, new.policy].map(|policy| FollowedPolicy::new(policy, policy.labels()));
+        read_connections(log, since, &mut both, |asked, both| {
+            // Its name has a record of its own, or no policy decides.
+            if asked.address.is_some() || (asked.is_denied() && !asked.is_by_name) {
+                return;
+            }
+            found.connections += 1;
+            let [was, now] = both.each_ref().map(|one| one.decide(asked, CarriedOn::Nowhere));
+            if was.effect() != now.effect() {
+                connections.connection(asked, (was.effect().as_str(), was.rule()), &now);
+            }
+        })?;
+        found.connection_changes = connections.into_list();
+    }
+    let known = |key| found.settings.iter().any(|change| change.key == key && change.opens);
+    let lost = lost_bounds(old.outline, new.outline).into_iter();
+    let lost: Vec<_> = lost.filter(|change| !known(change.key)).collect();
+    found.settings.extend(lost);
+    for change in unproven_for_extending(old.outline, new.outline) {
+        if !found.settings.contains(&change) {
+            found.settings.push(change);
+        }
     }
     found.changes = collected.changes(&found.agents);
     Ok(found)

@@ -1,22 +1,25 @@
 //! Requests in a log. Integrity is the subject of `audit verify`.
 
-use std::{collections::BTreeMap, io, net::IpAddr};
+use std::{collections::BTreeMap, io, net::IpAddr, ops::ControlFlow};
 
-use portcullis_audit::{
-    AuditRecord, Directory, Draft, Kind, Reader, RecordView, Segment, Source as _,
-};
+use portcullis_audit::{AuditRecord, Draft, Kind, RecordView};
 
 use super::{
-    carried_labels::Carriers,
+    carried_labels::{CarriedOn, Carriers},
     progress::{Phase, ProgressObserver},
+    session_hosts::SessionNetworks,
 };
 use crate::{
     model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
-    policy::{Decision, LabelIds, Policy},
+    policy::{Decision, LabelIds, Labels, Policy},
+    review::{Filter, Log, ScanOrder, Scanned},
 };
 
 /// Number of bytes between two reports of progress.
 const REPORT_INTERVAL: u64 = 1 << 20;
+
+/// The result of a decision whose host led to no connection.
+const UNREACHABLE: &str = "unreachable";
 
 /// One recorded request.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct Recorded<'a> {
     pub decision: &'a str,
     /// True if it was allowed only because the policy was in observe mode.
     pub would_deny: bool,
+    /// True if it was allowed because a person approved it.
+    pub is_approved: bool,
     /// The rule that decided.
     pub rule: &'a str,
     /// The hash of the policy that was in force.
@@ -44,7 +49,7 @@ pub struct Recorded<'a> {
 }
 
 /// Numbers of the records that were read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Count {
     /// Records of any kind in the period.
     pub records: u64,
@@ -52,36 +57,43 @@ pub struct Count {
     pub requests: u64,
     /// Requests that never became an operation, such as malformed ones.
     pub malformed: u64,
-    /// Lines that are not records.
-    pub damaged: u64,
+    /// The unreadable parts of the log.
+    pub scanned: Scanned,
 }
 
-/// Reads the log in `directory` from its first record, or from the time `since` (in the form of a
-/// record's `t`), and passes each request to `visit`. Reports progress to `watch`.
+/// Reads the log from its first record, or from the time `since` (in the form of a record's `t`), and
+/// passes each request to `visit`. Reports progress to `watch`.
 ///
 /// # Errors
 /// If the log cannot be read.
-pub fn read_history(
-    directory: &Directory,
+pub(crate) fn read_history(
+    log: &Log,
     since: Option<&str>,
     watch: &dyn ProgressObserver,
     mut visit: impl FnMut(&Recorded<'_>),
 ) -> io::Result<Count> {
     let mut count = Count::default();
-    let segments = directory.list()?;
-    watch.begin(Phase::Reading, segments.iter().map(|entry| entry.length).sum());
+    watch.begin(Phase::Reading, log.bytes());
     let mut read = 0;
-    let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
-    let Some(first) = first else { return Ok(count) };
-    let mut reader = Reader::new(directory, first.first());
-    while let Some(entry) = reader.next()? {
-        read_line(&entry.bytes, since, &mut count, &mut visit);
-        read += entry.bytes.len() as u64 + 1;
+    let scanned = each_record(log, |record, length| {
+        request(&record, since, &mut count, &mut visit);
+        read += length;
         if read >= REPORT_INTERVAL {
             watch.done(std::mem::take(&mut read));
         }
-    }
-    Ok(count)
+    })?;
+    Ok(Count { scanned, ..count })
+}
+
+/// Calls `each` on the records in their order, with the length of their lines.
+fn each_record(log: &Log, mut each: impl FnMut(RecordView<'_>, u64)) -> io::Result<Scanned> {
+    let line = |_record: &RecordView<'_>, line: &[u8]| Some(line.to_vec());
+    log.scan(&Filter::default(), ScanOrder::Oldest, line, |line| {
+        if let Ok(record) = RecordView::parse(&line) {
+            each(record, line.len() as u64 + 1);
+        }
+        ControlFlow::Continue(())
+    })
 }
 
 /// One recorded decision on a connection.
@@ -114,37 +126,63 @@ impl Connection {
     }
 }
 
-/// Reads the decisions on connections as [`read_history`] reads those on paths. `carriers` have
-/// followed the log as far as the one that is visited.
+/// A policy as it applies to the connections of a log: with the hosts of presets, and with the labels
+/// that sandboxes carry.
+pub(crate) struct FollowedPolicy<'p> {
+    policy: &'p Policy,
+    pub(crate) carriers: Carriers<'p>,
+    networks: SessionNetworks<'p>,
+}
+
+impl<'p> FollowedPolicy<'p> {
+    /// Returns the policy with those of its `labels` that count.
+    pub(crate) fn new(policy: &'p Policy, labels: &'p Labels) -> Self {
+        let (carriers, networks) = (Carriers::new(labels), SessionNetworks::new(policy));
+        Self { policy, carriers, networks }
+    }
+
+    /// Decides on the host of a recorded connection, where labels are carried on so.
+    pub(crate) fn decide(&self, asked: &Connection, to: CarriedOn) -> Decision {
+        let boot = asked.boot.as_deref();
+        let agent = asked.agent.as_str();
+        let mut carried = self.carriers.carried(to, boot.unwrap_or_default(), agent);
+        carried.extend(asked.read_elsewhere.iter().cloned());
+        let network = self.networks.of(boot);
+        self.policy.evaluate_connect_in(network, &asked.agent, &asked.connect, &carried)
+    }
+}
+
+/// Reads the decisions on connections as [`read_history`] reads those on paths. `policies` have followed
+/// the log as far as the one that is visited.
 ///
 /// # Errors
 /// If the log cannot be read.
-pub(crate) fn read_connections(
-    directory: &Directory,
+pub(crate) fn read_connections<const N: usize>(
+    log: &Log,
     since: Option<&str>,
-    carriers: &mut Carriers<'_>,
-    mut visit: impl FnMut(&Connection, &Carriers<'_>),
+    policies: &mut [FollowedPolicy<'_>; N],
+    mut visit: impl FnMut(&Connection, &[FollowedPolicy<'_>; N]),
 ) -> io::Result<()> {
-    let segments = directory.list()?;
-    let first = segments.iter().filter_map(|entry| Segment::from_name(&entry.name)).min();
-    let Some(first) = first else { return Ok(()) };
-    let mut reader = Reader::new(directory, first.first());
-    while let Some(entry) = reader.next()? {
-        let Ok(record) = RecordView::parse(&entry.bytes) else { continue };
+    // The damage was told with the requests.
+    let _scanned = each_record(log, |record, _length| {
         let is_early = since.is_some_and(|since| record.t.as_str() < since);
-        carriers.follow(&record, !is_early);
+        for policy in &mut *policies {
+            policy.carriers.follow(&record, !is_early);
+            policy.networks.follow(&record);
+        }
         let is_decision = record.kind == Kind::Decision && is_connection(record.op());
         if is_early || !is_decision {
-            continue;
+            return;
         }
         let AuditRecord { seq, draft, .. } = record.into_record();
-        let (Some(agent), Some(connect)) = (&draft.agent, target(&draft)) else { continue };
-        let Ok(agent) = agent.parse() else { continue };
+        let (Some(agent), Some(connect)) = (&draft.agent, target(&draft)) else { return };
+        let Ok(agent) = agent.parse() else { return };
         let fact = |name| draft.facts.as_ref().and_then(|facts| facts.get(name));
         let effect = draft.decision.as_deref().unwrap_or_default();
-        // A connection with an approval was counted when that was asked for.
-        if fact("approval").is_some() {
-            continue;
+        // A connection with an approval was counted when that was asked for, and one that led
+        // nowhere when its name was decided on.
+        if fact("approval").is_some() || draft.result.as_deref() == Some(UNREACHABLE) {
+            return;
         }
         let is_by_name =
             effect != "ask" && fact("address").is_none() && !is_of_gateway(draft.rule.as_deref());
@@ -153,21 +191,19 @@ pub(crate) fn read_connections(
         let rule = draft.rule.unwrap_or_default();
         let read_elsewhere = read_elsewhere(draft.facts.as_ref());
         let boot = draft.boot;
-        visit(
-            &Connection {
-                seq,
-                agent,
-                connect,
-                boot,
-                address,
-                read_elsewhere,
-                effect,
-                rule,
-                is_by_name,
-            },
-            carriers,
-        );
-    }
+        let asked = Connection {
+            seq,
+            agent,
+            connect,
+            boot,
+            address,
+            read_elsewhere,
+            effect,
+            rule,
+            is_by_name,
+        };
+        visit(&asked, policies);
+    })?;
     Ok(())
 }
 
@@ -183,9 +219,10 @@ fn read_elsewhere(facts: Option<&BTreeMap<String, serde_json::Value>>) -> LabelI
     elsewhere.map(|(id, _)| id.clone()).collect()
 }
 
-/// True if the gateway decided by what the policy does not say: a limit, or a credential.
+/// True if the gateway decided by what the policy does not say: a limit, a credential, or what was
+/// sent for another host.
 fn is_of_gateway(rule: Option<&str>) -> bool {
-    rule == Some("network.credentials")
+    matches!(rule, Some("network.credentials" | "network.host"))
         || ["limits.", "mount.", "network.limits."]
             .into_iter()
             .any(|limits| rule.is_some_and(|rule| rule.starts_with(limits)))
@@ -199,16 +236,12 @@ fn target(draft: &Draft) -> Option<Connect> {
     Some(Connect { host, port })
 }
 
-fn read_line(
-    bytes: &[u8],
+fn request(
+    record: &RecordView<'_>,
     since: Option<&str>,
     count: &mut Count,
     visit: &mut impl FnMut(&Recorded<'_>),
 ) {
-    let Ok(record) = RecordView::parse(bytes) else {
-        count.damaged += 1;
-        return;
-    };
     if since.is_some_and(|since| record.t.as_str() < since) {
         return;
     }
@@ -258,6 +291,8 @@ fn read_line(
         resolved,
         decision,
         would_deny: record.would_deny.unwrap_or(false),
+        is_approved: decision == "allow"
+            && record.facts.as_ref().is_some_and(|facts| facts.contains_key("approval")),
         rule: record.rule().unwrap_or_default(),
         policy: record.policy_sha256(),
     });
@@ -277,9 +312,13 @@ impl Recorded<'_> {
     }
 
     /// Returns the effect of the policy in force then: `deny` if only observe mode allowed the
-    /// request.
+    /// request, and `ask` if a person did.
     pub fn effect(&self) -> &str {
-        if self.would_deny { "deny" } else { self.decision }
+        match self.decision {
+            _ if self.would_deny => "deny",
+            _ if self.is_approved => "ask",
+            decision => decision,
+        }
     }
 
     /// True if names alone were enough for the recorded decision. Denials because of content, the

@@ -121,6 +121,13 @@ const SCRATCH: &[(&str, &[&str])] = &[
     ("pyproject.toml", &[".venv"]),
 ];
 
+/// The hosts from which packages are fetched, by the manifest that names them.
+const REGISTRIES: &[(&str, &[&str])] = &[
+    ("Cargo.toml", &["index.crates.io", "static.crates.io"]),
+    ("package.json", &["registry.npmjs.org"]),
+    ("pyproject.toml", &["pypi.org", "files.pythonhosted.org"]),
+];
+
 /// Build files that belong to no particular language.
 const BUILD: &[&str] = &["Makefile", "justfile"];
 
@@ -179,6 +186,8 @@ struct TreeFacts {
     manifests: Vec<&'static str>,
     /// Patterns of scratch directories, in the order of [`SCRATCH`].
     scratch: Vec<&'static str>,
+    /// Hosts of packages, in the order of [`REGISTRIES`].
+    registries: Vec<&'static str>,
 }
 
 impl TreeFacts {
@@ -192,6 +201,7 @@ impl TreeFacts {
             endings: BTreeSet::new(),
             manifests: Vec::new(),
             scratch: Vec::new(),
+            registries: Vec::new(),
         };
         let mut manifests = BTreeSet::new();
         for entry in tree.entries.iter().filter(|entry| entry.object.kind == ObjectKind::File) {
@@ -236,6 +246,8 @@ impl TreeFacts {
         }
         let filled = SCRATCH.iter().filter(|(manifest, _)| manifests.contains(manifest));
         seen.scratch = filled.flat_map(|(_, patterns)| *patterns).copied().collect();
+        let named = REGISTRIES.iter().filter(|(manifest, _)| manifests.contains(manifest));
+        seen.registries = named.flat_map(|(_, hosts)| *hosts).copied().collect();
         seen.languages = languages;
         seen
     }
@@ -365,6 +377,22 @@ fn written(seen: &TreeFacts, name: &str) -> String {
             let _ = writeln!(text, "    {},", quoted(pattern));
         }
         text.push_str("]\n");
+    }
+    text.push_str(
+        "\n# Programs connect to no host, and each attempt is recorded: `portcullis policy learn`\n\
+         # proposes rules of hosts. With a preset its hosts are allowed, until there is a rule here\n\
+         # that allows or asks.\n\
+         [network]\n",
+    );
+    if !seen.registries.is_empty() {
+        let hosts: Vec<_> = seen.registries.iter().map(|host| quoted(host)).collect();
+        let _ = write!(
+            text,
+            "# For builds that fetch packages. Somebody with a token of their own can publish there.\n\
+             # [[network.rules]]\n# id = \"packages\"\n# effect = \"allow\"\n# hosts = [{}]\n\
+             # ports = [443]\n",
+            hosts.join(", ")
+        );
     }
     text.push_str(
         "\n# What one session may do in all; beyond it an operation is denied.\n\

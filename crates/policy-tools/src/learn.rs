@@ -9,8 +9,6 @@ use std::{
     io,
 };
 
-use portcullis_audit::Directory;
-
 use super::{
     examples::examples_in,
     history::{Count, read_history},
@@ -25,6 +23,7 @@ use crate::{
         Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, is_extension,
         path_accesses,
     },
+    review::Log,
 };
 
 /// Number of different names in one directory from which a glob is proposed.
@@ -88,7 +87,7 @@ struct RequestCounts {
     agents: BTreeSet<String>,
 }
 
-/// Proposes the allowances that `policy` needs for the requests of the log in `directory`. The
+/// Proposes the allowances that `policy` needs for the requests of the log. The
 /// files of the policy are `outline`.
 ///
 /// # Errors
@@ -96,7 +95,7 @@ struct RequestCounts {
 pub fn learn(
     policy: &Policy,
     outline: &[OutlineFile],
-    directory: &Directory,
+    log: &Log,
     since: Option<&str>,
     watch: &dyn ProgressObserver,
 ) -> io::Result<Learned> {
@@ -105,7 +104,7 @@ pub fn learn(
     let mut extensions: BTreeMap<(Access, String), RequestCounts> = BTreeMap::new();
     let (guard, beside) = (Guard::new(policy), OtherPathDenials::new(policy, outline));
     let Some((own, above)) = outline.split_first() else { return Ok(learned) };
-    let count = read_history(directory, since, watch, |request| {
+    let count = read_history(log, since, watch, |request| {
         if request.effect() != "deny" {
             return;
         }
@@ -354,9 +353,9 @@ impl RequestCounts {
 /// Requested paths in the neighbourhood of a path.
 #[derive(Default)]
 struct Neighbours {
-    /// For each directory the extensions of the requested paths in it.
+    /// The extensions of the requested paths in each directory.
     names: BTreeMap<WorkspacePath, Vec<Option<String>>>,
-    /// For each directory those beneath it that contain requested paths, and the number of such
+    /// The directories beneath each directory that contain requested paths, and the number of such
     /// paths.
     beneath: BTreeMap<WorkspacePath, (BTreeSet<WorkspacePath>, usize)>,
 }
@@ -475,7 +474,7 @@ mod tests {
         assert_eq!(patterns(&["a/x", "b/y", "c/z"]), ["a/x", "b/y", "c/z"]);
     }
 
-    /// Where the policy does not deny what `baseline` denies, `src/**` would open `src/.env`.
+    /// `src/**` would allow `src/.env` if the policy does not deny what `baseline` denies.
     #[test]
     fn no_glob_opens_what_baseline_denies() {
         let paths = || {

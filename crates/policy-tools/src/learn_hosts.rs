@@ -1,23 +1,25 @@
 //! `policy learn`: the hosts that recorded connections need.
 //!
 //! Only connections that no rule is about are considered, host by host: a name is never widened,
-//! and an address that is not globally routable is never proposed, nor a name that led to one.
+//! and an address that is not globally routable is never proposed, nor a name that led to one. The
+//! hosts of a preset apply only as long as a policy has no rules that allow or ask about hosts. So
+//! those that were used are proposed with the first such rule.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
 };
 
-use portcullis_audit::Directory;
-
 use super::{
-    carried_labels::Carriers,
-    history::{Connection, read_connections},
+    carried_labels::CarriedOn,
+    history::{Connection, FollowedPolicy, read_connections},
     learn::Learned,
+    session_hosts::is_of_preset,
 };
 use crate::{
     model::Connect,
     policy::{Decision, HostPattern, LabelIds, Labels, Policy},
+    review::Log,
 };
 
 /// The rule of addresses that no rule names.
@@ -47,9 +49,11 @@ pub struct NewHost {
     pub example: u64,
     /// The agents that requested them.
     pub agents: BTreeSet<String>,
+    /// True if a preset allows the host as long as the policy has no rules of hosts.
+    pub is_of_preset: bool,
 }
 
-/// Proposes the hosts that `policy` needs for the connections of the log in `directory`. Adds to
+/// Proposes the hosts that `policy` needs for the connections of the log. Adds to
 /// `learned` the numbers of connections that were requested, that the policy allows now, and that
 /// stay denied.
 ///
@@ -57,7 +61,7 @@ pub struct NewHost {
 /// If the log cannot be read.
 pub fn learn_hosts(
     policy: &Policy,
-    directory: &Directory,
+    log: &Log,
     since: Option<&str>,
     learned: &mut Learned,
 ) -> io::Result<LearnedHosts> {
@@ -65,7 +69,8 @@ pub fn learn_hosts(
     let mut refused: BTreeMap<(u16, String), String> = BTreeMap::new();
     // Labels deny nothing here.
     let labels = Labels::default();
-    read_connections(directory, since, &mut Carriers::new(&labels), |asked: &Connection, _| {
+    let mut followed = [FollowedPolicy::new(policy, &labels)];
+    read_connections(log, since, &mut followed, |asked, [followed]| {
         let Connect { host, port } = &asked.connect;
         let key = (*port, host.to_string());
         // A connection whose address was decided on was counted when its name was.
@@ -76,25 +81,30 @@ pub fn learn_hosts(
             return;
         }
         learned.count.requests += 1;
-        if !asked.is_denied() {
-            return;
+        let decision = followed.decide(asked, CarriedOn::Nowhere);
+        let is_of_preset = decision.is_allow() && is_of_preset(decision.rule());
+        if asked.is_denied() {
+            if asked.rule == CREDENTIALS {
+                *learned.kept.entry(asked.rule.clone()).or_default() += 1;
+                return;
+            }
+            if !decision.is_deny() {
+                learned.allowed += u64::from(asked.is_by_name && decision.is_allow());
+            }
         }
-        if asked.rule == CREDENTIALS {
-            *learned.kept.entry(asked.rule.clone()).or_default() += 1;
-            return;
-        }
-        let decision = policy.evaluate_connect(&asked.agent, &asked.connect, &LabelIds::new());
-        if !decision.is_deny() {
-            learned.allowed += u64::from(asked.is_by_name && decision.is_allow());
-            return;
-        }
-        let is_unroutable = HostPattern::parse(&key.1).is_ok_and(|host| host.special().is_some());
-        if !decision.is_default_deny()
-            || is_unroutable
-            || !policy.may_connect_above(&asked.agent, &asked.connect)
-        {
-            *learned.kept.entry(decision.rule().to_owned()).or_default() += 1;
-            return;
+        if !is_of_preset {
+            if !asked.is_denied() || !decision.is_deny() {
+                return;
+            }
+            let pattern = HostPattern::parse(&key.1);
+            let is_unroutable = pattern.is_ok_and(|host| host.special().is_some());
+            if !decision.is_default_deny()
+                || is_unroutable
+                || !policy.may_connect_above(&asked.agent, &asked.connect)
+            {
+                *learned.kept.entry(decision.rule().to_owned()).or_default() += 1;
+                return;
+            }
         }
         let (port, host) = key.clone();
         let new = found.entry(key).or_insert_with(|| NewHost {
@@ -103,19 +113,24 @@ pub fn learn_hosts(
             requests: 0,
             example: asked.seq,
             agents: BTreeSet::new(),
+            is_of_preset: true,
         });
+        new.is_of_preset &= is_of_preset;
         new.requests += 1;
         new.agents.insert(asked.agent.to_string());
     })?;
     let mut hosts = LearnedHosts::default();
     for (key, new) in found {
         match refused.remove(&key) {
-            Some(rule) => {
+            Some(rule) if !new.is_of_preset => {
                 *learned.kept.entry(rule.clone()).or_default() += new.requests;
                 hosts.refused.push((new, rule));
             }
-            None => hosts.hosts.push(new),
+            _ => hosts.hosts.push(new),
         }
+    }
+    if hosts.hosts.iter().all(|new| new.is_of_preset) {
+        hosts.hosts.clear();
     }
     Ok(hosts)
 }

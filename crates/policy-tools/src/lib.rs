@@ -9,6 +9,8 @@ mod compare;
 mod compared_paths;
 mod descriptions;
 mod diff;
+#[cfg(test)]
+mod diff_tests;
 mod entry_operation;
 mod examples;
 mod history;
@@ -17,21 +19,26 @@ mod learn;
 mod learn_hosts;
 mod lint;
 mod literal;
+mod lost_bounds;
 mod outline;
 mod progress;
+#[cfg(test)]
+mod random_policies;
 mod relate;
 mod replay;
 mod schema;
+mod session_hosts;
 mod test_runner;
 mod tree;
 
 use portcullis_core as gateway;
 use portcullis_policy::{self as policy, model};
+use portcullis_review as review;
 
-pub use compare::{SettingChange, compare_modes, compare_settings};
+pub use compare::SettingChange;
 pub use diff::{Change, ComparedPolicy, Diff, PathOrigin, diff};
 pub use entry_operation::{EntryOperation, decide_entry};
-pub use history::{Count, Recorded, read_history};
+pub use history::{Count, Recorded};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use learn::{Learned, NewExtension, Proposal, learn};
 pub use learn_hosts::{LearnedHosts, NewHost, learn_hosts};
@@ -41,6 +48,7 @@ pub use progress::{NoObserver, Phase, ProgressObserver};
 pub use relate::covers;
 pub use replay::{Changed, Replay, StricterConnections, replay};
 pub use schema::{SCHEMA_FILE, json_schema};
+pub use session_hosts::hosts_of_session;
 pub use test_runner::{
     Coverage, ExpectedDecision, Stage, TestOutcome, TestReport, TestText, run_tests,
 };

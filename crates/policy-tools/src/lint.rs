@@ -3,6 +3,8 @@
 //! One file for each kind of lint. Lints report only certain findings, by asking the policy or by
 //! comparing patterns; none changes a decision.
 
+#[cfg(test)]
+mod advice_tests;
 mod allow;
 mod delayed;
 mod evasion;
@@ -19,6 +21,7 @@ mod subject;
 mod unguarded;
 mod unused;
 mod wildcards;
+mod words;
 
 pub use finding::{Finding, LINTS, Lint};
 pub use git_history::{hidden, named};
@@ -28,6 +31,20 @@ pub use subject::Subject;
 pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let statements = index::Statements::of(subject);
+    if let Some((file, span)) = statements.left_out() {
+        found.push(Finding {
+            id: "not-compared",
+            file,
+            span,
+            message: format!(
+                "more than {} patterns have no plain name: whether this one and those after it \
+                 cover others was not looked at",
+                index::MAX_UNNAMED
+            ),
+            suggestion: "name a directory in the patterns, or put some into another policy"
+                .to_owned(),
+        });
+    }
     for number in subject.linted() {
         overlap::lint(subject, number, &statements, &mut found);
         unused::lint(subject, number, &mut found);
@@ -36,6 +53,7 @@ pub fn lint(subject: Subject<'_>) -> Vec<Finding> {
         forms::lint(subject, number, &mut found);
         unguarded::lint(subject, number, &mut found);
         wildcards::lint(subject, number, &mut found);
+        words::lint(subject, number, &mut found);
         mount::lint(subject, number, &mut found);
         git_history::lint(subject, number, &mut found);
         if let Some(file) = subject.outline.get(number) {

@@ -253,7 +253,17 @@ impl PathPattern {
 
     /// True if some path may match both; `false` is certain.
     pub fn may_meet(&self, other: &Self) -> bool {
-        self.folded.iter().any(|our| other.folded.iter().any(|their| relate::may_meet(our, their)))
+        let any = |ours: &[Pattern], theirs: &[Pattern], meet: fn(&Pattern, &Pattern) -> bool| {
+            ours.iter().any(|our| theirs.iter().any(|their| meet(our, their)))
+        };
+        match (self.comparison, other.comparison) {
+            (Comparison::Exact, Comparison::Exact) => {
+                any(&self.alternatives, &other.alternatives, relate::may_meet)
+            }
+            (Comparison::Exact, _) => any(&self.alternatives, &other.folded, relate::may_be_denied),
+            (_, Comparison::Exact) => any(&other.alternatives, &self.folded, relate::may_be_denied),
+            _ => any(&self.folded, &other.folded, relate::may_both_deny),
+        }
     }
 
     /// True if, as an exception, it certainly opens all that one alternative of a secret name

@@ -14,7 +14,7 @@ pub trait ProgressObserver {
 pub enum Phase {
     /// Decisions on paths; the unit is one path for one agent.
     Asking,
-    /// Reading of the log; the unit is a byte.
+    /// The log is read; the unit is a byte.
     Reading,
 }
 

@@ -5,6 +5,8 @@
 
 use crate::policy::parts::{Class, Name, Pattern, Segment, Token};
 
+mod normalized;
+
 /// The default name in place of a wildcard in an example.
 const ANY: &str = "x";
 
@@ -13,9 +15,20 @@ pub fn covers(ours: &Pattern, theirs: &Pattern) -> bool {
     segments_cover(ours.segments(), theirs.segments())
 }
 
-/// True if some path may match both; `false` is certain.
+/// True if some path may match both, compared character by character; `false` is certain.
 pub(super) fn may_meet(ours: &Pattern, theirs: &Pattern) -> bool {
-    segments_may_meet(ours.segments(), theirs.segments())
+    segments_may_meet(ours.segments(), theirs.segments(), names_may_meet)
+}
+
+/// True if some path may match `exact` character by character, and `denying`, which is folded, in
+/// any of its forms; `false` is certain.
+pub(super) fn may_be_denied(exact: &Pattern, denying: &Pattern) -> bool {
+    segments_may_meet(exact.segments(), denying.segments(), normalized::may_be_denied)
+}
+
+/// True if some path may match both, each in any of its forms; `false` is certain.
+pub(super) fn may_both_deny(ours: &Pattern, theirs: &Pattern) -> bool {
+    segments_may_meet(ours.segments(), theirs.segments(), normalized::may_both_deny)
 }
 
 /// True if it begins with `**`.
@@ -116,17 +129,29 @@ fn segments_cover(ours: &[Segment], theirs: &[Segment]) -> bool {
     }
 }
 
-fn segments_may_meet(ours: &[Segment], theirs: &[Segment]) -> bool {
+fn segments_may_meet(
+    ours: &[Segment],
+    theirs: &[Segment],
+    names: fn(&Name, &Name) -> bool,
+) -> bool {
     match (ours.split_first(), theirs.split_first()) {
         (None, None) => true,
         (Some((Segment::AnyDepth, rest)), _) => {
             rest.is_empty()
-                || segments_may_meet(rest, theirs)
-                || theirs.split_first().is_some_and(|(_, beneath)| segments_may_meet(ours, beneath))
+                || segments_may_meet(rest, theirs, names)
+                || theirs
+                    .split_first()
+                    .is_some_and(|(_, beneath)| segments_may_meet(ours, beneath, names))
         }
-        (_, Some((Segment::AnyDepth, _))) => segments_may_meet(theirs, ours),
+        (_, Some((Segment::AnyDepth, rest))) => {
+            rest.is_empty()
+                || segments_may_meet(ours, rest, names)
+                || ours
+                    .split_first()
+                    .is_some_and(|(_, beneath)| segments_may_meet(beneath, theirs, names))
+        }
         (Some((Segment::Name(our), rest)), Some((Segment::Name(their), beneath))) => {
-            names_may_meet(our, their) && segments_may_meet(rest, beneath)
+            names(our, their) && segments_may_meet(rest, beneath, names)
         }
         (None, Some(_)) | (Some(_), None) => false,
     }
@@ -138,8 +163,12 @@ fn name_covers(name: &Name, other: &Name) -> bool {
         (_, Name::Literal(text)) => name.matches(text),
         (Name::Prefix(start), _) => other.literal_start().starts_with(&**start),
         (Name::Suffix(end), _) => other.literal_end().ends_with(&**end),
+        // The text may begin with the second letter of a ligature, which is not divided.
         (Name::Infix(text), Name::Prefix(other) | Name::Suffix(other) | Name::Infix(other)) => {
-            other.contains(&**text)
+            other.match_indices(&**text).any(|(at, _)| {
+                let before = other.get(..at).and_then(|before| before.chars().next_back());
+                !before.is_some_and(|c| matches!(c, 's' | 'f') || !c.is_ascii())
+            })
         }
         (Name::Tokens(ours), Name::Tokens(theirs)) => {
             ours.len() == theirs.len()

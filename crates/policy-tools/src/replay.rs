@@ -8,18 +8,17 @@ use std::{
     io,
 };
 
-use portcullis_audit::Directory;
-
 use super::{
-    carried_labels::{CarriedOn, Carriers},
+    carried_labels::CarriedOn,
     examples::examples_in,
-    history::{Count, Recorded, read_connections, read_history},
+    history::{Connection, Count, FollowedPolicy, Recorded, read_connections, read_history},
     progress::ProgressObserver,
 };
 use crate::{
     model::{OperationKind, WorkspacePath},
     outline::{OutlineFile, PathPattern, StatementKind},
     policy::{Decision, Effect, Policy, SourceLocation},
+    review::Log,
 };
 
 /// The result of a replay.
@@ -91,6 +90,12 @@ impl Changed {
     pub fn opens(&self) -> bool {
         self.now == "allow"
     }
+
+    /// True if the new policy allows these requests, or asks about them and does not deny them any
+    /// more.
+    pub fn adds_access(&self) -> bool {
+        self.opens() || self.was == "deny"
+    }
 }
 
 impl Replay {
@@ -100,27 +105,29 @@ impl Replay {
     }
 }
 
-fn records(changes: &[Changed]) -> u64 {
+/// Returns the number of recorded requests that changed.
+pub(super) fn records(changes: &[Changed]) -> u64 {
     changes.iter().map(|change| change.records).sum()
 }
 
 type RequestKey = (String, OperationKind, String, Option<String>, String, String, String, String);
 
-/// Decides the requests of the log in `directory` again under `policy`, whose files are `outline`.
+/// Decides the requests of the log again under `policy`, whose files are `outline`. The
+/// hosts that a preset gave to a session count as they would in that session.
 ///
 /// # Errors
 /// If the log cannot be read.
 pub fn replay(
     policy: &Policy,
     outline: &[OutlineFile],
-    directory: &Directory,
+    log: &Log,
     since: Option<&str>,
     watch: &dyn ProgressObserver,
 ) -> io::Result<Replay> {
     let mut replay = Replay::default();
     let mut changes = ChangedRequests::default();
     let beside = OtherPathDenials::new(policy, outline);
-    let mut count = read_history(directory, since, watch, |request| {
+    let mut count = read_history(log, since, watch, |request| {
         let decision = request.decide(policy);
         let now = decision.effect().as_str();
         if request.effect() == now {
@@ -133,50 +140,32 @@ pub fn replay(
             changes.add(key, &decision, request.seq);
         }
     })?;
-    let mut carriers = Carriers::new(policy.labels());
     let extents = [CarriedOn::Files, CarriedOn::Sessions];
     let mut stricter = extents.map(|to| (to, ChangedRequests::default()));
-    read_connections(directory, since, &mut carriers, |asked, carriers| {
+    let mut followed = [FollowedPolicy::new(policy, policy.labels())];
+    read_connections(log, since, &mut followed, |asked, [followed]| {
         count.requests += 1;
-        let decide = |to: CarriedOn| {
-            let agent = asked.agent.as_str();
-            let boot = asked.boot.as_deref().unwrap_or_default();
-            let mut carried = carriers.carried(to, boot, agent);
-            carried.extend(asked.read_elsewhere.iter().cloned());
-            policy.evaluate_connect(&asked.agent, &asked.connect, &carried)
-        };
-        let decision = decide(CarriedOn::Nowhere);
+        let decision = followed.decide(asked, CarriedOn::Nowhere);
         let now = decision.effect().as_str();
-        let key = |was: (&str, &str), now: &Decision| {
-            (
-                asked.agent.to_string(),
-                OperationKind::Connect,
-                asked.connect.to_string(),
-                None,
-                was.0.to_owned(),
-                was.1.to_owned(),
-                now.effect().as_str().to_owned(),
-                now.rule().to_owned(),
-            )
-        };
         if asked.effect == now {
             replay.same += 1;
         } else if !asked.is_by_name {
             *replay.undecided.entry(asked.rule.clone()).or_default() += 1;
         } else {
-            changes.add(key((&asked.effect, &asked.rule), &decision), &decision, asked.seq);
+            changes.connection(asked, (&asked.effect, &asked.rule), &decision);
         }
         // What was denied for more than its name stays denied.
         let can_be_stricter = !decision.is_deny() && (asked.is_by_name || asked.effect != "deny");
         for (to, changes) in stricter.iter_mut().filter(|_| can_be_stricter) {
-            let with = decide(*to);
+            let with = followed.decide(asked, *to);
             if with.effect() != decision.effect() {
-                changes.add(key((now, decision.rule()), &with), &with, asked.seq);
+                changes.connection(asked, (now, decision.rule()), &with);
             }
         }
     })?;
     replay.count = count;
     replay.changes = changes.into_list();
+    let [FollowedPolicy { carriers, .. }] = followed;
     let [files, sessions] = stricter.map(|(to, changes)| {
         (!policy.labels().is_empty()).then(|| StricterConnections {
             sandboxes: carriers.further_sandboxes(to),
@@ -191,7 +180,7 @@ pub fn replay(
 /// Requests that are decided differently: the place of the new rule, their number and the index of
 /// the first record.
 #[derive(Debug, Default)]
-struct ChangedRequests(BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)>);
+pub(super) struct ChangedRequests(BTreeMap<RequestKey, (Option<SourceLocation>, u64, u64)>);
 
 impl ChangedRequests {
     fn add(&mut self, key: RequestKey, now: &Decision, seq: u64) {
@@ -199,8 +188,23 @@ impl ChangedRequests {
         change.1 += 1;
     }
 
+    /// Adds a connection, with the effect and the rule of the decision that it had.
+    pub(super) fn connection(&mut self, asked: &Connection, was: (&str, &str), now: &Decision) {
+        let key = (
+            asked.agent.to_string(),
+            OperationKind::Connect,
+            asked.connect.to_string(),
+            None,
+            was.0.to_owned(),
+            was.1.to_owned(),
+            now.effect().as_str().to_owned(),
+            now.rule().to_owned(),
+        );
+        self.add(key, now, asked.seq);
+    }
+
     /// Returns newly allowed ones first, then by descending number.
-    fn into_list(self) -> Vec<Changed> {
+    pub(super) fn into_list(self) -> Vec<Changed> {
         let all = self.0.into_iter();
         let mut list: Vec<_> = all
             .map(|(key, (location, records, first))| {

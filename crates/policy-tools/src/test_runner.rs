@@ -320,6 +320,9 @@ fn by(agent: &AgentName) -> String {
 
 fn question(step: Option<&Step>) -> String {
     let Some(step) = step else { return String::new() };
+    if let Some(connect) = &step.connect {
+        return format!("{} `{connect}`{}", step.operation, by(&step.agent));
+    }
     let to = step.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default();
     format!("{} `{}`{to}{}", step.operation, step.path, by(&step.agent))
 }

@@ -6,8 +6,7 @@
 pub struct AgentLimits {
     /// Maximum bytes of memory, at least [`MIN_MEMORY`].
     pub memory: Option<u64>,
-    /// Maximum number of processes and threads, at least 8; [`DEFAULT_PROCESSES`] if none is
-    /// stated.
+    /// Maximum number of processes and threads, at least 8; `None` stands for 4,096.
     pub processes: Option<u64>,
     /// Maximum number of processors, at least 1.
     pub cpu: Option<u64>,
@@ -16,7 +15,7 @@ pub struct AgentLimits {
 /// Default maximum of processes and threads of an agent. Podman gives a container half as many, and
 /// systemd gives a service 4,915 of the 32,768 that the smallest machines have in all. A build of
 /// 256 jobs has about 1,000, a test runner with 32 workers of Node.js about 400.
-pub const DEFAULT_PROCESSES: u64 = 4096;
+const DEFAULT_PROCESSES: u64 = 4096;
 
 /// Minimum memory with which programs start.
 pub const MIN_MEMORY: u64 = 64 << 20;

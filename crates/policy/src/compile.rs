@@ -175,7 +175,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         content_secrets: None,
         network: Network::default(),
         labels: Labels::new(
-            layers.iter().flat_map(|(_, said, _)| said.labels.iter().map(StatedLabel::parts)),
+            layers.iter().flat_map(|(_, stated, _)| stated.labels.iter().map(StatedLabel::parts)),
         ),
     };
     let (mut secrets, mut denials, mut asks) = (Vec::new(), Vec::new(), Vec::new());
@@ -240,8 +240,8 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
             top.allow_rules = allow_rules;
         }
         stated = stated.and(&statements.settings.clone().in_layer(layer));
-        let said = statements.network.clone().in_layer(layer);
-        network = network.and(said);
+        let stated = statements.network.clone().in_layer(layer);
+        network = network.and(stated);
         let in_layer = |stated: &StatedNetworkRule| NetworkRule { layer, ..stated.rule.clone() };
         network_layers.push(statements.network_rules.iter().map(in_layer).collect());
     }

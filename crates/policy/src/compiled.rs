@@ -179,7 +179,7 @@ impl Policy {
 
     /// Returns the time in which an approval must be given, if there is one.
     pub fn approval_timeout(&self) -> Option<std::time::Duration> {
-        self.settings.approval_timeout.map(|said| said.value)
+        self.settings.approval_timeout.map(|layered| layered.value)
     }
 
     /// Returns the rules about secrets in content; `None` if there are none.

@@ -31,8 +31,8 @@ pub struct DirectoryVisibility<'p> {
 #[derive(Debug)]
 struct OrdinaryNames<'p> {
     directory: Components<'p>,
-    /// In these sets, no pattern that is indexed by one of its keys matches because of the name. In
-    /// sets with rules, only those about the action count.
+    /// The sets in which no pattern that is indexed by one of its keys matches because of the name.
+    /// In sets with rules, only those about the action count.
     sets: Vec<(&'p PatternSet, Option<&'p [CompiledRule]>)>,
     /// It has none of these forms.
     names: Vec<(ByteSet, &'p Name)>,

@@ -211,6 +211,12 @@ fn no_policy_that_extends_baseline_lets_an_agent_at_secrets_or_delayed_execution
         ".devcontainer/x",
         ".gitlab-ci.yml",
         "AGENTS.md",
+        ".RData",
+        "hie.yaml",
+        ".zuul.yaml",
+        "zuul.d/jobs.yaml",
+        "bunfig.toml",
+        ".config/nushell/config.nu",
     ];
     for name in ["default", "coding-agent", "read-only", "docs-writer", "strict"] {
         let policy = policy(name);

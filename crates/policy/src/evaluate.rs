@@ -1,7 +1,7 @@
 //! Evaluation of a policy. It is total: every query has a decision, and nothing here fails.
 
 use super::{
-    Decision, Effect, Object, Policy, Query,
+    Decision, Effect, Object, ObjectKind, Policy, Query,
     normalized::NormalizedForms,
     stages::{NAMES, OBJECTS, PreparedQuery, default_deny},
 };
@@ -46,7 +46,8 @@ impl Policy {
     }
 
     /// Decides by content: for [`Access::Read`] all bytes of the file of which some are disclosed,
-    /// for [`Access::Write`] all bytes that the file will have. The limits are those of `transport`.
+    /// for [`Access::Write`] all bytes that the file will have. The limits are those of
+    /// `transport`.
     pub fn evaluate_content(
         &self,
         query: &Query<'_>,
@@ -77,6 +78,41 @@ impl Policy {
     /// properties that depend on its name count: that it cannot be read at present, under either
     /// name, is no excuse.
     pub fn evaluate_move(
+        &self,
+        agent: &AgentName,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+        object: Option<&Object>,
+    ) -> Decision {
+        let disclosure = self.disclosure(agent, from, to, object);
+        match object {
+            Some(_) => disclosure,
+            None => self.evaluate_move_by_name(agent, from, to).and(disclosure),
+        }
+    }
+
+    /// Decides on a move as [`evaluate_move`](Self::evaluate_move) does, before it is known what
+    /// moves: denies only what is denied for every object. An object matters if extensions decide,
+    /// and then in one respect: whether it is a directory.
+    pub fn evaluate_move_by_name(
+        &self,
+        agent: &AgentName,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+    ) -> Decision {
+        let of = |kind| {
+            let object = Object { kind, links: 1, through_symlink: false };
+            self.disclosure(agent, from, to, Some(&object))
+        };
+        let decision = of(ObjectKind::Directory);
+        match decision.is_deny() && of(ObjectKind::File).is_deny() {
+            true => decision,
+            false => self.no_objection(),
+        }
+    }
+
+    /// Decides on a move by the names and, if it is known, the object.
+    fn disclosure(
         &self,
         agent: &AgentName,
         from: &WorkspacePath,
@@ -225,7 +261,26 @@ mod tests {
         assert!(rename("open/a", "closed/a").is_allow());
     }
 
-    /// Renaming the directory and back disclosed all its names.
+    #[test]
+    fn a_move_is_denied_by_name_only_if_it_is_for_every_object() {
+        let text = "schema = 1\n[allowedPaths]\nread = [\"open/**\"]\n[extensions]\nallow = { read = [\"txt\"] }\n";
+        let policy = compile(&PolicySource::from_text("p", text)).unwrap();
+        let agent = "agent".parse().unwrap();
+        let moved = |from: &str, to: &str| {
+            let by_name = policy.evaluate_move_by_name(&agent, &path(from), &path(to));
+            let of = |kind| {
+                let object = Object { kind, links: 1, through_symlink: false };
+                policy.evaluate_move(&agent, &path(from), &path(to), Some(&object)).is_deny()
+            };
+            (by_name.is_deny(), of(ObjectKind::Directory), of(ObjectKind::File))
+        };
+        assert_eq!(moved("open/a.bin", "open/a.txt"), (false, false, true));
+        assert_eq!(moved("closed/a.txt", "open/a.bin"), (false, true, false));
+        assert_eq!(moved("closed/a.bin", "open/a.txt"), (true, true, true));
+        assert_eq!(moved("open/a.txt", "open/b.txt"), (false, false, false));
+    }
+
+    /// A rename of the directory and back disclosed all its names.
     #[test]
     fn what_may_not_be_listed_may_not_be_renamed_to_where_it_may() {
         let text = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\

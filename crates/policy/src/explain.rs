@@ -112,7 +112,7 @@ impl Policy {
         }
         if content_stages(query.access).is_some() {
             let size = self.max_size(query.access, Transport::Mount);
-            let note = format!("holds at the mount in place of these: at most {size} bytes");
+            let note = format!("applies at the mount in place of these: at most {size} bytes");
             stages.push(open("mount", &note));
         }
         Explanation { decision, stages }

@@ -47,7 +47,7 @@ mod statements;
 mod string_format;
 mod visibility;
 
-pub use agent_limits::{AgentLimits, DEFAULT_PROCESSES, MIN_MEMORY, PROCESSES, PROCESSORS};
+pub use agent_limits::{AgentLimits, MIN_MEMORY, PROCESSES, PROCESSORS};
 pub use check::nearest;
 pub use compile::compile;
 pub use compiled::Policy;
@@ -73,7 +73,7 @@ pub use secrets::{
     Disclosed, SecretFinding, SecretKey, SecretSpans, Secrets, Subject, WithFindings,
     begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword,
 };
-pub use settings::{AgentAccess, DEFAULT_ENV, DEFAULT_READ, Retention};
+pub use settings::{AgentAccess, Retention};
 pub use size::parse as parse_size;
 pub use source::{Loaded, Loader, MAX_FILE, PolicySource};
 pub use stages::{Object, ObjectKind};

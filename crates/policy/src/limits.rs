@@ -99,7 +99,7 @@ pub(super) struct StatedLimits {
 impl StatedLimits {
     /// Returns the limits as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
-        let set = |said: Option<Layered<u64>>| said.map(|said| said.in_layer(layer));
+        let set = |layered: Option<Layered<u64>>| layered.map(|layered| layered.in_layer(layer));
         Self {
             operations_per_second: set(self.operations_per_second),
             bytes_written: set(self.bytes_written),
@@ -125,12 +125,12 @@ impl StatedLimits {
         rules: &LimitRules,
         file: impl Fn(usize) -> Option<String>,
     ) -> Limits {
-        let limit = |said: Option<Layered<u64>>, rule, reason| {
-            let said = said?;
-            let location = said
+        let limit = |layered: Option<Layered<u64>>, rule, reason| {
+            let layered = layered?;
+            let location = layered
                 .location
                 .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
-            Some(Limit { maximum: said.value, rule, location, reason })
+            Some(Limit { maximum: layered.value, rule, location, reason })
         };
         Limits {
             operations_per_second: limit(
@@ -163,13 +163,13 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_wins_and_keeps_its_place() {
-        let said = |value, line| Some(Layered { value, location: Some((0, line)) });
+        let layered = |value, line| Some(Layered { value, location: Some((0, line)) });
         let ours = StatedLimits {
-            denials: said(5, 3),
-            files_removed: said(0, 4),
+            denials: layered(5, 3),
+            files_removed: layered(0, 4),
             ..StatedLimits::default()
         };
-        let theirs = StatedLimits { denials: said(4, 7), ..StatedLimits::default() };
+        let theirs = StatedLimits { denials: layered(4, 7), ..StatedLimits::default() };
         let merged =
             ours.and(theirs.in_layer(1)).complete(&SESSION, |layer| Some(format!("file {layer}")));
         let denials = merged.denials.unwrap();

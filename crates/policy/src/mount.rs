@@ -37,10 +37,10 @@ impl StatedMount {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
         Self {
-            max_read: self.max_read.map(|said| said.in_layer(layer)),
-            max_write: self.max_write.map(|said| said.in_layer(layer)),
-            binary_read: self.binary_read.map(|said| said.in_layer(layer)),
-            binary_write: self.binary_write.map(|said| said.in_layer(layer)),
+            max_read: self.max_read.map(|layered| layered.in_layer(layer)),
+            max_write: self.max_write.map(|layered| layered.in_layer(layer)),
+            binary_read: self.binary_read.map(|layered| layered.in_layer(layer)),
+            binary_write: self.binary_write.map(|layered| layered.in_layer(layer)),
             limits: self.limits.in_layer(layer),
         }
     }
@@ -59,9 +59,10 @@ impl StatedMount {
     /// Fills in the defaults.
     pub(super) fn complete(self) -> MountSettings {
         let size =
-            |said: Option<_>| said.unwrap_or(Layered { value: DEFAULT_SIZE, location: None });
-        let binary =
-            |said: Option<_>| said.unwrap_or(Layered { value: Binary::Base64, location: None });
+            |layered: Option<_>| layered.unwrap_or(Layered { value: DEFAULT_SIZE, location: None });
+        let binary = |layered: Option<_>| {
+            layered.unwrap_or(Layered { value: Binary::Base64, location: None })
+        };
         MountSettings {
             max_read: size(self.max_read),
             max_write: size(self.max_write),

@@ -28,6 +28,8 @@ const ADDRESS: &str = "network.address";
 /// The `[network]` tables of all files of a policy.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
+    /// True if a file has the table, even an empty one.
+    pub(super) is_stated: bool,
     pub(super) mode: Mode,
     pub(super) layers: Vec<Vec<NetworkRule>>,
     pub(super) limits: NetworkLimits,
@@ -101,7 +103,13 @@ impl SessionHosts {
 }
 
 impl Network {
-    /// True if any connection may be allowed; otherwise an agent needs no proxy.
+    /// True if an agent needs a proxy: connections may be allowed, or are to be denied and recorded
+    /// because a file has the table.
+    pub fn needs_proxy(&self) -> bool {
+        self.is_stated || self.may_allow()
+    }
+
+    /// True if any connection may be allowed.
     pub fn may_allow(&self) -> bool {
         self.mode == Mode::Observe || self.rules().any(NetworkRule::grants)
     }
@@ -130,6 +138,10 @@ impl Network {
     /// Returns the rules of all files, those of the policy's own file first.
     pub fn rules(&self) -> impl Iterator<Item = &NetworkRule> {
         self.layers.iter().flatten()
+    }
+
+    fn first(&self, effect: Effect, about: impl Fn(&&NetworkRule) -> bool) -> Option<&NetworkRule> {
+        self.rules().find(|rule| rule.effect == effect && about(rule))
     }
 
     /// Returns the number of files with rules that allow or ask, all of which must cover a host.
@@ -220,29 +232,53 @@ impl Policy {
         connect: &Connect,
         read: &LabelIds,
     ) -> Decision {
+        self.evaluate_connect_in(&self.network, agent, connect, read)
+    }
+
+    /// Decides as [`evaluate_connect`](Self::evaluate_connect), in a session with the rules of
+    /// `network`, which [`network_with`](Self::network_with) makes.
+    pub fn evaluate_connect_in(
+        &self,
+        network: &Network,
+        agent: &AgentName,
+        connect: &Connect,
+        read: &LabelIds,
+    ) -> Decision {
         let about = |rule: &&NetworkRule| {
             rule.is_about(agent, connect)
                 && rule.holds_after(read)
                 && rule.holds_host(&connect.host)
         };
-        let decision = self.decide_host(about, read);
+        let decision = self.decide_host(network, about, read);
         match connect.host {
             Host::Address(address) => {
-                decision.and(self.evaluate_address(agent, connect, address, false, read))
+                let address = (address, false);
+                decision.and(self.evaluate_address_in(network, agent, connect, address, read))
             }
             Host::Name(_) => decision,
         }
     }
 
     /// Decides on an address of the host, not on its name: both
-    /// [`evaluate_connect`](Self::evaluate_connect) and this must allow. `is_own` says that the
-    /// gateway's machine has the address.
+    /// [`evaluate_connect`](Self::evaluate_connect) and this must allow. `is_local` says that the
+    /// gateway's machine, or a network that it is on, has the address.
     pub fn evaluate_address(
         &self,
         agent: &AgentName,
         connect: &Connect,
         address: IpAddr,
-        is_own: bool,
+        is_local: bool,
+        read: &LabelIds,
+    ) -> Decision {
+        self.evaluate_address_in(&self.network, agent, connect, (address, is_local), read)
+    }
+
+    fn evaluate_address_in(
+        &self,
+        network: &Network,
+        agent: &AgentName,
+        connect: &Connect,
+        (address, is_local): (IpAddr, bool),
         read: &LabelIds,
     ) -> Decision {
         if let Host::Address(asked) = connect.host
@@ -252,21 +288,22 @@ impl Policy {
         }
         let about = |rule: &&NetworkRule| rule.is_about(agent, connect) && rule.holds_after(read);
         let holds = |rule: &&NetworkRule| about(rule) && rule.holds_address(address);
-        if let Some(rule) = self.first(Effect::Deny, holds) {
+        if let Some(rule) = network.first(Effect::Deny, holds) {
             return self.decision(rule, read);
         }
-        let kind = special::kind(address).or(is_own.then_some("an address of this machine"));
+        let kind = special::kind(address)
+            .or(is_local.then_some("an address of this machine or its network"));
         let mut named = None;
         if let Some(kind) = kind {
             let names = |rule: &&NetworkRule| about(rule) && rule.names_address(address);
-            let mut files = self.network.grants().map(|mut rules| rules.find(names)).peekable();
+            let mut files = network.grants().map(|mut rules| rules.find(names)).peekable();
             let Some(Some(first)) = files.peek() else { return not_routable(kind) };
             named = Some(*first);
             if files.any(|rule| rule.is_none()) {
                 return not_routable(kind);
             }
         }
-        match self.first(Effect::Ask, holds).or(named) {
+        match network.first(Effect::Ask, holds).or(named) {
             Some(rule) => self.decision(rule, read),
             None => Decision {
                 effect: Effect::Allow,
@@ -302,11 +339,11 @@ impl Policy {
         agent: &AgentName,
         connect: &Connect,
         address: IpAddr,
-        is_own: bool,
+        is_local: bool,
         read: &LabelIds,
     ) -> Option<Decision> {
         if self.network.bounding_files() > 0 {
-            return Some(self.evaluate_address(agent, connect, address, is_own, read));
+            return Some(self.evaluate_address(agent, connect, address, is_local, read));
         }
         let about =
             |rule: &NetworkRule| rule.is_about(agent, connect) && rule.holds_address(address);
@@ -319,21 +356,26 @@ impl Policy {
         read: &LabelIds,
     ) -> Option<Decision> {
         let holds = |rule: &&NetworkRule| rule.holds_after(read) && about(rule);
-        let denial = self.first(Effect::Deny, holds);
-        let rule = denial.or_else(|| self.first(Effect::Ask, holds))?;
+        let denial = self.network.first(Effect::Deny, holds);
+        let rule = denial.or_else(|| self.network.first(Effect::Ask, holds))?;
         Some(self.decision(rule, read))
     }
 
     /// Decides by the rules that are about a connection.
-    fn decide_host(&self, about: impl Fn(&&NetworkRule) -> bool, read: &LabelIds) -> Decision {
-        if let Some(rule) = self.first(Effect::Deny, &about) {
+    fn decide_host(
+        &self,
+        network: &Network,
+        about: impl Fn(&&NetworkRule) -> bool,
+        read: &LabelIds,
+    ) -> Decision {
+        if let Some(rule) = network.first(Effect::Deny, &about) {
             return self.decision(rule, read);
         }
-        let mut files = self.network.grants().map(|mut rules| rules.find(&about)).peekable();
+        let mut files = network.grants().map(|mut rules| rules.find(&about)).peekable();
         let is_granted = files.peek().is_some() && files.all(|rule| rule.is_some());
-        let question = self.first(Effect::Ask, &about);
-        let would_deny = !is_granted && self.network.mode == Mode::Observe;
-        match question.or_else(|| self.first(Effect::Allow, &about)) {
+        let question = network.first(Effect::Ask, &about);
+        let would_deny = !is_granted && network.mode == Mode::Observe;
+        match question.or_else(|| network.first(Effect::Allow, &about)) {
             Some(rule) if is_granted => self.decision(rule, read),
             Some(rule) if would_deny && rule.effect == Effect::Ask => {
                 Decision { would_deny, ..self.decision(rule, read) }
@@ -348,8 +390,26 @@ impl Policy {
         }
     }
 
-    fn first(&self, effect: Effect, about: impl Fn(&&NetworkRule) -> bool) -> Option<&NetworkRule> {
-        self.network.rules().find(|rule| rule.effect == effect && about(rule))
+    /// Returns the decisions of all rules that ask about a connection, or about its address if that
+    /// is given: an approval of one does not cover another.
+    pub fn questions_about(
+        &self,
+        agent: &AgentName,
+        connect: &Connect,
+        address: Option<IpAddr>,
+        read: &LabelIds,
+    ) -> Vec<Decision> {
+        let holds = |rule: &NetworkRule| match address {
+            Some(address) => rule.holds_address(address),
+            None => rule.holds_host(&connect.host),
+        };
+        let asks = |rule: &&NetworkRule| {
+            rule.effect == Effect::Ask
+                && rule.is_about(agent, connect)
+                && rule.holds_after(read)
+                && holds(rule)
+        };
+        self.network.rules().filter(asks).map(|rule| self.decision(rule, read)).collect()
     }
 
     /// True if the files that the policy extends allow the host, so that its own file may.
@@ -379,12 +439,16 @@ impl Policy {
             let labels: Vec<_> = labels.collect();
             format!("content labelled {} was read", labels.join(", "))
         };
-        let reason = || (!rule.when_read.is_empty()).then(was_read);
+        let was_read = (!rule.when_read.is_empty()).then(was_read);
+        let reason = match (&rule.reason, was_read) {
+            (Some(reason), Some(was_read)) => Some(format!("{reason} ({was_read})")),
+            (reason, was_read) => reason.clone().or(was_read),
+        };
         Decision {
             effect: rule.effect,
             rule: rule.id.clone(),
             location: self.place_of(rule),
-            reason: rule.reason.clone().or_else(reason),
+            reason,
             would_deny: false,
         }
     }

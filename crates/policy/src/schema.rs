@@ -49,6 +49,7 @@ impl Shape {
             Self::Integer(low, high) if high == i64::MAX.cast_unsigned() => {
                 format!("a whole number from {low} to 2^63 - 1")
             }
+            Self::Integer(low, high) if low == high => format!("the number {low}"),
             Self::Integer(low, high) => format!("a whole number from {low} to {high}"),
             Self::Number => "a number".to_owned(),
             Self::Boolean => "`true` or `false`".to_owned(),

@@ -51,7 +51,7 @@ pub(super) struct PathList {
 impl StatedScratch {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(mut self, layer: usize) -> Self {
-        self.max_size = self.max_size.map(|said| said.in_layer(layer));
+        self.max_size = self.max_size.map(|layered| layered.in_layer(layer));
         self
     }
 
@@ -76,7 +76,7 @@ impl StatedScratch {
         if lists.is_empty() && !repositories {
             return None;
         }
-        let max_size = max_size.map_or(DEFAULT_SIZE, |said| said.value);
+        let max_size = max_size.map_or(DEFAULT_SIZE, |layered| layered.value);
         let history = repositories && history == History::Allow;
         Some(Scratch { lists, repositories, history, max_size, keep: keep.unwrap_or(true) })
     }
@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn files_have_to_agree() {
-        let said = |text: &str| policy(text).settings.scratch;
+        let section = |text: &str| policy(text).settings.scratch;
         let stated = |text: &str| {
-            let scratch = said(text).unwrap();
+            let scratch = section(text).unwrap();
             super::StatedScratch {
                 lists: scratch.lists,
                 max_size: Some(crate::layered::Layered { value: scratch.max_size, location: None }),

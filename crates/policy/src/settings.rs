@@ -34,8 +34,8 @@ pub struct AgentAccess {
     pub read: Vec<String>,
     /// Host paths that it may change: absolute, without `..`.
     pub write: Vec<String>,
-    /// The decision on commands that the gateway starts in its sandbox: ACP `terminal/*`, and `exec`
-    /// of MCP.
+    /// The decision on commands that the gateway starts in its sandbox: ACP `terminal/*`, and
+    /// `exec` of MCP.
     pub terminal: Effect,
     /// The resource limits on its programs.
     pub limits: AgentLimits,
@@ -70,11 +70,11 @@ pub enum Hardlinks {
 }
 
 /// The default environment variables of an agent.
-pub const DEFAULT_ENV: [&str; 3] = ["PATH", "LANG", "TERM"];
+const DEFAULT_ENV: [&str; 3] = ["PATH", "LANG", "TERM"];
 
 /// The default host paths that an agent may read: programs and libraries, certificates, and files
 /// for name lookups.
-pub const DEFAULT_READ: [&str; 18] = [
+const DEFAULT_READ: [&str; 18] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -124,8 +124,8 @@ pub(super) struct StatedSettings {
 impl StatedSettings {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(mut self, layer: usize) -> Self {
-        fn set<T>(said: &mut Option<Layered<T>>, layer: usize) {
-            if let Some(Layered { location: Some((file, _)), .. }) = said {
+        fn set<T>(layered: &mut Option<Layered<T>>, layer: usize) {
+            if let Some(Layered { location: Some((file, _)), .. }) = layered {
                 *file = layer;
             }
         }
@@ -261,8 +261,8 @@ fn shared(ours: &[String], theirs: &[String]) -> Vec<String> {
     paths
 }
 
-fn or_default<T>(said: Option<Layered<T>>, value: T) -> Layered<T> {
-    said.unwrap_or(Layered { value, location: None })
+fn or_default<T>(layered: Option<Layered<T>>, value: T) -> Layered<T> {
+    layered.unwrap_or(Layered { value, location: None })
 }
 
 #[cfg(test)]
@@ -286,15 +286,15 @@ mod tests {
 
     #[test]
     fn the_stricter_setting_wins_and_an_absent_one_sets_no_bound() {
-        let said = |value| Some(Layered { value, location: None });
+        let layered = |value| Some(Layered { value, location: None });
         let ours = StatedSettings {
-            max_read: said(5),
+            max_read: layered(5),
             versions: Some(3),
             terminal: Some(Effect::Ask),
             ..StatedSettings::default()
         };
         let theirs = StatedSettings {
-            max_read: said(4),
+            max_read: layered(4),
             versions: Some(7),
             terminal: Some(Effect::Allow),
             ..StatedSettings::default()

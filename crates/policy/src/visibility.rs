@@ -17,7 +17,7 @@ pub enum Visibility {
         /// True if an enforcing policy would not show it.
         relaxed: bool,
     },
-    /// Showing it requires an approval.
+    /// An approval is required to show it.
     Asked,
     /// Nothing allows it. Entries beneath it may be allowed nevertheless.
     Closed,

@@ -19,7 +19,7 @@ pub const LINTS: &[Lint] = &[
     misleading("any-host", "anything that an agent reads can be sent to any host"),
     misleading(
         "class-as-name",
-        "a pattern about names of one character does not hold for the name meant",
+        "a pattern about names of one character does not apply to the name meant",
     ),
     other(
         "covered-pattern",
@@ -68,6 +68,7 @@ pub const LINTS: &[Lint] = &[
         "what bounds a model does not bound programs, so nothing does beside the defaults",
     ),
     other("no-tests", "without tests nobody notices when a change of the policy opens something"),
+    other("not-compared", "a rule that repeats another one may stand there without a finding"),
     misleading(
         "partly-denied-host",
         "a denial of a name leaves the names beneath it open, and one of those beneath it the name itself",
@@ -97,6 +98,10 @@ pub const LINTS: &[Lint] = &[
         "a rule trusts everybody behind a host, and there everybody can be behind it",
     ),
     other(
+        "secret-everything",
+        "nothing can be allowed of an entry whose name is secret, so no agent can work",
+    ),
+    other(
         "shadowed-rule",
         "a rule that changes nothing suggests a protection or a permission that is not there",
     ),
@@ -116,10 +121,17 @@ pub const LINTS: &[Lint] = &[
         "an address that is not globally routable is a service of this machine or its surroundings",
     ),
     other("untested-rule", "nobody notices when a change of the policy makes the rule do nothing"),
-    other("unused-label", "a label that no rule names changes nothing"),
+    other(
+        "unused-label",
+        "a label that no rule of this policy names changes nothing in a session with one workspace",
+    ),
     misleading(
         "wildcard-in-test",
         "nothing is expanded in a test, so it says nothing of what the pattern is about",
+    ),
+    misleading(
+        "word-as-wildcard",
+        "a rule about one name does not apply to the others, for which it was meant",
     ),
     misleading(
         "word-boundary",

@@ -3,8 +3,8 @@
 use super::{finding::Finding, subject::Subject};
 use crate::{literal::escaped, outline::StatementKind, policy::Effect};
 
-/// Cyrillic and Greek letters that look like letters of ASCII.
-const LOOK_ALIKES: &str = "аеорсухіјѕһԁԛԝӏАВЕКМНОРСТУХІЈЅοανρυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ";
+/// Letters of other scripts (Cyrillic, Greek, Armenian, phonetic) that look like letters of ASCII.
+const LOOK_ALIKES: &str = "аеорсухіјѕһԁԛԝӏАВЕКМНОРСТУХІЈЅοανρυΑΒΕΖΗΙΚΜΝΟΡΤΥΧօոսցհɑɡ";
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     for statement in subject.of_file(file) {
@@ -15,10 +15,15 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
             let misread = class(text)
                 .or_else(|| regex(text))
                 .or_else(|| look_alike(text))
+                .or_else(|| look_alike_extension(text.rsplit_once('.')?.1))
                 .or_else(|| restricts.then(|| root_only(text))?)
                 .or_else(|| restricts.then(|| dot_required(text))?);
             let Some((id, message, suggestion)) = misread else { continue };
             found.push(Finding { id, file, span: pattern.span.clone(), message, suggestion });
+        }
+        for (extension, span) in &statement.extensions {
+            let Some((id, message, suggestion)) = look_alike_extension(extension) else { continue };
+            found.push(Finding { id, file, span: span.clone(), message, suggestion });
         }
     }
 }
@@ -102,10 +107,26 @@ fn dot_required(text: &str) -> Option<MisreadPattern> {
 /// Finds a name in ASCII with a letter of another script that looks the same.
 fn look_alike(text: &str) -> Option<MisreadPattern> {
     let name = text.split('/').find(|name| {
-        name.chars().any(|c| c.is_ascii_alphabetic())
-            && name.chars().any(|c| LOOK_ALIKES.contains(c))
+        name.chars().any(|c| c.is_ascii_alphabetic()) && name.chars().any(is_look_alike)
     })?;
-    let letter = name.chars().find(|c| LOOK_ALIKES.contains(*c))?;
+    mixed(name)
+}
+
+/// Finds an extension that looks like one in ASCII. Entire names of such letters are words of their
+/// script, but extensions hardly are.
+fn look_alike_extension(extension: &str) -> Option<MisreadPattern> {
+    let is_letter = |c: char| !c.is_ascii() && c.is_alphabetic();
+    let foreign = || extension.chars().filter(|c| is_letter(*c));
+    if foreign().all(is_look_alike) { mixed(extension) } else { None }
+}
+
+fn is_look_alike(c: char) -> bool {
+    // Letters in full width.
+    LOOK_ALIKES.contains(c) || matches!(c, '\u{ff21}'..='\u{ff3a}' | '\u{ff41}'..='\u{ff5a}')
+}
+
+fn mixed(name: &str) -> Option<MisreadPattern> {
+    let letter = name.chars().find(|c| is_look_alike(*c))?;
     Some((
         "mixed-scripts",
         format!(
@@ -174,6 +195,13 @@ mod tests {
     #[test]
     fn letters_of_another_script_are_told_from_words_of_it() {
         assert!(look_alike("src/p\u{430}yments").is_some());
+        assert!(look_alike("*.\u{435}nv").is_some() && look_alike("\u{ff45}nv").is_some());
+        for extension in ["\u{435}nv", "\u{435}\u{445}\u{435}", "\u{ff45}\u{ff58}\u{ff45}"] {
+            assert!(look_alike_extension(extension).is_some(), "{extension}");
+        }
+        for extension in ["env", "\u{43e}\u{442}\u{447}", "na\u{ef}f", "*", "\u{44f}"] {
+            assert_eq!(look_alike_extension(extension), None, "{extension}");
+        }
         for text in ["src/payments", "\u{43e}\u{442}\u{447}\u{435}\u{442}/a", "caf\u{e9}"] {
             assert_eq!(look_alike(text), None, "{text}");
         }

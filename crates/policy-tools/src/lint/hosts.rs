@@ -1,11 +1,15 @@
-//! `[[network.rules]]`: hosts that many people share, rules that change nothing, denials that leave a
-//! part of a domain open, and addresses that are not globally routable.
+//! `[[network.rules]]`: hosts that many people share, rules that change nothing, denials that leave
+//! a part of a domain open, and addresses that are not globally routable.
 
 use std::ops::Range;
 
 use toml::de::DeTable;
 
-use super::{finding::Finding, subject::Subject};
+use super::{
+    finding::Finding,
+    labels::MODELS,
+    subject::{Subject, only_bound},
+};
 use crate::policy::{Effect, HostPattern, Mode};
 
 /// Domains beneath which everybody can get a name, and the service behind them.
@@ -43,10 +47,13 @@ const SHARED: [(&str, &str); 30] = [
 ];
 
 /// Hosts that keep, for everybody to read, what anybody sends with an account of their own or none.
-const PUBLIC: [&str; 17] = [
+const PUBLIC: [&str; 21] = [
     "0x0.st",
     "api.github.com",
     "api.telegram.org",
+    "bitbucket.org",
+    // Packages are published at the name itself, not at `index.` and `static.`.
+    "crates.io",
     "discord.com",
     "file.io",
     "gist.github.com",
@@ -55,6 +62,8 @@ const PUBLIC: [&str; 17] = [
     "hooks.slack.com",
     "huggingface.co",
     "pastebin.com",
+    "registry.npmjs.org",
+    "rubygems.org",
     "s3.amazonaws.com",
     "storage.googleapis.com",
     "transfer.sh",
@@ -94,7 +103,7 @@ struct Rule {
     /// The ports; `None` for all of them.
     ports: Option<Vec<i64>>,
     agents: Option<Vec<String>>,
-    /// It holds only once something was read.
+    /// It applies only once something was read.
     is_conditional: bool,
 }
 
@@ -104,7 +113,10 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let linted: Vec<_> = subject.linted().collect();
     for rule in all.iter().filter(|rule| linted.contains(&rule.file)) {
         if rule.effect != Effect::Deny && !rule.is_conditional {
-            rule.hosts.iter().for_each(|(host, span)| shared(rule, host, span, found));
+            let has_credential = !subject.policy.network().credentials().is_empty();
+            rule.hosts
+                .iter()
+                .for_each(|(host, span)| shared(rule, host, span, has_credential, found));
         } else {
             let is_observing = subject.policy.network().mode() == Mode::Observe;
             partly_denied(rule, &all, is_observing, found);
@@ -117,7 +129,13 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
 }
 
 /// Finds hosts that more parties control than the author may expect.
-fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<Finding>) {
+fn shared(
+    rule: &Rule,
+    host: &HostPattern,
+    span: &Range<usize>,
+    has_credential: bool,
+    found: &mut Vec<Finding>,
+) {
     let mut find = |id, message: String, suggestion: &str| {
         let (file, span, suggestion) = (rule.file, span.clone(), suggestion.to_owned());
         found.push(Finding { id, file, span, message, suggestion });
@@ -149,6 +167,12 @@ fn shared(rule: &Rule, host: &HostPattern, span: &Range<usize>, found: &mut Vec<
     if PUBLIC.iter().any(|name| named(name).is_some_and(|name| name == *host)) {
         let message = format!("`{text}` takes what anybody sends with an account of their own");
         return find("shared-host", message, "ask a person, or add a credential for the host");
+    }
+    // With a credential the host is reached in no other way, and with no other key.
+    let is_model = |name: &&str| named(name).is_some_and(|name| name == *host);
+    if !has_credential && MODELS.iter().any(is_model) {
+        let message = format!("`{text}` takes what is sent with anybody's key, also an attacker's");
+        return find("shared-host", message, "let programs use a credential for the host instead");
     }
     let is_delivered = |domain: &&&str| {
         covers(host, domain)
@@ -222,6 +246,8 @@ fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
                 "unreachable-rule",
                 format!("`{}` lets nothing through: `{}` denies all of it", rule.id, other.id),
             ),
+            // `*` opens no address that is not globally routable, and the network that names it does.
+            (Effect::Allow | Effect::Ask, _) if !other.names_addresses_of(rule) => continue,
             (Effect::Allow, Effect::Ask) if other.file == rule.file => (
                 "shadowed-rule",
                 format!("`{}` changes nothing: `{}` asks about all of it", rule.id, other.id),
@@ -232,17 +258,40 @@ fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
             ),
             _ => continue,
         };
-        let suggestion = format!("remove `{}`, or change one of the two", rule.id);
+        let suggestion = if id == "unreachable-rule" && is_only_bound(rule, all) {
+            only_bound(&rule.id)
+        } else {
+            format!("remove `{}`, or change one of the two", rule.id)
+        };
         let (file, span) = (rule.file, rule.span.clone());
         found.push(Finding { id, file, span, message, suggestion });
         return;
     }
 }
 
+/// True if no other rule of the file allows or asks: without it, the file would no longer close the
+/// other hosts, neither those of a preset nor those of files that it extends or that extend it.
+fn is_only_bound(rule: &Rule, all: &[Rule]) -> bool {
+    !all.iter().any(|other| {
+        other.effect != Effect::Deny
+            && other.file == rule.file
+            && other.span.start != rule.span.start
+    })
+}
+
 impl Rule {
     /// True if the rule is about everything that `other` is about.
     fn covers(&self, other: &Self) -> bool {
         self.always_covers(other) && other.hosts.iter().all(|(host, _)| self.has_host(host))
+    }
+
+    /// True if the rule names every address that `other` names.
+    fn names_addresses_of(&self, other: &Self) -> bool {
+        other.hosts.iter().all(|(host, _)| {
+            let HostPattern::Network(network) = host else { return true };
+            let names = |pattern: &HostPattern| pattern.names_address(network.addr());
+            !names(host) || self.hosts.iter().any(|(own, _)| own.covers(host) && names(own))
+        })
     }
 
     fn has_host(&self, host: &HostPattern) -> bool {
@@ -367,13 +416,13 @@ mod tests {
             found(&[rule("a", first.0, first.1), rule("b", second.0, second.1)].concat())
         };
         let (all, one) = ("\"*.example.com\"", "\"a.example.com\"");
-        let said = |id, rule: &str| [(id, format!("\"{rule}\""))];
-        assert_eq!(two(("deny", all), ("allow", one)), said("unreachable-rule", "b"));
-        assert_eq!(two(("allow", one), ("deny", all)), said("unreachable-rule", "a"));
-        assert_eq!(two(("allow", all), ("allow", one)), said("shadowed-rule", "b"));
-        assert_eq!(two(("allow", one), ("allow", all)), said("shadowed-rule", "a"));
-        assert_eq!(two(("allow", one), ("allow", one)), said("shadowed-rule", "b"));
-        assert_eq!(two(("ask", all), ("allow", one)), said("shadowed-rule", "b"));
+        let finding = |id, rule: &str| [(id, format!("\"{rule}\""))];
+        assert_eq!(two(("deny", all), ("allow", one)), finding("unreachable-rule", "b"));
+        assert_eq!(two(("allow", one), ("deny", all)), finding("unreachable-rule", "a"));
+        assert_eq!(two(("allow", all), ("allow", one)), finding("shadowed-rule", "b"));
+        assert_eq!(two(("allow", one), ("allow", all)), finding("shadowed-rule", "a"));
+        assert_eq!(two(("allow", one), ("allow", one)), finding("shadowed-rule", "b"));
+        assert_eq!(two(("ask", all), ("allow", one)), finding("shadowed-rule", "b"));
         assert_eq!(two(("allow", all), ("deny", "\"a.example.com\", \"*.a.example.com\"")), []);
         assert_eq!(two(("allow", all), ("ask", one)), []);
         let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
@@ -386,12 +435,12 @@ mod tests {
         let two = |effect: &str, hosts: &str, denied: &str| {
             found(&[rule("a", effect, hosts), rule("b", "deny", denied)].concat())
         };
-        let said = |host: &str| [("partly-denied-host", format!("\"{host}\""))];
+        let finding = |host: &str| [("partly-denied-host", format!("\"{host}\""))];
         let (name, beneath) = ("\"paste.example\"", "\"*.paste.example\"");
         for effect in ["allow", "ask"] {
             let open = two(effect, "\"*\"", name);
-            assert_eq!(open[1..], said("paste.example"), "{effect}");
-            assert_eq!(two(effect, "\"*\"", beneath)[1..], said("*.paste.example"), "{effect}");
+            assert_eq!(open[1..], finding("paste.example"), "{effect}");
+            assert_eq!(two(effect, "\"*\"", beneath)[1..], finding("*.paste.example"), "{effect}");
             assert_eq!(two(effect, "\"*\"", &format!("{name}, {beneath}")).len(), 1);
         }
         // Nothing lets these through.
@@ -400,6 +449,6 @@ mod tests {
         let other = rule("a", "allow", "\"*.example\"").replace("443", "80");
         assert_eq!(found(&format!("{other}{}", rule("b", "deny", name)))[1..], []);
         let observe = format!("[network]\nmode = \"observe\"\n{}", rule("b", "deny", name));
-        assert_eq!(found(&observe), said("paste.example"));
+        assert_eq!(found(&observe), finding("paste.example"));
     }
 }

@@ -1,7 +1,10 @@
 //! An index of patterns and paths by their plain names, so that not every pair is compared. It only
 //! excludes pairs that certainly do not match.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+};
 
 use super::subject::Subject;
 use crate::{
@@ -17,9 +20,17 @@ struct NameIndex {
     others: Vec<usize>,
 }
 
+/// Maximum number of patterns without a plain name that are compared with every other pattern.
+pub(super) const MAX_UNNAMED: usize = 1000;
+
 /// Patterns, to find those that may cover another one.
 #[derive(Debug, Default)]
-pub(super) struct CoverIndex(NameIndex);
+pub(super) struct CoverIndex {
+    names: NameIndex,
+    /// Number and position of the first pattern that is in no index, because there are too many
+    /// without a plain name.
+    left_out: Option<(usize, Range<usize>)>,
+}
 
 impl CoverIndex {
     /// Indexes each pattern with its number; several patterns may share a number.
@@ -30,26 +41,28 @@ impl CoverIndex {
         for (_, pattern) in patterns.clone() {
             pattern.literals().flatten().for_each(|name| *count.entry(name).or_default() += 1);
         }
-        let mut filed = NameIndex::default();
+        let (mut filed, mut left_out) = (NameIndex::default(), None);
         for (number, pattern) in patterns {
             for names in pattern.literals() {
                 // The rarest name excludes the most.
                 let rarest = names.iter().min_by_key(|name| count.get(**name).copied());
                 match rarest {
-                    Some(name) => filed.by_name.entry((*name).to_owned()).or_default(),
-                    None => &mut filed.others,
+                    Some(name) => {
+                        filed.by_name.entry((*name).to_owned()).or_default().push(number);
+                    }
+                    None if filed.others.len() < MAX_UNNAMED => filed.others.push(number),
+                    None => left_out = left_out.or_else(|| Some((number, pattern.span.clone()))),
                 }
-                .push(number);
             }
         }
-        Self(filed)
+        Self { names: filed, left_out }
     }
 
     /// Returns the numbers of the patterns that may cover `pattern`, in order.
     pub(super) fn candidates(&self, pattern: &PathPattern) -> BTreeSet<usize> {
         let names: BTreeSet<&str> = pattern.literals().flatten().collect();
-        let named = names.iter().filter_map(|name| self.0.by_name.get(*name)).flatten();
-        named.chain(&self.0.others).copied().collect()
+        let named = names.iter().filter_map(|name| self.names.by_name.get(*name)).flatten();
+        named.chain(&self.names.others).copied().collect()
     }
 }
 
@@ -68,6 +81,12 @@ impl<'a> Statements<'a> {
         });
         let covers = CoverIndex::new(patterns);
         Self { all, covers }
+    }
+
+    /// Returns file and position of the first pattern that is not looked for as a cover of others.
+    pub(super) fn left_out(&self) -> Option<(usize, Range<usize>)> {
+        let (number, span) = self.covers.left_out.clone()?;
+        Some((self.all.get(number)?.0, span))
     }
 
     /// Returns the statements with a pattern that covers `pattern`, with the numbers of their

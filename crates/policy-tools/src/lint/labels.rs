@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Hosts of models that agents need for each step.
-const MODELS: [&str; 12] = [
+pub(super) const MODELS: [&str; 12] = [
     "api.anthropic.com",
     "api.deepseek.com",
     "api.mistral.ai",
@@ -55,12 +55,15 @@ fn unused(
             file,
             span: span.clone(),
             message: format!("no rule of hosts has `{id}` in its `whenRead`"),
-            suggestion: "name it in a rule, or remove it".to_owned(),
+            suggestion:
+                "name it in a rule, or remove it; a session with several workspaces (`--add-dir`) \
+                also uses it in the rules of their policies"
+                    .to_owned(),
         });
     }
 }
 
-/// A denial that holds once something was read, and closes a model's host that is open before.
+/// A denial that applies once something was read, and closes a model's host that is open before.
 fn closes_model(
     subject: Subject<'_>,
     file: usize,

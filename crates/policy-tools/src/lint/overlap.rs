@@ -3,9 +3,11 @@
 use super::{
     finding::Finding,
     index::{CoverIndex, Statements},
-    subject::{Subject, location},
+    subject::{Subject, is_about_everything, location, only_bound},
 };
 use crate::{
+    examples::allows,
+    model::WorkspacePath,
     outline::{PathPattern, Statement, StatementKind},
     policy::Effect,
 };
@@ -166,7 +168,11 @@ fn allowing(
                 denial.id,
                 location(subject, number, &denial.span)
             ),
-            suggestion: format!("remove `{}`; no `allow` rule overrides a denial", rule.id),
+            suggestion: if is_only_bound(subject, file, rule) {
+                only_bound(&rule.id)
+            } else {
+                format!("remove `{}`; no `allow` rule overrides a denial", rule.id)
+            },
         });
         return;
     }
@@ -180,7 +186,11 @@ fn allowing(
             number != file && statement.kind == StatementKind::AllowedPaths(access)
         })
     };
+    // An `allow` rule also opens what `extensions.allow` of its file closes.
+    let by_extension =
+        own.iter().any(|statement| matches!(statement.kind, StatementKind::AllowedExtensions(_)));
     if file == 0
+        && !by_extension
         && !accesses.is_empty()
         && accesses.iter().all(|access| listed(*access).is_none() && bounded_above(*access))
     {
@@ -197,8 +207,6 @@ fn allowing(
         });
         return;
     }
-    let by_extension =
-        own.iter().any(|statement| matches!(statement.kind, StatementKind::AllowedExtensions(_)));
     let anyhow = accesses
         .iter()
         .all(|access| listed(*access).is_some_and(|list| covered(&rule.patterns, &list.patterns)));
@@ -214,6 +222,15 @@ fn allowing(
             suggestion: format!("remove `{}`, or narrow `allowedPaths`", rule.id),
         });
     }
+}
+
+/// True if the file allows nothing of some action but by this rule: without the rule, the file would
+/// no longer close the rest, in files that it extends or that extend it.
+fn is_only_bound(subject: Subject<'_>, file: usize, rule: &Statement) -> bool {
+    let own = subject.of_file(file).iter();
+    let others = own.filter(|statement| allows(statement) && statement.id != rule.id);
+    let allowed: Vec<_> = others.flat_map(Statement::actions).collect();
+    !rule.actions().all(|action| allowed.contains(&action))
 }
 
 /// Finds patterns of `[allowedPaths]` that are denied anyway.
@@ -254,7 +271,10 @@ fn denied<'a>(
             matches!(statement.kind, StatementKind::SecretName | StatementKind::Rule(Effect::Deny));
         denies && statement.asks_all_of(asked)
     };
-    // An exception may open paths that a secret name covers.
+    // That everything is secret is a finding of its own. A secret name never closes the workspace
+    // root, and an exception may open paths that it covers.
+    let is_everything = |name: &Statement| name.patterns.iter().any(is_about_everything);
+    let is_of_root = |pattern: &PathPattern| pattern.matches(&WorkspacePath::root());
     let excepted = |pattern: &PathPattern| {
         subject.statements().any(|(_, statement)| {
             statement.kind == StatementKind::SecretException
@@ -264,7 +284,9 @@ fn denied<'a>(
     let mut first = None;
     for pattern in patterns {
         let cover = all.covering(pattern).find(|(_, denial)| {
-            denies(denial) && (denial.kind != StatementKind::SecretName || !excepted(pattern))
+            denies(denial)
+                && (denial.kind != StatementKind::SecretName
+                    || !(is_everything(denial) || is_of_root(pattern) || excepted(pattern)))
         })?;
         first = first.or(Some(cover));
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{
     model::WorkspacePath,
-    outline::{OutlineFile, Statement},
+    outline::{OutlineFile, PathPattern, Statement},
     policy::Policy,
     test_runner::TestReport,
     tree::Tree,
@@ -48,10 +48,21 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// True if a pattern consists of wildcards for entire names.
+pub(super) fn is_about_everything(pattern: &PathPattern) -> bool {
+    pattern.text.chars().all(|c| matches!(c, '*' | '/'))
+}
+
 /// Formats a place in another file for a message: `a.toml:12`.
 pub(super) fn location(subject: Subject<'_>, file: usize, span: &Range<usize>) -> String {
     match subject.outline.get(file) {
         Some(file) => format!("{}:{}", file.name, file.line(span.start)),
         None => String::new(),
     }
+}
+
+/// Returns the advice about a rule that permits nothing, but without which its file would close
+/// nothing.
+pub(super) fn only_bound(rule: &str) -> String {
+    format!("change one of the two; without `{rule}`, this file no longer closes the rest")
 }

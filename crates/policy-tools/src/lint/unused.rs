@@ -3,12 +3,17 @@
 
 use std::collections::HashMap;
 
-use super::{finding::Finding, index::Entries, subject::Subject};
+use super::{
+    finding::Finding,
+    index::Entries,
+    subject::{Subject, is_about_everything},
+};
 use crate::{model::Access, outline::StatementKind, policy::ObjectKind};
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     unmatched(subject, file, found);
     directories(subject, file, found);
+    everything(subject, file, found);
     exceptions(subject, file, found);
     untested(subject, file, found);
 }
@@ -73,6 +78,25 @@ fn directories(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     }
 }
 
+/// Finds a secret name that every entry has.
+fn everything(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
+    let names = subject.of_file(file).iter();
+    let names = names.filter(|statement| statement.kind == StatementKind::SecretName);
+    for pattern in names.flat_map(|statement| &statement.patterns) {
+        if is_about_everything(pattern) {
+            found.push(Finding {
+                id: "secret-everything",
+                file,
+                span: pattern.span.clone(),
+                message: format!("`{}` makes every entry of the workspace secret", pattern.text),
+                suggestion: "name the entries that hold secrets; what no rule allows is denied \
+                    anyway"
+                    .to_owned(),
+            });
+        }
+    }
+}
+
 fn exceptions(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let own = || subject.of_file(file).iter();
     let names = || {
@@ -86,9 +110,8 @@ fn exceptions(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
                 .filter(|name| pattern.excepts_an_alternative_of(name))
                 .map(|name| format!("`{}`", name.text))
                 .collect();
-            let is_everything = pattern.text.chars().all(|c| matches!(c, '*' | '/'));
             let what = match &*disabled {
-                _ if is_everything && names().next().is_some() => {
+                _ if is_about_everything(pattern) && names().next().is_some() => {
                     Some("every secret name of this file".to_owned())
                 }
                 [] => None,

@@ -39,7 +39,10 @@ pub(super) struct Test {
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) operation: OperationKind,
+    /// The path; the root for a connection.
     pub(super) path: WorkspacePath,
+    /// The host and port of a connection.
+    pub(super) connect: Option<Connect>,
     pub(super) to: Option<WorkspacePath>,
     pub(super) agent: AgentName,
     pub(super) content: Vec<u8>,
@@ -128,7 +131,9 @@ struct RawTest {
 #[serde(deny_unknown_fields)]
 struct RawStep {
     operation: String,
-    path: String,
+    path: Option<String>,
+    host: Option<String>,
+    port: Option<u16>,
     agent: Option<String>,
     to: Option<String>,
     content: Option<String>,
@@ -198,7 +203,9 @@ fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
                 || expect.content.is_some();
             let step = RawStep {
                 operation,
-                path,
+                path: Some(path),
+                host: None,
+                port: None,
                 agent: None,
                 to: raw.to,
                 content: raw.content,
@@ -231,10 +238,26 @@ fn one(raw: RawTest, span: &Range<usize>) -> Result<Test, Problem> {
 }
 
 fn parse_step(raw: RawStep, agent: Option<&str>) -> Result<Step, String> {
-    let operation: OperationKind = raw.operation.parse().map_err(|()| {
-        let known = OperationKind::ALL.map(OperationKind::as_str).join(", ");
-        format!("`operation` must be one of {known}")
-    })?;
+    let is_connection = raw.operation == OperationKind::Connect.as_str();
+    let operation = match is_connection {
+        true => OperationKind::Connect,
+        false => raw.operation.parse().map_err(|()| {
+            let known = OperationKind::ALL.map(OperationKind::as_str).join(", ");
+            format!("`operation` must be one of {known}, and in steps connect")
+        })?,
+    };
+    let has_content = raw.content.is_some() || raw.base64.is_some() || raw.old.is_some();
+    let (path, connect) = match (&raw.path, &raw.host, raw.port) {
+        (None, Some(host), Some(port)) if is_connection && !has_content => {
+            let host = Host::parse(host).map_err(|error| format!("bad host: {error}"))?;
+            (WorkspacePath::root(), Some(Connect { host, port }))
+        }
+        _ if is_connection => {
+            return Err("a step with `connect` has `host` and `port`, and no path".to_owned());
+        }
+        (Some(path), None, None) => (parse_path(path)?, None),
+        _ => return Err("a step has `path`; `host` and `port` are for `connect`".to_owned()),
+    };
     let to = raw.to.as_deref().map(parse_path).transpose()?;
     match (operation, &to) {
         (OperationKind::Rename, None) => return Err("a test of `rename` needs `to`".to_owned()),
@@ -255,7 +278,8 @@ fn parse_step(raw: RawStep, agent: Option<&str>) -> Result<Step, String> {
     let agent = raw.agent.as_deref().or(agent).unwrap_or("agent");
     Ok(Step {
         operation,
-        path: parse_path(&raw.path)?,
+        path,
+        connect,
         to,
         agent: agent.parse().map_err(|error| format!("bad agent name: {error}"))?,
         content,

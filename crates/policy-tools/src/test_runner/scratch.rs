@@ -70,7 +70,7 @@ impl RejectingApprover {
 
 /// A workspace behind a gateway.
 pub(super) struct Scratch {
-    gateway: Gateway,
+    gateway: Arc<Gateway>,
     log: PathBuf,
     sessions: HashMap<AgentName, Session>,
 }
@@ -113,7 +113,11 @@ impl Scratch {
         let key = SecretKey::new(&[0; SecretKey::LENGTH]);
         let gateway = Gateway::open(workspace, Arc::clone(policy), audit_log, &state, key)
             .map_err(|error| words(&error))?;
-        Ok(Self { gateway, log: path.join("state/audit"), sessions: HashMap::new() })
+        Ok(Self {
+            gateway: Arc::new(gateway),
+            log: path.join("state/audit"),
+            sessions: HashMap::new(),
+        })
     }
 
     /// Carries out one step once.
@@ -165,9 +169,8 @@ impl Scratch {
             OperationKind::Restore => {
                 Err("`restore` is the operator's and has no steps".to_owned())
             }
-            OperationKind::Connect | OperationKind::Command => {
-                Err(format!("`{}` has no path and no steps", step.operation))
-            }
+            OperationKind::Connect => self.connect(step),
+            OperationKind::Command => Err("`command` has no path and no steps".to_owned()),
         }
     }
 
@@ -187,16 +190,10 @@ impl Scratch {
         request: &R,
         disclosed: impl FnOnce(R::Output) -> Option<Vec<u8>>,
     ) -> Result<Done, String> {
-        let number = self.sessions.len();
-        let session = self.sessions.entry(step.agent.clone()).or_insert_with(|| Session {
-            id: format!("{number:032x}"),
-            agent: step.agent.clone(),
-            user: "test".to_owned(),
-            transport: Transport::Cli,
-        });
+        let session = self.session(step);
         let refuser = RejectingApprover::default();
         let client = Client::asking(&refuser);
-        let answer = self.gateway.handle(session, request, client);
+        let answer = self.gateway.handle(&session, request, client);
         let (receipt, disclosed, failed) = match answer {
             Ok(reply) => (Some(reply.receipt), disclosed(reply.output), None),
             Err(error) => {
@@ -204,6 +201,45 @@ impl Scratch {
                 (error.receipt().cloned(), None, failed)
             }
         };
+        self.done(receipt, refuser, disclosed, failed)
+    }
+
+    /// Asks the gateway about a connection, by the name alone; none is made.
+    fn connect(&mut self, step: &Step) -> Result<Done, String> {
+        let connect = step.connect.as_ref().ok_or("a connection needs `host` and `port`")?;
+        let session = self.session(step);
+        let refuser = RejectingApprover::default();
+        let attempt = self.gateway.connect(&session, connect, Client::asking(&refuser));
+        let (receipt, failed) = match attempt {
+            Ok(attempt) => (Some(attempt.receipt().clone()), None),
+            Err(error) => {
+                let failed = (error.kind() != ErrorKind::Denied).then(|| error.to_string());
+                (error.receipt().cloned(), failed)
+            }
+        };
+        self.done(receipt, refuser, None, failed)
+    }
+
+    /// Returns the session of the step's agent.
+    fn session(&mut self, step: &Step) -> Session {
+        let number = self.sessions.len();
+        let session = self.sessions.entry(step.agent.clone()).or_insert_with(|| Session {
+            id: format!("{number:032x}"),
+            agent: step.agent.clone(),
+            user: "test".to_owned(),
+            transport: Transport::Cli,
+            acp: None,
+        });
+        session.clone()
+    }
+
+    fn done(
+        &self,
+        receipt: Option<Receipt>,
+        refuser: RejectingApprover,
+        disclosed: Option<Vec<u8>>,
+        failed: Option<String>,
+    ) -> Result<Done, String> {
         let receipt = receipt.ok_or("the gateway has stopped serving")?;
         // The question is the decision; the denial comes from its rejection.
         let actual = match refuser.asked() {

@@ -17,7 +17,7 @@ pub use operation::{Access, Bound, Encoding, LineRange, LineRangeError, Operatio
 pub use path::{PathError, WorkspacePath};
 pub use request::{AsOperation, Operation};
 pub use search::{GlobQuery, GrepQuery, Page, Position};
-pub use session::{AgentName, AgentNameError, Session, Transport};
+pub use session::{AcpSession, AgentName, AgentNameError, ClaimedToolCall, Session, Transport};
 pub use text::{
     Escaped, Quoted, QuotedName, changes_direction, has_hidden_characters, is_hidden_character,
     is_text,

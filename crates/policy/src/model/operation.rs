@@ -449,19 +449,19 @@ mod tests {
                 part.next,
             )
         };
-        let said =
+        let expected =
             |text: &str, line, column, lines, next| (text.to_owned(), line, column, lines, next);
         let text = "a\nb\nżżżżżż\nd";
-        assert_eq!(part(text, None, None), said("a\nb\n", 1, 1, 2, Some((3, 1))));
+        assert_eq!(part(text, None, None), expected("a\nb\n", 1, 1, 2, Some((3, 1))));
         // A line that is too long is split into pieces of complete characters.
-        assert_eq!(part(text, Some(3), None), said("żżżż", 3, 1, 1, Some((3, 9))));
-        assert_eq!(part(text, Some(3), Some(9)), said("żż\nd", 3, 9, 2, None));
-        assert_eq!(part(text, Some(3), Some(10)), said("żż\nd", 3, 9, 2, None));
-        assert_eq!(part(text, Some(2), None), said("b\n", 2, 1, 1, Some((3, 1))));
+        assert_eq!(part(text, Some(3), None), expected("żżżż", 3, 1, 1, Some((3, 9))));
+        assert_eq!(part(text, Some(3), Some(9)), expected("żż\nd", 3, 9, 2, None));
+        assert_eq!(part(text, Some(3), Some(10)), expected("żż\nd", 3, 9, 2, None));
+        assert_eq!(part(text, Some(2), None), expected("b\n", 2, 1, 1, Some((3, 1))));
         // Past the end of a line or a text there is no further piece.
-        assert_eq!(part(text, Some(4), Some(99)), said("", 4, 2, 1, None));
-        assert_eq!(part(text, Some(u64::MAX), None), said("", u64::MAX, 1, 0, None));
-        assert_eq!(part("", None, None), said("", 1, 1, 0, None));
+        assert_eq!(part(text, Some(4), Some(99)), expected("", 4, 2, 1, None));
+        assert_eq!(part(text, Some(u64::MAX), None), expected("", u64::MAX, 1, 0, None));
+        assert_eq!(part("", None, None), expected("", 1, 1, 0, None));
         assert_eq!(LineRange::default().from_column(Some(0)), Err(LineRangeError::ColumnZero));
         assert!(LineRange::default().within(bound).is_whole());
     }

@@ -1,6 +1,10 @@
 //! Sessions: the agents of requests, and the transports.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 /// The name of an agent in policies and the log: 1 to 64 ASCII letters, digits, `.`, `_`, `-` or
 /// `@`, not starting with a dot.
@@ -84,7 +88,8 @@ impl Transport {
 /// The session of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// The ID: random, unique among the sessions of a log; 32 hex digits.
+    /// The ID by which limits and approvals are kept: random, unique among the sessions of a log;
+    /// 32 hex digits.
     pub id: String,
     /// The agent's name.
     pub agent: AgentName,
@@ -92,6 +97,73 @@ pub struct Session {
     pub user: String,
     /// The transport.
     pub transport: Transport,
+    /// The ACP session that it is, if it is one.
+    pub acp: Option<Arc<AcpSession>>,
+}
+
+impl Session {
+    /// Returns the ID that its records have: an ACP session has that of its run.
+    pub fn recorded_id(&self) -> &str {
+        self.acp.as_ref().map_or(&self.id, |acp| &acp.run)
+    }
+}
+
+/// An ACP session, as the records of its requests name it.
+#[derive(Debug)]
+pub struct AcpSession {
+    /// The ID of the run's session.
+    run: String,
+    id: OnceLock<String>,
+    /// The tool call that the agent says is in progress in it.
+    pub tool_call: ClaimedToolCall,
+}
+
+impl AcpSession {
+    /// Makes one of the run whose session has the ID `run`.
+    pub fn new(run: &str) -> Arc<Self> {
+        let (id, tool_call) = Default::default();
+        Arc::new(Self { run: run.to_owned(), id, tool_call })
+    }
+
+    /// Returns a copy without a tool call, for a part of the session that has its own.
+    pub fn without_tool_call(&self) -> Arc<Self> {
+        let (run, id) = (self.run.clone(), self.id.clone());
+        Arc::new(Self { run, id, tool_call: ClaimedToolCall::default() })
+    }
+
+    /// Returns the ID in ACP, once the agent has given it one.
+    pub fn id(&self) -> Option<&str> {
+        self.id.get().map(String::as_str)
+    }
+
+    /// Sets the ID in ACP; the first one counts.
+    pub fn set_id(&self, id: String) {
+        let _ = self.id.set(id);
+    }
+}
+
+impl PartialEq for AcpSession {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for AcpSession {}
+
+/// The ACP tool call that an agent says is in progress. It is a claim: no decision depends on it.
+#[derive(Debug, Default)]
+pub struct ClaimedToolCall(Mutex<Option<Arc<str>>>);
+
+impl ClaimedToolCall {
+    /// Sets its ID.
+    pub fn set(&self, id: Option<Arc<str>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    }
+
+    /// Returns its ID, if there is one.
+    pub fn get(&self) -> Option<Arc<str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 #[cfg(test)]

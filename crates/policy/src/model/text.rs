@@ -1,4 +1,4 @@
-//! Escaping of untrusted text for logs, terminals and pages.
+//! Escapes for untrusted text for logs, terminals and pages.
 
 use std::fmt::{self, Write as _};
 

@@ -101,6 +101,16 @@ impl HostPattern {
         matches!(self, Self::Network(network) if is_small(network) && network.contains(&address))
     }
 
+    /// Returns the address, if the pattern is a single one.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Network(network) if network.prefix_len() == network.max_prefix_len() => {
+                Some(network.addr())
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the kind of the addresses that the pattern names, if they are not globally routable.
     pub fn special(&self) -> Option<&'static str> {
         match self {

@@ -4,25 +4,39 @@
 //! that they cover are allowed. So these hosts open something only where the policy has no such
 //! rules.
 
-use super::{Effect, HostPattern, Mode, NetworkRule, Policy, SessionHosts};
+use super::{Effect, HostPattern, Mode, Network, NetworkRule, Policy, SessionHosts};
 use crate::model::AgentName;
+
+impl Network {
+    fn give(&mut self, hosts: SessionHosts) {
+        let is_silent = !self.rules().any(NetworkRule::grants);
+        if hosts.bound {
+            self.mode = Mode::Enforce;
+        }
+        if hosts.bound && hosts.rules.is_empty() {
+            // A layer without rules would bound nothing.
+            for layer in &mut self.layers {
+                layer.retain(|rule| rule.effect == Effect::Deny);
+            }
+        } else if hosts.bound || is_silent {
+            self.layers.push(hosts.rules.clone());
+        }
+        self.session = hosts;
+    }
+}
 
 impl Policy {
     /// Gives the hosts to the session that the policy is for. Call it once: the hosts stay.
     pub fn give_hosts(&mut self, hosts: SessionHosts) {
-        let is_silent = !self.network.rules().any(NetworkRule::grants);
-        if hosts.bound {
-            self.network.mode = Mode::Enforce;
-        }
-        if hosts.bound && hosts.rules.is_empty() {
-            // A layer without rules would bound nothing.
-            for layer in &mut self.network.layers {
-                layer.retain(|rule| rule.effect == Effect::Deny);
-            }
-        } else if hosts.bound || is_silent {
-            self.network.layers.push(hosts.rules.clone());
-        }
-        self.network.session = hosts;
+        self.network.give(hosts);
+    }
+
+    /// Returns the rules of hosts of a session that was given these hosts.
+    #[must_use]
+    pub fn network_with(&self, hosts: SessionHosts) -> Network {
+        let mut network = self.network.clone();
+        network.give(hosts);
+        network
     }
 
     /// Takes the hosts over from the policy that was in force before.

@@ -12,6 +12,8 @@ use crate::{
 /// The `[network]` table of one file. Its rules are stored apart, because they do not merge.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatedNetwork {
+    /// True if the file has the table, even an empty one.
+    pub(crate) is_stated: bool,
     pub(crate) mode: Option<Mode>,
     pub(crate) bytes_out: Option<Layered<u64>>,
     pub(crate) connections: Option<Layered<u64>>,
@@ -22,13 +24,14 @@ pub(crate) struct StatedNetwork {
 impl StatedNetwork {
     /// Returns the table with places in the `layer`th file of a policy.
     pub(crate) fn in_layer(self, layer: usize) -> Self {
-        let set = |said: Option<Layered<u64>>| said.map(|said| said.in_layer(layer));
+        let set = |layered: Option<Layered<u64>>| layered.map(|layered| layered.in_layer(layer));
         Self { bytes_out: set(self.bytes_out), connections: set(self.connections), ..self }
     }
 
     /// Merges the tables: the smaller limits of both, and the credentials that both name.
     pub(crate) fn and(self, extended: Self) -> Self {
         Self {
+            is_stated: self.is_stated || extended.is_stated,
             mode: self.mode,
             bytes_out: least(self.bytes_out, extended.bytes_out),
             connections: least(self.connections, extended.connections),
@@ -45,14 +48,15 @@ impl StatedNetwork {
         layers: Vec<Vec<NetworkRule>>,
         file: impl Fn(usize) -> Option<String>,
     ) -> Network {
-        let limit = |said: Option<Layered<u64>>, rule, reason| {
-            let said = said?;
-            let location = said
+        let limit = |layered: Option<Layered<u64>>, rule, reason| {
+            let layered = layered?;
+            let location = layered
                 .location
                 .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
-            Some(Limit::new(said.value, rule, location, reason))
+            Some(Limit::new(layered.value, rule, location, reason))
         };
         Network {
+            is_stated: self.is_stated,
             mode: Mode::Enforce,
             layers,
             credentials: self.credentials.unwrap_or_default(),

@@ -35,14 +35,14 @@ fn resolved(policy: &Policy, host: &str, address: &str) -> (Effect, String) {
     (decision.effect, decision.rule)
 }
 
-fn said(effect: Effect, rule: &str) -> (Effect, String) {
+fn expected(effect: Effect, rule: &str) -> (Effect, String) {
     (effect, rule.to_owned())
 }
 
 #[test]
 fn a_host_that_no_rule_names_is_denied() {
     let nothing = policy("[allowedPaths]\nread = [\"**\"]\n");
-    assert_eq!(asked(&nothing, "example.com:443"), said(Effect::Deny, "default"));
+    assert_eq!(asked(&nothing, "example.com:443"), expected(Effect::Deny, "default"));
     assert!(!nothing.network().may_allow());
     let policy = policy(&rule("site", "allow", "\"example.com\", \"*.example.net\""));
     assert!(policy.network().may_allow());
@@ -70,21 +70,21 @@ fn a_denial_beats_a_question_and_a_question_an_allowance() {
         rule("never", "deny", "\"bad.example.com\", \"93.184.216.0/24\""),
     ];
     let policy = policy(&text.concat());
-    assert_eq!(asked(&policy, "other.net:443"), said(Effect::Allow, "all"));
-    assert_eq!(asked(&policy, "www.example.com:443"), said(Effect::Ask, "person"));
-    assert_eq!(asked(&policy, "bad.example.com:443"), said(Effect::Deny, "never"));
-    assert_eq!(asked(&policy, "93.184.216.34:443"), said(Effect::Deny, "never"));
+    assert_eq!(asked(&policy, "other.net:443"), expected(Effect::Allow, "all"));
+    assert_eq!(asked(&policy, "www.example.com:443"), expected(Effect::Ask, "person"));
+    assert_eq!(asked(&policy, "bad.example.com:443"), expected(Effect::Deny, "never"));
+    assert_eq!(asked(&policy, "93.184.216.34:443"), expected(Effect::Deny, "never"));
     let site = "other.net:443";
-    assert_eq!(resolved(&policy, site, "93.184.216.34"), said(Effect::Deny, "never"));
-    assert_eq!(resolved(&policy, site, "1.1.1.1"), said(Effect::Allow, ADDRESS));
-    assert_eq!(resolved(&policy, site, "192.0.2.1"), said(Effect::Ask, "person"));
+    assert_eq!(resolved(&policy, site, "93.184.216.34"), expected(Effect::Deny, "never"));
+    assert_eq!(resolved(&policy, site, "1.1.1.1"), expected(Effect::Allow, ADDRESS));
+    assert_eq!(resolved(&policy, site, "192.0.2.1"), expected(Effect::Ask, "person"));
 }
 
 #[test]
 fn a_question_lets_connect_without_an_allowance_beside_it() {
     let policy = policy(&rule("person", "ask", "\"example.com\""));
-    assert_eq!(asked(&policy, "example.com:443"), said(Effect::Ask, "person"));
-    assert_eq!(asked(&policy, "example.net:443"), said(Effect::Deny, "default"));
+    assert_eq!(asked(&policy, "example.com:443"), expected(Effect::Ask, "person"));
+    assert_eq!(asked(&policy, "example.net:443"), expected(Effect::Deny, "default"));
 }
 
 #[test]
@@ -95,15 +95,15 @@ fn an_address_that_is_not_routable_needs_a_rule_that_names_it() {
         [("10.0.0.1", Effect::Allow), ("::1", Effect::Allow), ("127.0.0.1", Effect::Deny)]
     {
         let host = Connect { host: Host::parse(address).unwrap(), port: 443 }.to_string();
-        assert_eq!(asked(&any, &host), said(Effect::Deny, ADDRESS));
-        assert_eq!(resolved(&any, "a.example:443", address), said(Effect::Deny, ADDRESS));
+        assert_eq!(asked(&any, &host), expected(Effect::Deny, ADDRESS));
+        assert_eq!(resolved(&any, "a.example:443", address), expected(Effect::Deny, ADDRESS));
         assert_eq!(asked(&named, &host).0, by_name, "{address}");
         assert_eq!(resolved(&named, "a.example:443", address).0, by_name, "{address}");
         assert_eq!(resolved(&named, "a.example:80", address).0, Effect::Deny, "{address}");
     }
     // Written as IPv6 it is another address, which no rule can name.
     assert_eq!(resolved(&named, "a.example:443", "::ffff:10.0.0.1").0, Effect::Deny);
-    assert_eq!(resolved(&any, "1.1.1.1:443", "1.0.0.1"), said(Effect::Deny, ADDRESS));
+    assert_eq!(resolved(&any, "1.1.1.1:443", "1.0.0.1"), expected(Effect::Deny, ADDRESS));
     let (agent, connect) = ("agent".parse().unwrap(), Connect::parse("a.example:443").unwrap());
     let own =
         any.evaluate_address(&agent, &connect, "1.1.1.1".parse().unwrap(), true, &LabelIds::new());
@@ -121,9 +121,9 @@ fn observe_lets_pass_what_no_rule_is_about() {
     let (agent, other) = ("agent".parse().unwrap(), Connect::parse("other.example:22").unwrap());
     let decision = policy.evaluate_connect(&agent, &other, &LabelIds::new());
     assert_eq!((decision.effect, decision.would_deny), (Effect::Allow, true));
-    assert_eq!(asked(&policy, "bad.example:443"), said(Effect::Deny, "never"));
-    assert_eq!(asked(&policy, "ask.example:443"), said(Effect::Ask, "person"));
-    assert_eq!(resolved(&policy, "other.example:22", "10.0.0.1"), said(Effect::Deny, ADDRESS));
+    assert_eq!(asked(&policy, "bad.example:443"), expected(Effect::Deny, "never"));
+    assert_eq!(asked(&policy, "ask.example:443"), expected(Effect::Ask, "person"));
+    assert_eq!(resolved(&policy, "other.example:22", "10.0.0.1"), expected(Effect::Deny, ADDRESS));
     assert_eq!(asked(&policy.enforcing(), "other.example:22").0, Effect::Deny);
 }
 
@@ -207,24 +207,24 @@ fn a_rule_with_labels_holds_once_one_of_them_was_read() {
             .to_owned(),
     ];
     let policy = policy(&text.concat());
-    let said = |read: &[&str], host: &str, address| {
+    let decision = |read: &[&str], host: &str, address| {
         let decision = after(&policy, read, host, address);
         (decision.effect, decision.rule)
     };
     let (allow, ask, deny) = (Effect::Allow, Effect::Ask, Effect::Deny);
-    assert_eq!(said(&[], "a.example:443", None).0, allow);
-    assert_eq!(said(&["keys"], "a.example:443", None).0, allow);
-    assert_eq!(said(&["data"], "a.example:443", None), (deny, "closed".to_owned()));
-    assert_eq!(said(&["data"], "model.example:443", None), (ask, "person".to_owned()));
-    assert_eq!(said(&["keys"], "model.example:443", None).0, ask);
+    assert_eq!(decision(&[], "a.example:443", None).0, allow);
+    assert_eq!(decision(&["keys"], "a.example:443", None).0, allow);
+    assert_eq!(decision(&["data"], "a.example:443", None), (deny, "closed".to_owned()));
+    assert_eq!(decision(&["data"], "model.example:443", None), (ask, "person".to_owned()));
+    assert_eq!(decision(&["keys"], "model.example:443", None).0, ask);
     // The exemption holds for the name's addresses, and by address.
     let at = Some("10.2.2.2");
-    assert_eq!(said(&["data"], "model.example:443", at).0, allow);
-    assert_eq!(said(&["data"], "a.example:443", at), (deny, "closed".to_owned()));
-    assert_eq!(said(&["data"], "a.example:443", Some("10.1.1.1")).0, allow);
-    assert_eq!(said(&["data"], "10.1.1.1:443", None).0, allow);
+    assert_eq!(decision(&["data"], "model.example:443", at).0, allow);
+    assert_eq!(decision(&["data"], "a.example:443", at), (deny, "closed".to_owned()));
+    assert_eq!(decision(&["data"], "a.example:443", Some("10.1.1.1")).0, allow);
+    assert_eq!(decision(&["data"], "10.1.1.1:443", None).0, allow);
     // A rule that asks with labels allows no connection that is denied without it.
-    assert_eq!(said(&["keys"], "unknown.example:80", None).0, deny);
+    assert_eq!(decision(&["keys"], "unknown.example:80", None).0, deny);
     let reason = after(&policy, &["data", "keys"], "model.example:443", None).reason;
     assert_eq!(reason.unwrap(), "content labelled `data`, `keys` was read");
 }
@@ -281,8 +281,8 @@ fn a_session_gives_hosts_where_its_policy_is_silent() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let given = said(Effect::Allow, "preset:it:model.example");
-    let default = said(Effect::Deny, "default");
+    let given = expected(Effect::Allow, "preset:it:model.example");
+    let default = expected(Effect::Deny, "default");
 
     let silent = with("", false);
     assert!(silent.network().may_allow());
@@ -295,18 +295,18 @@ fn a_session_gives_hosts_where_its_policy_is_silent() {
 
     let denies = with(&rule("no", "deny", "\"a.model.example\", \"10.0.0.0/8\""), false);
     assert_eq!(asked(&denies, "model.example:443"), given);
-    assert_eq!(asked(&denies, "a.model.example:443"), said(Effect::Deny, "no"));
-    assert_eq!(asked(&denies, "10.0.0.5:443"), said(Effect::Deny, "no"));
+    assert_eq!(asked(&denies, "a.model.example:443"), expected(Effect::Deny, "no"));
+    assert_eq!(asked(&denies, "10.0.0.5:443"), expected(Effect::Deny, "no"));
     assert_eq!(withheld(&denies), "preset:it:*.model.example preset:it:10.0.0.5");
 
     let own = rule("own", "allow", "\"own.example\", \"a.model.example\"");
     let bounds = with(&own, false);
     assert_eq!(asked(&bounds, "model.example:443"), default);
-    assert_eq!(asked(&bounds, "own.example:443"), said(Effect::Allow, "own"));
+    assert_eq!(asked(&bounds, "own.example:443"), expected(Effect::Allow, "own"));
     assert_eq!(withheld(&bounds).split(' ').count(), 3);
     let both = with(&own, true);
     assert_eq!(asked(&both, "own.example:443"), default);
-    assert_eq!(asked(&both, "a.model.example:443"), said(Effect::Allow, "own"));
+    assert_eq!(asked(&both, "a.model.example:443"), expected(Effect::Allow, "own"));
 
     assert_eq!(asked(&with("[network]\nmode = \"observe\"\n", true), "own.example:443"), default);
     for text in [&own, "[network]\nmode = \"observe\"\n"] {

@@ -11,7 +11,7 @@ use crate::normalized::{fold, single};
 pub enum Comparison {
     /// Character by character, for allowances. `X/**` matches everything beneath the directory X.
     Exact,
-    /// With the folded form, for denials. `X/**` matches the directory X, too.
+    /// The folded form, for denials. `X/**` matches the directory X, too.
     Folded,
 }
 

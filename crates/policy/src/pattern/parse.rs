@@ -1,4 +1,4 @@
-//! Parsing of a pattern into its alternatives.
+//! Parser of a pattern into its alternatives.
 
 use unicode_normalization::char::is_combining_mark;
 
@@ -99,7 +99,7 @@ pub(crate) enum PatternError {
     PosixClass,
     #[error("`]` has no matching `[`")]
     UnopenedClass,
-    #[error("the pattern holds control, bidirectional or zero-width characters")]
+    #[error("the pattern contains control, bidirectional or zero-width characters")]
     Hidden,
     #[error("the pattern is longer than 1024 bytes")]
     TooLong,
@@ -168,6 +168,11 @@ pub(crate) fn parse_name(text: &str, comparison: Comparison) -> Result<Vec<Name>
             _ => Err(PatternError::NotAName),
         })
         .collect::<Result<_, _>>()?;
+    // Agents seldom have a dot at the beginning or behind another sign.
+    let is_sign = |before: &str| !before.ends_with(|c: char| c.is_ascii_alphanumeric());
+    if text.match_indices(".*").any(|(at, _)| text.get(..at).is_some_and(is_sign)) {
+        return Err(PatternError::Regex);
+    }
     if !names.iter().flat_map(Name::texts).all(AgentName::is_part) {
         return Err(PatternError::NotAnAgent);
     }

@@ -65,8 +65,13 @@ impl Allowlist {
             (!self.regexes.is_empty(), any(&self.regexes, target)),
             (!self.stopwords.is_empty(), self.stopwords.iter().any(holds)),
         ];
-        let mut named = checks.iter().filter(|(named, _)| *named).map(|(_, met)| *met).peekable();
-        if self.all { named.peek().is_some() && named.all(|met| met) } else { named.any(|met| met) }
+        let mut named =
+            checks.iter().filter(|(named, _)| *named).map(|(_, matches)| *matches).peekable();
+        if self.all {
+            named.peek().is_some() && named.all(|matches| matches)
+        } else {
+            named.any(|matches| matches)
+        }
     }
 }
 

@@ -48,7 +48,7 @@ pub struct SecretFinding {
     /// 128 bits of a keyed hash of it, as hex digits: equal for equal secrets under one state
     /// directory.
     pub hash: String,
-    /// The action: `denied`, `redacted`, `kept` (written back unchanged) or `warned`.
+    /// The action: `denied`, `redacted`, `preserved` (written back unchanged) or `warned`.
     pub action: &'static str,
 }
 
@@ -220,7 +220,7 @@ impl Secrets {
         };
         let bared = bared.map(|bared| SecretFinding { action: "denied", ..bared.finding.clone() });
         let mut findings = findings(found, |found| match found.on_write {
-            _ if found.blocks && kept(found) => "kept",
+            _ if found.blocks && kept(found) => "preserved",
             OnWrite::Deny => "denied",
             OnWrite::Warn => "warned",
         });

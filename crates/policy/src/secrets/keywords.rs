@@ -34,11 +34,11 @@ pub(super) enum Keywords {
 /// Three bytes of each keyword.
 #[derive(Debug)]
 pub(super) struct Bitmap {
-    /// For each pair of bytes, in any case, a flag for being two of such three.
+    /// A flag for each pair of bytes, in any case, that is part of such three.
     pairs: Box<[u8; PAIRS]>,
     /// A bit for each hash of three bytes.
     bits: Box<[u64; WORDS]>,
-    /// By hash: the keywords, and the offset of the three bytes in each.
+    /// The keywords by hash, and the offset of the three bytes in each.
     buckets: HashMap<u32, Vec<(usize, usize)>>,
     words: Vec<Box<[u8]>>,
 }

@@ -69,10 +69,10 @@ const DEFAULT_SCAN_TIME: u64 = 10_000;
 impl StatedSecrets {
     /// Returns the settings as stated by the file of layer `layer`.
     pub(super) fn in_layer(self, layer: usize) -> Self {
-        fn set<T>(said: Option<Layered<T>>, layer: usize) -> Option<Layered<T>> {
-            said.map(|said| Layered {
-                location: said.location.map(|(_, line)| (layer, line)),
-                ..said
+        fn set<T>(layered: Option<Layered<T>>, layer: usize) -> Option<Layered<T>> {
+            layered.map(|layered| Layered {
+                location: layered.location.map(|(_, line)| (layer, line)),
+                ..layered
             })
         }
         Self {
@@ -127,20 +127,20 @@ impl Secrets {
         if rules.is_empty() {
             return Ok(None);
         }
-        let on_read = stated.on_read.map_or(OnRead::Deny, |said| said.value);
+        let on_read = stated.on_read.map_or(OnRead::Deny, |layered| layered.value);
         let on_write = match on_read {
             // An agent that may write secrets into a file whose secrets it sees as placeholders
             // could compare guesses with them.
             OnRead::Redact => OnWrite::Deny,
-            _ => stated.on_write.map_or(OnWrite::Deny, |said| said.value),
+            _ => stated.on_write.map_or(OnWrite::Deny, |layered| layered.value),
         };
-        let location = stated.max_scan_time.and_then(|said| said.location);
+        let location = stated.max_scan_time.and_then(|layered| layered.location);
         Ok(Some(Self {
             scanner: Scanner::new(rules)?,
             on_read,
             on_write,
             max_scan_time: Duration::from_millis(
-                stated.max_scan_time.map_or(DEFAULT_SCAN_TIME, |said| said.value),
+                stated.max_scan_time.map_or(DEFAULT_SCAN_TIME, |layered| layered.value),
             ),
             max_scan_place: location
                 .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line })),

@@ -313,7 +313,7 @@ fn findings_name_rule_line_and_a_keyed_hash() {
         secrets.store(subject, Some(content.as_bytes()), seen.as_bytes().into())
     });
     let told: Vec<_> = write.findings.iter().map(|f| (f.line, f.action)).collect();
-    assert_eq!(told, [(2, "kept"), (3, "warned"), (4, "kept")]);
+    assert_eq!(told, [(2, "preserved"), (3, "warned"), (4, "preserved")]);
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn a_byte_order_mark_is_no_part_of_the_first_line() {
 }
 
 proptest! {
-    /// Searching around keywords finds what searching everywhere finds.
+    /// A search around keywords finds what a search everywhere finds.
     #[test]
     fn windows_lose_nothing(text in "([kK][eE]y|=|[ab]| |\n){0,60}") {
         let rule = |regex: &str, keywords: &[&str]| format!(
@@ -413,7 +413,7 @@ proptest! {
         prop_assert_eq!(find(&["key"]), find(&[]));
     }
 
-    /// If lines around secrets change, only these lines differ.
+    /// Changes of lines around secrets make only these lines differ.
     #[test]
     fn only_what_was_changed_differs(
         lines in prop::collection::vec(

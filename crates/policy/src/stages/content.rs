@@ -7,6 +7,8 @@ use crate::{
     settings::Binary,
 };
 
+const TOO_LARGE: &str = "the content is too large";
+
 impl Policy {
     /// Returns the first reason why `content` is denied for `access`.
     pub(crate) fn content_denial(
@@ -33,20 +35,32 @@ impl Policy {
             }
         };
         if u64::try_from(content.len()).unwrap_or(u64::MAX) > size.value {
-            return Some(Finding::fixed(size_rule, size.location, "the content is too large"));
+            return Some(Finding::fixed(size_rule, size.location, TOO_LARGE));
         }
         if binary.value == Binary::Deny && !is_text(content) {
             return Some(Finding::fixed(
                 binary_rule,
                 binary.location,
-                "the content is not text: it holds a NUL byte or is not UTF-8",
+                "the content is not text: it contains a NUL byte or is not UTF-8",
             ));
         }
         None
     }
 
+    /// Returns the denial of a write through the mount that makes a file so large that its content is
+    /// never there: by the policy's limit or, if that is larger, by the mount's own.
+    pub fn deny_write_of_size(&self, size: u64) -> Decision {
+        let limit = self.settings.mount.max_write;
+        match size > limit.value {
+            true => Finding::fixed("mount.maxWriteSize", limit.location, TOO_LARGE)
+                .decision(Effect::Deny, self),
+            false => Decision::built_in_denial("mount.fileSize", TOO_LARGE),
+        }
+    }
+
     /// Returns the maximum number of bytes that may be disclosed or stored at once by way of
-    /// `transport`. A larger read or write is denied, so no more than one byte more needs to be loaded.
+    /// `transport`. A larger read or write is denied, so no more than one byte more needs to be
+    /// loaded.
     pub fn max_size(&self, access: Access, transport: Transport) -> u64 {
         let files = &self.settings;
         match (access, transport) {

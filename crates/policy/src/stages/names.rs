@@ -20,7 +20,7 @@ impl Policy {
             return Verdict::Deny(Finding::fixed(
                 "names.hidden",
                 None,
-                "the name holds control, bidirectional or zero-width characters",
+                "the name contains control, bidirectional or zero-width characters",
             ));
         }
         Verdict::Pass

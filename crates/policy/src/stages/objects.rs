@@ -33,7 +33,7 @@ pub enum ObjectKind {
     Fifo,
     Socket,
     Device,
-    /// Nothing exists yet.
+    /// No object exists yet.
     Missing,
 }
 

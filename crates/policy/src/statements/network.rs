@@ -34,7 +34,8 @@ impl Reader<'_, '_> {
         let modes = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
         let limits = sub(table, "limits");
         StatedNetwork {
-            mode: self.word(table, "mode", &modes).map(|said| said.value),
+            is_stated: true,
+            mode: self.word(table, "mode", &modes).map(|layered| layered.value),
             bytes_out: limits
                 .and_then(|limits| limits.get("bytesOut"))
                 .and_then(|value| self.size(value)),

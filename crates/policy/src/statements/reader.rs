@@ -82,7 +82,7 @@ impl<'a, 'r> Reader<'a, 'r> {
     pub(super) fn plain_text(&mut self, value: &Value<'_>, most: usize) -> Option<String> {
         let text = value.get_ref().as_str()?;
         if has_hidden_characters(text) {
-            let problem = "the text holds control, bidirectional or zero-width characters";
+            let problem = "the text contains control, bidirectional or zero-width characters";
             self.report(
                 value.span(),
                 Problem::new(problem).label("expected plain text in one line"),

@@ -11,6 +11,7 @@ use crate::{
     diagnostics::Problem,
     duration,
     layered::Layered,
+    model::is_hidden_character,
     pattern::Comparison,
     secrets::{
         Invisible, MAX_RULES, MAX_WEIGHT, OnRead, OnWrite, RuleText, SecretRule, StatedSecrets,
@@ -54,7 +55,7 @@ impl Reader<'_, '_> {
         // As for secret names, a directory stands for what is beneath it.
         let patterns = patterns.map(|pattern| pattern.at_any_depth().and_beneath()).collect();
         let on_read = self.word(table, "onRead", &ON_READ);
-        let on_read = on_read.map_or(OnRead::Redact, |said| said.value);
+        let on_read = on_read.map_or(OnRead::Redact, |layered| layered.value);
         let location =
             SourceLocation { file: self.file().to_owned(), line: self.line(&key.span()) };
         Some(SecretRule::invisible(Invisible { on_read, patterns }, location))
@@ -71,8 +72,10 @@ impl Reader<'_, '_> {
             ),
             max_scan_time: table.get("maxScanTime").and_then(|value| self.scan_time(value)),
         };
-        let values =
-            (stated.on_read.map(|said| said.value), stated.on_write.map(|said| said.value));
+        let values = (
+            stated.on_read.map(|layered| layered.value),
+            stated.on_write.map(|layered| layered.value),
+        );
         if let ((Some(OnRead::Redact), Some(OnWrite::Warn)), Some(value)) =
             (values, table.get("onWrite"))
         {
@@ -152,10 +155,12 @@ impl Reader<'_, '_> {
                     .label("expected 1 to 100 bytes");
                 self.report(value.span(), problem);
             }
+            self.refuse_invisible(value, text);
             keywords.push(text.to_owned());
         }
         let entropy = table.get("entropy");
         let regex_value = table.get("regex")?;
+        self.refuse_invisible(regex_value, regex_value.get_ref().as_str().unwrap_or_default());
         if regex_value.get_ref().as_str().is_some_and(is_delimited) {
             let problem = Problem::new("the expression stands between slashes")
                 .label("these would have to be in the content")
@@ -223,6 +228,21 @@ impl Reader<'_, '_> {
                 self.report(regex_value.span(), problem);
                 None
             }
+        }
+    }
+
+    /// Reports a text with an invisible character, for which the rule would find nothing. Lines and
+    /// tabs are none: an expression may have several lines.
+    fn refuse_invisible(&mut self, value: &Value<'_>, text: &str) {
+        let invisible = text.chars().find(|c| is_hidden_character(*c) && !c.is_whitespace());
+        if let Some(c) = invisible {
+            let code = u32::from(c);
+            let problem = Problem::new("the text contains an invisible character")
+                .label(format!("U+{code:04X}"))
+                .help(format!(
+                    "leave it out; an expression that is about it has `\\x{{{code:X}}}`"
+                ));
+            self.report(value.span(), problem);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{
     duration,
     layered::Layered,
     limits::StatedLimits,
-    model::Access,
+    model::{Access, is_hidden_character},
     mount::StatedMount,
     normalized::fold,
     pattern::{Comparison, Pattern},
@@ -28,7 +28,8 @@ use crate::{
 
 /// True if `[extensions]` can list the extension.
 pub fn is_extension(text: &str) -> bool {
-    let good = |c: char| !c.is_control() && !c.is_whitespace() && !"./\\*?[]{}()|!,;~".contains(c);
+    let good =
+        |c: char| !is_hidden_character(c) && !c.is_whitespace() && !"./\\*?[]{}()|!,;~".contains(c);
     !text.is_empty() && text.len() <= 64 && text.chars().all(good)
 }
 
@@ -121,7 +122,7 @@ impl Reader<'_, '_> {
             stated.versions = number("versions");
             stated.days = number("days");
             stated.size =
-                keep.get("size").and_then(|value| self.size(value)).map(|said| said.value);
+                keep.get("size").and_then(|value| self.size(value)).map(|layered| layered.value);
         }
         if let Some(limits) = sub(root, "limits") {
             stated.limits = self.limits(limits);
@@ -210,7 +211,7 @@ impl Reader<'_, '_> {
         }
         stated.terminal = self
             .word(agent, "terminal", &Effect::ALL.map(|effect| (effect.as_str(), effect)))
-            .map(|said| said.value);
+            .map(|layered| layered.value);
         stated.agent_limits =
             sub(agent, "limits").map(|limits| self.agent_limits(limits)).unwrap_or_default();
     }
@@ -226,7 +227,7 @@ impl Reader<'_, '_> {
             }
             Some(size)
         });
-        let number = |key| self.number(table, key).map(|said| said.value);
+        let number = |key| self.number(table, key).map(|layered| layered.value);
         AgentLimits { memory, processes: number("processes"), cpu: number("cpu") }
     }
 
