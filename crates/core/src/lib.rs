@@ -70,6 +70,18 @@
 //! use portcullis_core::gateway::transaction::Transaction;
 //! ```
 //!
+//! Only the gateway allows a command, and nobody makes two connections of one that may be made:
+//!
+//! ```compile_fail,E0423
+//! let allowed = portcullis_core::AllowedCommand(Default::default());
+//! ```
+//!
+//! ```compile_fail,E0599
+//! fn twice(open: portcullis_core::OpenConnection) {
+//!     let again = open.clone();
+//! }
+//! ```
+//!
 //! No other crate prepares an operation or opens a sealed one:
 //!
 //! ```compile_fail,E0603
@@ -151,9 +163,10 @@ pub use backup::{
 pub use gateway::{
     AllowedCommand, Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT,
     Changed, Client, CommandRequest, ConnectionAttempt, ConnectionEnd, ContentChange, EndReason,
-    Error, ErrorKind, Exchange, Gateway, GatewayMetrics, Import, LinkDecisions, MountView,
-    OpenConnection, PolicyListener, Question, Recalled, RecoveryError, Refusal, ReloadError, Reply,
-    Request, RuleCount, SharedLimits, Ticket, Times, VisibleEntry, WriteOver, unified_diff,
+    Error, ErrorKind, Exchange, Gateway, GatewayMetrics, HostRule, Import, LinkDecisions,
+    MountView, OpenConnection, PolicyListener, Question, Recalled, RecoveryError, Refusal,
+    RefusedRequest, ReloadError, Reply, Request, RuleCount, SharedLimits, TOKEN_PREFIX, Ticket,
+    Times, VisibleEntry, WriteOver, unified_diff,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,
@@ -163,5 +176,6 @@ pub use portcullis_search::{EventKind, Follower, Line, Skipped, Stopped, Summary
 pub use random::{random_bytes, random_hex};
 pub use view::{Fingerprint, WorkspaceView};
 pub use workspace::{
-    Error as WorkspaceError, Follow, Listing, Resolved, Stat, Version, Walked, Workspace,
+    EntryIdentity, Error as WorkspaceError, Follow, Listing, Resolved, Stat, Version, Walked,
+    Workspace,
 };

@@ -11,7 +11,8 @@ use crate::{
     model::WorkspacePath,
     policy::ObjectKind,
     workspace::{
-        Error, Follow, Listing, Resolved, Stat, VisitedName, Walked, Workspace, read_bounded,
+        EntryIdentity, Error, Follow, Listing, Resolved, Stat, VisitedName, Walked, Workspace,
+        read_bounded,
     },
 };
 
@@ -79,6 +80,14 @@ impl<'a> WorkspaceView<'a> {
     /// [`Error::NotFound`]; [`Error::Moved`] behind a link.
     pub fn stat(self, path: &WorkspacePath) -> Result<Stat, Error> {
         Stat::of(self.0.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
+    }
+
+    /// Returns the identity of the object at `path`, without following a link.
+    ///
+    /// # Errors
+    /// As [`WorkspaceView::stat`].
+    pub fn identity(self, path: &WorkspacePath) -> Result<EntryIdentity, Error> {
+        EntryIdentity::of(self.0.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
     }
 
     /// Lists the entries of the directory at `path`.

@@ -1,4 +1,4 @@
-//! Framing: cuts a byte stream into lines, in bounded memory.
+//! The framing: cuts a byte stream into lines, in bounded memory.
 //!
 //! It does not interpret JSON. A line over the limit is discarded while it arrives; only its first
 //! bytes are stored, which may contain the ID of a request.

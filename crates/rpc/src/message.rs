@@ -1,4 +1,4 @@
-//! Parsing of one line, or one body, as one message.
+//! Parser of one line, or one body, as one message.
 //!
 //! A message is a request, a notification or a reply of JSON-RPC 2.0; everything else is refused.
 //! Batches are refused: neither ACP nor MCP has them, and a filter that forwards lines cannot

@@ -20,7 +20,7 @@ use crate::{
 /// Maximum number of bytes of a line that are disclosed.
 pub(super) const MAX_LINE: usize = 2_000;
 /// Number of bytes shown before the match in a line that is cut.
-const BYTES_BEFORE_MATCH: usize = 200;
+const MAX_BYTES_BEFORE_MATCH: usize = 200;
 /// The byte order mark that some editors put before a text; not part of its first line.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Maximum length of an expression in bytes. It is parsed before the compiled expression is
@@ -196,7 +196,7 @@ impl Lines<'_> {
             true => self.matcher.find(bytes).ok().flatten().map_or(0, |found| found.start()),
             false => 0,
         };
-        let start = at.saturating_sub(BYTES_BEFORE_MATCH).min(bytes.len() - MAX_LINE);
+        let start = at.saturating_sub(MAX_BYTES_BEFORE_MATCH).min(bytes.len() - MAX_LINE);
         boundary(bytes, start)..boundary(bytes, start + MAX_LINE)
     }
 }

@@ -16,7 +16,7 @@ const NO_REPORT_YET: u64 = u64::MAX;
 /// Reasons why an entry that the agent may see was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Skipped {
-    /// Reading it requires an approval.
+    /// A read of it requires an approval.
     Ask,
     /// It may not be read.
     Denied,

@@ -125,7 +125,7 @@ pub trait Visit<E> {
     fn may_continue(&mut self) -> bool;
 
     /// Takes an entry. True if it is a directory to enter.
-    fn visit_name(&mut self, met: VisitedEntry<'_, E>) -> bool;
+    fn visit_name(&mut self, visited: VisitedEntry<'_, E>) -> bool;
 }
 
 /// An entry that a search encounters.

@@ -245,10 +245,10 @@ impl<V: View, T: Visitor<V>> Visit<V::Entry> for DirectoryVisit<'_, '_, V, T> {
         }
     }
 
-    fn visit_name(&mut self, met: VisitedEntry<'_, V::Entry>) -> bool {
+    fn visit_name(&mut self, visited: VisitedEntry<'_, V::Entry>) -> bool {
         let Walk { tally, visitor, .. } = self.walk;
         let deeper = self.depth < tally.depth();
-        let (entry, kind, wanted, enter) = match met {
+        let (entry, kind, wanted, enter) = match visited {
             VisitedEntry::Passed(path) => {
                 return deeper && !self.is_git(path) && !self.is_ignored(path, true);
             }

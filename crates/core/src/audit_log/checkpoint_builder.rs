@@ -91,6 +91,11 @@ impl StoredFrontier {
     fn tree(&self) -> Option<Frontier> {
         Frontier::from_parts(self.size, self.hashes.clone())
     }
+
+    fn growth(&self) -> TreeBuilder {
+        let tree = self.tree().unwrap_or_default();
+        TreeBuilder::new(tree, Some(self.leaf), Segment(self.segment), self.offset)
+    }
 }
 
 /// A growing tree, with the roots that are completed on the way.
@@ -135,21 +140,49 @@ impl CheckpointBuilder {
             Some(known) if known == key => {}
             Some(_other) => return Err(Error::OtherKey),
         }
-        Ok(Self { audit, keys, signing, alone: Mutex::default(), covered: AtomicU64::new(0) })
+        Ok(Self::unpublished(audit, keys, signing))
     }
 
-    /// Checks, before anything is served, that the log matches the signed one, if the file
-    /// `frontier` does not show that and little has to be read. A long log is checked before its
-    /// next checkpoint.
+    /// Returns the same without a change of the log's public keys, to look at the log.
+    pub(super) fn unpublished(audit: Arc<Folder>, keys: Folder, signing: Signing) -> Self {
+        Self { audit, keys, signing, alone: Mutex::default(), covered: AtomicU64::new(0) }
+    }
+
+    /// Checks, before anything is served, that the log matches the signed one: that it continues
+    /// after the last record that was signed, or, if the file `frontier` does not show which that
+    /// is and little has to be read, that these records are the signed ones. A long log is checked
+    /// before its next checkpoint.
     pub(super) fn check(&self, log: &Mutex<Log>) -> Result<(), Error> {
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
         let start = self.start(&snapshot)?;
-        match &start.newest {
-            Some(newest) if start.is_lost() && !self.far(&start, &snapshot)? => {
+        match (start.edge(), &start.newest) {
+            (Some(edge), _) => self.continues(edge, &snapshot),
+            (None, Some(newest)) if !self.far(&start, &snapshot)? => {
                 self.signed_part(newest).map(drop)
             }
-            _ => Ok(()),
+            (None, _) => Ok(()),
         }
+    }
+
+    /// Fails unless the record before the edge is the one that was signed.
+    fn continues(&self, edge: &StoredFrontier, snapshot: &Snapshot) -> Result<(), Error> {
+        if snapshot.next > edge.size {
+            return self.read_until(&mut edge.growth(), edge.size + 1);
+        }
+        if snapshot.next == edge.size && snapshot.last != edge.leaf {
+            let reason = format!("record {} is not the one that was signed", edge.size - 1);
+            return Err(Error::Damaged { segment: snapshot.segment, reason });
+        }
+        Ok(())
+    }
+
+    /// True if no checkpoint of the log is left, although gateways that sign stopped in order.
+    pub(super) fn lacks_checkpoints(&self, log: &Mutex<Log>) -> Result<bool, Error> {
+        let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        if snapshot.next == 0 || self.start(&snapshot)?.newest.is_some() {
+            return Ok(false);
+        }
+        checkpoints::are_expected(&self.audit).map_err(Error::std("read the audit log"))
     }
 
     /// Makes a checkpoint of all records; false if there is one already. With `ending`, only if
@@ -240,11 +273,8 @@ impl CheckpointBuilder {
     /// Returns the start of the next checkpoint.
     fn start(&self, snapshot: &Snapshot) -> Result<LastCheckpoint, Error> {
         let noted = LastSigned::read(&self.keys)?;
-        let Some(newest) = checkpoints::last_signed(&self.audit, &noted)? else {
-            if noted == LastSigned::Unclear {
-                let reason = "it was signed before, but no checkpoint of it is left".to_owned();
-                return Err(Error::Damaged { segment: snapshot.segment, reason });
-            }
+        let newest = checkpoints::newest_known(&self.audit, &noted, snapshot.segment)?;
+        let Some(newest) = newest else {
             return Ok(LastCheckpoint { newest: None, edge: None });
         };
         let text = small_file::read(&self.audit, FRONTIER)?.unwrap_or_default();
@@ -280,10 +310,7 @@ impl CheckpointBuilder {
     /// Returns the tree up to the snapshot.
     fn grow(&self, start: &LastCheckpoint, snapshot: &Snapshot) -> Result<TreeBuilder, Error> {
         let mut growth = match (start.edge(), &start.newest) {
-            (Some(edge), _) => {
-                let tree = edge.tree().unwrap_or_default();
-                TreeBuilder::new(tree, Some(edge.leaf), Segment(edge.segment), edge.offset)
-            }
+            (Some(edge), _) => edge.growth(),
             (None, Some(newest)) => self.signed_part(newest)?,
             (None, None) => self.beginning()?,
         };
@@ -363,7 +390,7 @@ impl CheckpointBuilder {
             if line.pop_if(|byte| *byte == b'\n').is_none() {
                 return Err(damaged("it ends before its last record".to_owned()));
             }
-            let link = RecordView::parse(&line).map_err(|error| damaged(error.to_string()))?;
+            let link = RecordView::parse(&line).map_err(|error| Error::line(segment, &error))?;
             let seq = growth.tree.size();
             if link.seq != seq || growth.leaf.is_some_and(|leaf| link.prev != leaf) {
                 return Err(damaged(format!("record {seq} does not follow on the one before")));

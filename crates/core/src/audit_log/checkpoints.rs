@@ -1,9 +1,10 @@
 //! Stored checkpoints, and other files of the tree.
 
-use std::{fs::File, io, os::fd::AsFd as _};
+use std::{collections::BTreeSet, fs::File, io, os::fd::AsFd as _};
 
 use portcullis_audit::{
-    Checkpoint, HISTORY, NEWEST, Note, NoteError, PublicKey, Segment, Source as _,
+    Checkpoint, Draft, HISTORY, KEY_FACT, Kind, NEWEST, Note, NoteError, PublicKey, Reader,
+    RecordView, Segment, Source as _, UNSIGNED,
 };
 
 use super::{Error, disk::Folder, last_signed::LastSigned, roots, signing, small_file};
@@ -16,6 +17,22 @@ pub(super) const LOCK: &str = "audit/checkpoints";
 pub(super) fn last_signed(audit: &Folder, noted: &LastSigned) -> Result<Option<Checkpoint>, Error> {
     let known = newest(audit)?.into_iter().chain(noted.head().cloned());
     Ok(known.max_by_key(|checkpoint| checkpoint.size))
+}
+
+/// Returns the same; fails if nothing of a checkpoint is left but an unreadable note. `segment` is the
+/// newest one.
+pub(super) fn newest_known(
+    audit: &Folder,
+    noted: &LastSigned,
+    segment: Segment,
+) -> Result<Option<Checkpoint>, Error> {
+    match last_signed(audit, noted)? {
+        None if *noted == LastSigned::Unclear => {
+            let reason = "it was signed before, but no checkpoint of it is left".to_owned();
+            Err(Error::Damaged { segment, reason })
+        }
+        newest => Ok(newest),
+    }
 }
 
 /// Returns the newest checkpoint in the log's directory, if there is one: if its file is missing,
@@ -96,6 +113,53 @@ pub(super) fn kept(audit: &Folder) -> Result<Vec<u64>, Error> {
 /// missing.
 pub(super) fn roots_reach(audit: &Folder, first: Segment) -> Result<bool, Error> {
     Ok(roots::read(audit, first.0)?.len() as u64 >= first.0)
+}
+
+/// True if a gateway that signs stopped in order, since a record said that no checkpoint is left. The
+/// log is read from its end on, as far as that takes.
+pub(super) fn are_expected(audit: &Folder) -> io::Result<bool> {
+    let mut segments: Vec<_> =
+        audit.list()?.iter().filter_map(|file| Segment::from_name(&file.name)).collect();
+    segments.sort_unstable();
+    let mut stopped = BTreeSet::new();
+    for segment in segments.into_iter().rev() {
+        let (mut signing, mut is_recorded) = (BTreeSet::new(), false);
+        let mut stopped_here = BTreeSet::new();
+        let mut reader = Reader::new(audit, segment.first());
+        while let Some(entry) = reader.next()? {
+            if entry.segment != segment {
+                break;
+            }
+            let Ok(record) = RecordView::parse(&entry.bytes) else { continue };
+            let gateway = record.boot().map(str::to_owned);
+            match record.kind {
+                Kind::Start if record.fact(KEY_FACT).is_some() => drop(signing.insert(gateway)),
+                Kind::Stop => drop(stopped_here.insert(gateway)),
+                Kind::Recovered if record.fact("what") == Some(UNSIGNED) => {
+                    is_recorded = true;
+                    signing.clear();
+                    stopped_here.clear();
+                }
+                _ => {}
+            }
+        }
+        // A gateway starts in the segment in which it stops, or in an older one.
+        stopped.append(&mut stopped_here);
+        if !signing.is_disjoint(&stopped) || is_recorded {
+            return Ok(!signing.is_disjoint(&stopped));
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the record of a log that was signed, and of which no checkpoint is left.
+pub(super) fn lack(what_happened: &str) -> Draft {
+    let facts = [("what".to_owned(), UNSIGNED.into())];
+    let reason = format!(
+        "{what_happened} though gateways that sign stopped in order and no checkpoint of it is \
+         left: nothing shows what was signed"
+    );
+    Draft { reason: Some(reason), facts: Some(facts.into()), ..Draft::default() }
 }
 
 /// Returns the error of a log that is shorter than a checkpoint of it.

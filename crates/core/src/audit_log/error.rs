@@ -1,6 +1,6 @@
 //! Errors of the log.
 
-use portcullis_audit::{ChainError, NoteError, Segment};
+use portcullis_audit::{ChainError, LineError, NoteError, Segment, VERSION};
 use rustix::io::Errno;
 
 /// The reason why a record is not in the log. Messages have no path of the workspace and no
@@ -35,6 +35,17 @@ pub enum Error {
         segment: Segment,
         /// The damage.
         reason: String,
+    },
+    /// A record has another version of the format.
+    #[error(
+        "a newer portcullis wrote the audit log: `{segment}` has records of format version {found}, \
+         and this portcullis knows version {VERSION} only"
+    )]
+    Newer {
+        /// The segment of the record.
+        segment: Segment,
+        /// The version.
+        found: u64,
     },
     /// The record cannot be written; the log is unchanged.
     #[error(transparent)]
@@ -142,6 +153,7 @@ impl Error {
         matches!(
             self,
             Self::Damaged { .. }
+                | Self::Newer { .. }
                 | Self::Unreadable(_)
                 | Self::Irregular(..)
                 | Self::TooLong(..)
@@ -151,6 +163,23 @@ impl Error {
                 | Self::PublicKeyGone
                 | Self::StillDamaged(_)
         )
+    }
+
+    /// True if a newer version of this program wrote the log, as far as its records say.
+    pub fn is_newer(&self) -> bool {
+        match self {
+            Self::File(_, error) => error.is_newer(),
+            Self::Newer { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the error of a line of `segment` that is no record of this format.
+    pub(super) fn line(segment: Segment, error: &LineError) -> Self {
+        match *error {
+            LineError::Version { found } => Self::Newer { segment, found },
+            ref other => Self::Damaged { segment, reason: other.to_string() },
+        }
     }
 
     /// True if this user lacks the permission.

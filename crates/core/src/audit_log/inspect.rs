@@ -8,6 +8,7 @@ use portcullis_audit::PublicKey;
 use super::{
     AuditLog, Error, Signer, Signing,
     checkpoint_builder::CheckpointBuilder,
+    checkpoints,
     disk::{FileLock, Folder},
     inspection::LogInspection,
     last_signed::LastSigned,
@@ -36,21 +37,25 @@ impl AuditLog {
 
     /// Checks the log in the state directory `state` as a start does, with checkpoints signed by
     /// `signer`, or the log's own key. `None` if there is no log yet. The caller holds the log's
-    /// lock.
+    /// lock, if there is one.
     ///
     /// # Errors
     ///
     /// The reason why a start would refuse.
     pub fn look(state: &Dir, signer: Option<PublicKey>) -> Result<Option<LogInspection>, Error> {
         let there = |name: &str| state.symlink_metadata(name).is_ok();
-        if !there(super::log::LOCK) {
-            return Ok(None);
-        }
-        let mut log = Log::attach(state, String::new())?;
         let keys =
             there(signing::PRIVATE).then(|| Folder::open(state, signing::PRIVATE)).transpose()?;
+        if !there(super::log::AUDIT) {
+            if let (Some(keys), None) = (&keys, &signer) {
+                signing::private(keys)?;
+            }
+            return Ok(None);
+        }
+        let mut log = Log::attach_to_look(state)?;
         let noted = keys.as_ref().map_or(Ok(LastSigned::Nothing), LastSigned::read)?;
         let found = log.look(&noted)?;
+        checkpoints::newest_known(&log.audit, &noted, log.snapshot().segment)?;
         let published = signing::keys_of(&log.audit)?;
         let own = match &keys {
             Some(keys) if signer.is_none() => {
@@ -63,12 +68,10 @@ impl AuditLog {
         match (signer.or(own), published.into_iter().next(), keys) {
             (None, Some(_known), _) => Err(Error::KeyGone),
             (Some(key), Some(known), _) if key != known => Err(Error::OtherKey),
-            (Some(key), Some(_), Some(keys))
-                if found.records.is_some_and(|records| records > 0) =>
-            {
+            (Some(key), _, Some(keys)) if found.records.is_some_and(|records| records > 0) => {
                 let signing = Signing::by(Box::new(PublicKeyOnly(key)));
-                let maker =
-                    CheckpointBuilder::new(std::sync::Arc::clone(&log.audit), keys, signing)?;
+                let audit = std::sync::Arc::clone(&log.audit);
+                let maker = CheckpointBuilder::unpublished(audit, keys, signing);
                 maker.check(&Mutex::new(log)).map(|()| Some(found))
             }
             _ => Ok(Some(found)),

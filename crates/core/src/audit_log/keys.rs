@@ -87,10 +87,12 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
         |keys: &[PublicKey]| notes.iter().any(|note| checkpoints::opened(note, keys).is_ok());
     // If records name every key in the file, a further key that they name and that signed a
     // checkpoint was in the file too. So was any that they name if the file begins with the public
-    // key of the private one: the log had it before that.
+    // key of the private one: the log had it before that. If the private key is one that they name
+    // and that signed a checkpoint, the file is another log's.
     let lacks =
         |key: &PublicKey| !known.contains(key) && (is_own || signed(std::slice::from_ref(key)));
-    let all_named = is_own || known.iter().all(|key| named.contains(key));
+    let is_foreign = own.as_ref().is_some_and(|own| lacks(own) && named.contains(own));
+    let all_named = is_own || is_foreign || known.iter().all(|key| named.contains(key));
     let is_part = all_named && named.iter().any(lacks);
     if !known.is_empty() && !is_part {
         return Ok(Vec::new());
@@ -98,9 +100,10 @@ pub(super) fn lost(log: &Log) -> Result<Vec<PublicKey>, Error> {
     // A private key that was replaced since is not the log's yet.
     let own = own.filter(|own| is_own || named.contains(own) || signed(std::slice::from_ref(own)));
     let mut keys: Vec<PublicKey> = own.into_iter().collect();
-    for key in named.into_iter().rev().chain(known) {
-        if !keys.contains(&key) {
-            keys.push(key);
+    for key in named.iter().rev().chain(&known) {
+        // Of another log's file, nothing stays.
+        if !keys.contains(key) && (!is_foreign || named.contains(key)) {
+            keys.push(key.clone());
         }
     }
     if keys.is_empty() || (!notes.is_empty() && !signed(&keys)) {

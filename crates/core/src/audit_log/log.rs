@@ -25,14 +25,14 @@ use super::{
 };
 
 /// The log's directory in the state directory, and its lock.
-const AUDIT: &str = "audit";
+pub(super) const AUDIT: &str = "audit";
 pub(super) const LOCK: &str = "audit/lock";
 const LOCK_FILE: &str = "lock";
 
 /// Bytes of the end of the log whose links are checked when it is opened, and after another gateway
 /// appended.
-const OPENING_BYTES: u64 = 1 << 16;
-const CATCH_UP_BYTES: u64 = 1 << 12;
+const MAX_OPENING_BYTES: u64 = 1 << 16;
+const MAX_CATCH_UP_BYTES: u64 = 1 << 12;
 
 const SEGMENT: OFlags = OFlags::RDWR.union(OFlags::APPEND);
 
@@ -81,6 +81,8 @@ impl RecentLeaves {
 pub(super) struct Snapshot {
     /// Number of records.
     pub(super) next: u64,
+    /// The leaf hash of the last one.
+    pub(super) last: Hash,
     pub(super) segment: Segment,
     /// Bytes of the open segment.
     pub(super) length: u64,
@@ -131,13 +133,34 @@ fn linked(audit: &Folder, segment: Segment, id: Id) -> Result<u64, Error> {
 impl Log {
     /// Opens the files without reading the chain, as [`Log::load`] does.
     pub(super) fn attach(state: impl AsFd, boot: String) -> Result<Self, Error> {
+        Self::with_lock(state, boot, |audit| {
+            let lock = audit.file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE);
+            lock.map_err(audit.opening("open the log's lock", LOCK_FILE))
+        })
+    }
+
+    /// Opens the files to look at them, and makes none: the directory stands for a lock that is
+    /// missing.
+    pub(super) fn attach_to_look(state: impl AsFd) -> Result<Self, Error> {
+        Self::with_lock(state, String::new(), |audit| match audit.file(LOCK_FILE, OFlags::RDWR) {
+            Err(Errno::NOENT) => {
+                let directory = audit.as_fd().try_clone_to_owned();
+                directory.map(File::from).map_err(Error::std("open the audit log"))
+            }
+            lock => lock.map_err(audit.opening("open the log's lock", LOCK_FILE)),
+        })
+    }
+
+    fn with_lock(
+        state: impl AsFd,
+        boot: String,
+        lock: impl FnOnce(&Folder) -> Result<File, Error>,
+    ) -> Result<Self, Error> {
         let state =
             state.as_fd().try_clone_to_owned().map_err(Error::std("open the state directory"))?;
         let audit = Folder::open(&state, AUDIT)?;
         let audit_id = audit.id().map_err(Error::io("look at the audit log"))?;
-        let lock = audit
-            .file(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
-            .map_err(audit.opening("open the log's lock", LOCK_FILE))?;
+        let lock = lock(&audit)?;
         let stat = rustix::fs::fstat(&lock).map_err(Error::io("look at the log's lock"))?;
         Ok(Self {
             state,
@@ -170,7 +193,8 @@ impl Log {
             id,
         });
         let (next, segment, length) = (self.next(), self.end.segment, self.end.length);
-        Snapshot { next, segment, length, written, recent: self.recent.clone() }
+        let (last, recent) = (self.end.chain.prev(), self.recent.clone());
+        Snapshot { next, last, segment, length, written, recent }
     }
 
     /// Drops the leaf hashes that a checkpoint of `size` records covers.
@@ -239,7 +263,7 @@ impl Log {
                         return Err(Error::Tampered { what: "cut short" });
                     }
                     if length > self.end.length {
-                        self.read_tail(CATCH_UP_BYTES)?;
+                        self.read_tail(MAX_CATCH_UP_BYTES)?;
                     }
                     if self.room() > 0 {
                         return Ok(());

@@ -164,8 +164,11 @@ impl AuditLog {
             let log = self.group.log();
             (Arc::clone(&log.audit), log.keys()?)
         };
-        let maker = CheckpointBuilder::new(audit, keys, signing)
-            .and_then(|maker| maker.check(self.group.mutex()).map(|()| maker));
+        let maker = CheckpointBuilder::new(audit, keys, signing).and_then(|maker| {
+            maker.check(self.group.mutex())?;
+            self.record_lack_of_checkpoints(&maker)?;
+            Ok(maker)
+        });
         match maker {
             Ok(maker) => self.maker = Some(Arc::new(maker)),
             Err(error) => {
@@ -175,6 +178,30 @@ impl AuditLog {
             }
         }
         Ok(self)
+    }
+
+    /// Records that no checkpoint of the log is left although gateways that sign stopped in order:
+    /// the next checkpoint would hide that.
+    fn record_lack_of_checkpoints(&self, maker: &CheckpointBuilder) -> Result<(), Error> {
+        if !maker.lacks_checkpoints(self.group.mutex())? {
+            return Ok(());
+        }
+        let alive = {
+            let log = self.group.log();
+            let lock = log.lock();
+            let _between_registrations = FileLock::wait(&lock, log::LOCK)?;
+            lifetime::census(&self.life.gateways, Some(&self.life))?.1
+        };
+        // One of them may have written its `stop` record, and not its checkpoint yet.
+        if !alive.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(
+            "no checkpoint of the audit log is left, although gateways that sign stopped in order: \
+             checkpoints were removed, or none could be signed; a record says so"
+        );
+        let draft = checkpoints::lack("a gateway went on with the log");
+        self.note(Kind::Recovered, draft, true).map(drop)
     }
 
     /// Calls `observer` with every record from now on before it is written; it must be quick.
@@ -332,7 +359,7 @@ impl AuditLog {
     /// # Errors
     ///
     /// As [`Self::close`].
-    pub fn close_shared(&self, draft: Draft) -> Result<Option<Error>, Error> {
+    pub(crate) fn close_shared(&self, draft: Draft) -> Result<Option<Error>, Error> {
         self.append(Kind::Stop, draft, true)?;
         self.group.fail(&Error::Stopped);
         self.last_checkpoint()

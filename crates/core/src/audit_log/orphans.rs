@@ -120,11 +120,8 @@ impl AuditLog {
         if let Some(first) = dead.iter().map(|gateway| gateway.first).min() {
             let mut reader = Reader::new(&*audit, first);
             while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
-                let damaged = |error: portcullis_audit::LineError| Error::Damaged {
-                    segment: entry.segment,
-                    reason: error.to_string(),
-                };
-                let record = RecordView::parse(&entry.bytes).map_err(damaged)?;
+                let record = RecordView::parse(&entry.bytes)
+                    .map_err(|error| Error::line(entry.segment, &error))?;
                 take_in(&mut open, &dead, &record);
                 questions.take_in(&dead, &record);
                 traces.take_in(&dead, &record);
@@ -163,11 +160,8 @@ pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u6
         let entry = reader.next().map_err(Error::std("read the audit log"))?;
         let Some(entry) = entry else { break };
         next = entry.seq().saturating_add(1);
-        let damaged = |error: portcullis_audit::LineError| Error::Damaged {
-            segment: entry.segment,
-            reason: error.to_string(),
-        };
-        let record = RecordView::parse(&entry.bytes).map_err(damaged)?;
+        let record =
+            RecordView::parse(&entry.bytes).map_err(|error| Error::line(entry.segment, &error))?;
         match (record.kind, record.of) {
             (Kind::Intent, _) => drop(open.insert(record.seq, record.boot().map(str::to_owned))),
             (Kind::Outcome | Kind::Recovered, Some(of)) => drop(open.remove(&of)),

@@ -98,10 +98,8 @@ fn old(
     let mut until = None;
     let mut reader = Reader::new(audit, first.first());
     while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
-        let record = RecordView::parse(&entry.bytes).map_err(|error| Error::Damaged {
-            segment: entry.segment,
-            reason: error.to_string(),
-        })?;
+        let record =
+            RecordView::parse(&entry.bytes).map_err(|error| Error::line(entry.segment, &error))?;
         if entry.segment >= end || record.t.as_str() >= before {
             break;
         }

@@ -144,8 +144,8 @@ impl Pending {
         let reason = match kind {
             "torn" => "the log ended within a line: a gateway or the machine died while it wrote",
             "checkpoint" => "an operator had a checkpoint set aside that the log does not bear out",
-            "anew" => {
-                "an operator had the log signed anew: it does not bear out what was signed last"
+            "signed" => {
+                "an operator had the log signed again: it differs from the checkpoint that was signed last"
             }
             "key" => "an operator had a damaged file of the log's public keys set aside",
             "roots" => {

@@ -12,7 +12,7 @@ use std::{
 use cap_std::fs::Dir;
 use portcullis_audit::{
     Checkpoint, Damage, DamageKind, Draft, FRONTIER, HISTORY, Hash, LogFile, NEWEST, Note, PACKED,
-    Position, PublicKey, Reader, RecordView, SEGMENT_RECORDS, Segment, Source, UNSIGNED, Verifier,
+    Position, PublicKey, Reader, RecordView, SEGMENT_RECORDS, Segment, Source, Verifier,
 };
 use rustix::fs::{OFlags, RenameFlags};
 
@@ -40,7 +40,7 @@ pub struct RecoveryPlan {
     /// The parts of segments that are set aside: name, first byte, length.
     pub aside: Vec<(Segment, u64, u64)>,
     /// Files that are set aside because they do not belong to the log.
-    pub strangers: Vec<String>,
+    pub unexpected: Vec<String>,
     /// Checkpoints that are set aside because the log does not match them.
     pub checkpoints: Vec<String>,
     /// Roots of segments, by number, that replace the stored ones.
@@ -54,13 +54,13 @@ pub struct RecoveryPlan {
     pub unsigned: bool,
     /// True if the last signed checkpoint, stored beside the key, is set aside because the log does
     /// not match it: gateways sign the log as if it were new.
-    pub anew: bool,
+    pub sign_again: bool,
 }
 
 impl RecoveryPlan {
     /// True if there is nothing to repair.
     pub fn is_empty(&self) -> bool {
-        self.damages.is_empty() && self.keys.is_empty() && !self.anew
+        self.damages.is_empty() && self.keys.is_empty() && !self.sign_again
     }
 
     /// Returns the bytes of the log that are set aside.
@@ -122,16 +122,16 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
         }
         aside.sort();
     }
-    let strangers = report.damages.iter();
-    let strangers = strangers.filter(|damage| damage.kind == DamageKind::UnexpectedFile);
-    let mut strangers: Vec<_> = strangers.map(|damage| damage.segment.clone()).collect();
-    let hidden = hidden(audit, &aside, &strangers)?;
-    strangers.extend(hidden);
+    let unexpected = report.damages.iter();
+    let unexpected = unexpected.filter(|damage| damage.kind == DamageKind::UnexpectedFile);
+    let mut unexpected: Vec<_> = unexpected.map(|damage| damage.segment.clone()).collect();
+    let hidden = hidden(audit, &aside, &unexpected)?;
+    unexpected.extend(hidden);
     let checkpoints = contradicted(audit, keep.records, &report.damages)?;
-    for name in strangers.iter().chain(&checkpoints) {
+    for name in unexpected.iter().chain(&checkpoints) {
         quarantine::movable(audit, name)?;
     }
-    let anew = match &noted {
+    let sign_again = match &noted {
         LastSigned::Nothing => false,
         LastSigned::Unclear => none_left(audit, &checkpoints)?,
         LastSigned::Head(head) => {
@@ -154,13 +154,13 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
         keep,
         in_doubt,
         aside,
-        strangers,
+        unexpected,
         checkpoints,
         roots,
         unaccounted,
         keys,
         unsigned,
-        anew,
+        sign_again,
     })
 }
 
@@ -169,17 +169,17 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
 fn hidden(
     audit: &Folder,
     aside: &[(Segment, u64, u64)],
-    strangers: &[String],
+    unexpected: &[String],
 ) -> Result<Vec<String>, Error> {
     let segments = aside.iter().map(|(segment, ..)| segment.to_string());
-    let irregular = strangers.iter().filter(|name| Segment::from_name(name).is_some());
+    let irregular = unexpected.iter().filter(|name| Segment::from_name(name).is_some());
     let mut found = Vec::new();
     for name in segments.chain(irregular.cloned()) {
         let is_there = |name: &str| {
             audit.stat(name).map_err(Error::io("look at the audit log")).map(|stat| stat.is_some())
         };
         let packed = format!("{name}{PACKED}");
-        if is_there(&name)? && is_there(&packed)? && !strangers.contains(&packed) {
+        if is_there(&name)? && is_there(&packed)? && !unexpected.contains(&packed) {
             found.push(packed);
         }
     }
@@ -216,10 +216,11 @@ fn contradicted(audit: &Folder, records: u64, damages: &[Damage]) -> Result<Vec<
             },
         };
         // Checkpoints that the verifier did not reach have their size in the name.
-        let said = name.strip_prefix(HISTORY).and_then(|name| name.strip_prefix('/')?.parse().ok());
+        let size_in_name =
+            name.strip_prefix(HISTORY).and_then(|name| name.strip_prefix('/')?.parse().ok());
         let note = Note::parse(text.as_bytes()).and_then(|note| Checkpoint::of(&note));
         let size = note.ok().map(|checkpoint| checkpoint.size);
-        if damaged || size.is_none_or(|size| size.max(said.unwrap_or(0)) > records) {
+        if damaged || size.is_none_or(|size| size.max(size_in_name.unwrap_or(0)) > records) {
             found.push(name);
         }
     }
@@ -261,13 +262,13 @@ impl AuditLog {
         if plan_locked(state, &log)? != *agreed {
             return Err(Error::Changed);
         }
-        for name in &agreed.strangers {
-            quarantine::take(&log.audit, "stranger", name)?;
+        for name in &agreed.unexpected {
+            quarantine::take(&log.audit, "unexpected", name)?;
         }
         if !agreed.keys.is_empty() {
             keys::put_back(&log.audit, &agreed.keys)?;
         }
-        if !agreed.damages.is_empty() || agreed.anew {
+        if !agreed.damages.is_empty() || agreed.sign_again {
             set_checkpoints_aside(&log.audit, agreed)?;
         }
         if !agreed.aside.is_empty() {
@@ -288,7 +289,7 @@ impl AuditLog {
             }
         }
         log.audit.sync().map_err(cut_error)?;
-        if agreed.anew {
+        if agreed.sign_again {
             forget_signed(&log)?;
         }
         log.load()?;
@@ -299,7 +300,7 @@ impl AuditLog {
             log.recovered(&put_back(key))?;
         }
         if agreed.unsigned {
-            log.recovered(&unsigned())?;
+            log.recovered(&checkpoints::lack("an operator had the log go on"))?;
         }
         // A repair succeeds only if gateways can start again afterwards.
         let left = plan_locked(state, &log)?;
@@ -328,21 +329,13 @@ fn put_back(key: &PublicKey) -> Draft {
     Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
 }
 
-/// Returns the record of a log that was signed, and of which no checkpoint is left.
-fn unsigned() -> Draft {
-    let facts = [("what".to_owned(), UNSIGNED.into())];
-    let reason = "an operator had the log go on though gateways that sign stopped in order and no \
-                  checkpoint of it is left: nothing shows what was signed";
-    Draft { reason: Some(reason.to_owned()), facts: Some(facts.into()), ..Draft::default() }
-}
-
 /// Returns the record of missing segments, in place of the one that was lost.
 fn unaccounted(audit: &Folder, segments: u64) -> Result<Draft, Error> {
     let first = Reader::new(audit, 0).next().map_err(Error::std("read the audit log"))?;
     let segment = Segment(segments);
     let damaged = |reason: String| Error::Damaged { segment, reason };
     let first = first.ok_or_else(|| damaged("it holds no record".to_owned()))?;
-    let record = RecordView::parse(&first.bytes).map_err(|error| damaged(error.to_string()))?;
+    let record = RecordView::parse(&first.bytes).map_err(|error| Error::line(segment, &error))?;
     let facts = [
         ("what".to_owned(), "unaccounted".into()),
         ("segments".to_owned(), segments.into()),
@@ -360,7 +353,7 @@ fn forget_signed(log: &Log) -> Result<(), Error> {
     let open = || Error::io("set aside that the log was signed");
     let keys = log.keys()?;
     let file = keys.file(SIGNED, OFlags::RDONLY).map_err(open())?;
-    quarantine::keep(&log.audit, "anew", file)?;
+    quarantine::keep(&log.audit, "signed", file)?;
     keys.remove(SIGNED).and_then(|()| keys.sync()).map_err(open())
 }
 

@@ -25,7 +25,7 @@ use super::{Error, NodeKind};
 use crate::policy::Object;
 
 /// The end of a backup's footer.
-const MAGIC: &[u8; 16] = b"PORTCULLIS-VLT1\n";
+const MAGIC: &[u8; 16] = b"PORTCULLIS-BAK1\n";
 /// The end of an object's footer.
 pub(super) const OBJECT_MAGIC: &[u8; 16] = b"PORTCULLIS-OBJ1\n";
 const FOOTER: u64 = 8 + 32 + 16;
@@ -259,7 +259,7 @@ pub(super) fn read<T: DeserializeOwned>(
 
 /// Serializes bytes as base64 in JSON.
 pub(super) mod bytes {
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use data_encoding::BASE64;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
     pub(in super::super) fn serialize<S: Serializer>(
@@ -267,7 +267,7 @@ pub(super) mod bytes {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match value {
-            Some(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
+            Some(bytes) => serializer.serialize_str(&BASE64.encode(bytes)),
             None => serializer.serialize_none(),
         }
     }
@@ -276,6 +276,6 @@ pub(super) mod bytes {
         deserializer: D,
     ) -> Result<Option<Vec<u8>>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| STANDARD.decode(text).map_err(D::Error::custom)).transpose()
+        text.map(|text| BASE64.decode(text.as_bytes()).map_err(D::Error::custom)).transpose()
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use format::{ACL_ACCESS, ACL_DEFAULT};
 pub use format::{Attributes, BackupKind};
 pub use id::{BackupId, BackupIdError};
 pub use maintenance::BackupMaintenance;
-pub(crate) use owners::AssignableOwners;
+pub(crate) use owners::{AssignableOwners, DIRECTORY_BITS};
 pub use pack::Packed;
 pub(crate) use read::PathBuilder;
 pub use read::{Backup, BackupList, Tree};

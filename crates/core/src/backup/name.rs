@@ -65,7 +65,7 @@ impl VersionRun {
             | Transport::Mount
             | Transport::Proxy
             | Transport::Serve => {
-                format!("session {} {first}", session.id)
+                format!("session {} {first}", session.recorded_id())
             }
         };
         let hash = Hash::of(text.as_bytes());

@@ -7,6 +7,10 @@ use rustix::{
 
 use super::Attributes;
 
+/// The bits of a directory besides its permission bits that nothing but the operator sets: sticky
+/// and set-group-id. No object gets set-user-id, and no file any of these bits.
+pub(crate) const DIRECTORY_BITS: u32 = 0o3000;
+
 /// Users and groups to which the gateway may give its new files. Without a capability, which
 /// confined gateways lack, a process cannot give files to another user.
 #[derive(Debug)]
@@ -32,10 +36,15 @@ impl AssignableOwners {
         self.all || (attributes.uid == self.user && self.groups.contains(&attributes.gid))
     }
 
-    /// Returns the permission bits that an object gets back. If it stays the gateway's own, the
-    /// bits of group and others were meant for other users.
-    pub(crate) fn mode(&self, attributes: &Attributes) -> u32 {
-        attributes.mode & if self.may_give(attributes) { 0o777 } else { 0o700 }
+    /// Returns the mode that an object gets back. If it stays the gateway's own, the bits of group
+    /// and others were meant for other users.
+    pub(crate) fn mode(&self, attributes: &Attributes, is_directory: bool) -> u32 {
+        let kept = match (self.may_give(attributes), is_directory) {
+            (false, _) => 0o700,
+            (true, false) => 0o777,
+            (true, true) => 0o777 | DIRECTORY_BITS,
+        };
+        attributes.mode & kept
     }
 }
 
@@ -45,14 +54,16 @@ mod tests {
 
     fn of(uid: u32, gid: u32) -> Attributes {
         let (mtime, mtime_nanos, acl, default_acl) = (0, 0, None, None);
-        Attributes { mode: 0o4754, uid, gid, mtime, mtime_nanos, acl, default_acl }
+        Attributes { mode: 0o7754, uid, gid, mtime, mtime_nanos, acl, default_acl }
     }
 
     #[test]
     fn what_stays_the_gateways_own_is_opened_to_nobody_else() {
         let owners = AssignableOwners { user: 7, groups: vec![8, 9], all: false };
-        let mode = |uid, gid| owners.mode(&of(uid, gid));
+        let mode = |uid, gid| owners.mode(&of(uid, gid), false);
         assert_eq!([mode(7, 8), mode(7, 9), mode(7, 7), mode(0, 8)], [0o754, 0o754, 0o700, 0o700]);
-        assert_eq!(AssignableOwners { all: true, ..owners }.mode(&of(0, 0)), 0o754);
+        let directory = |uid, gid| owners.mode(&of(uid, gid), true);
+        assert_eq!([directory(7, 8), directory(0, 8)], [0o3754, 0o700]);
+        assert_eq!(AssignableOwners { all: true, ..owners }.mode(&of(0, 0), false), 0o754);
     }
 }

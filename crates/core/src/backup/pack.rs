@@ -1,5 +1,5 @@
-//! Packing: contents move from backups into objects, once for each content, compressed, and as
-//! deltas if a path has many versions.
+//! Packs backups: contents move from backups into objects, once for each content, compressed, and
+//! as deltas if a path has many versions.
 //!
 //! No request waits for it: a save is a copy, and [`BackupStore::pack`] is called later. Content is
 //! compared with its hash before it is packed, and the object is read back before the backup's own
@@ -88,7 +88,7 @@ impl BackupStore {
         let mut whole = true;
         for name in &names {
             if let Some(object) = name.object {
-                bases.met(name.key, object);
+                bases.add_path(name.key, object);
                 continue;
             }
             if !name.is_packable() {
@@ -148,7 +148,7 @@ impl BackupStore {
         } else {
             self.pack_small(&entry, name.key, bases)?
         };
-        bases.met(name.key, object.name.hash);
+        bases.add_path(name.key, object.name.hash);
         let mut temp = Temp::new(&self.tmp)?;
         let manifest = match &trailer.tree {
             Some(tree) => compress_manifest(&file, trailer.size, tree.manifest, &temp.file)?,
@@ -305,7 +305,7 @@ impl Bases {
         }
     }
 
-    fn met(&mut self, key: PathKey, object: Hash) {
+    fn add_path(&mut self, key: PathKey, object: Hash) {
         self.last.insert(key, object);
     }
 

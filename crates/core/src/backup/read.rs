@@ -1,4 +1,4 @@
-//! Finding backups and opening their content.
+//! Finds backups and opens their content.
 
 use std::{
     collections::BTreeSet,
@@ -57,10 +57,11 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// Returns the permission bits that a restored object gets from this process; `None` for links
+    /// Returns the mode that a restored object gets from this process; `None` for links
     /// and buffers, which have none.
     pub fn restored_mode(&self) -> Option<u32> {
-        Some(AssignableOwners::of_this_process().mode(self.attributes.as_ref()?))
+        let (attributes, is_directory) = (self.attributes.as_ref()?, self.kind == BackupKind::Tree);
+        Some(AssignableOwners::of_this_process().mode(attributes, is_directory))
     }
 }
 
@@ -388,7 +389,7 @@ impl Tree {
         let (mut print, owners) = (TreeHasher::default(), AssignableOwners::of_this_process());
         while let Some(mut node) = self.next_node()? {
             if let Some(attributes) = &mut node.attributes {
-                attributes.mode = owners.mode(attributes);
+                attributes.mode = owners.mode(attributes, node.kind == NodeKind::Directory);
             }
             print.add_node(&node);
         }

@@ -60,7 +60,7 @@ pub(super) fn plan(
     }
     let mut seen = HashSet::new();
     let mut evictable = Vec::new();
-    let mut stay = RetainedBackups::new(objects);
+    let mut retained = RetainedBackups::new(objects);
     for twins in young.chunk_by(Name::is_twin) {
         let Some(name) = twins.first() else { continue };
         let protected = seen.insert((name.key, name.group));
@@ -71,16 +71,16 @@ pub(super) fn plan(
             plan.evict.extend(twins);
             continue;
         }
-        twins.iter().for_each(|name| stay.add(name));
+        twins.iter().for_each(|name| retained.add(name));
         if !protected {
             evictable.extend(twins);
         }
     }
-    make_room(&mut plan, &mut stay, evictable, retention.size, need);
-    plan.total = stay.total;
-    plan.raw = stay.raw;
+    make_room(&mut plan, &mut retained, evictable, retention.size, need);
+    plan.total = retained.total;
+    plan.raw = retained.raw;
     plan.used =
-        stay.users.into_iter().filter(|(_, users)| *users > 0).map(|(hash, _)| hash).collect();
+        retained.users.into_iter().filter(|(_, users)| *users > 0).map(|(hash, _)| hash).collect();
     plan
 }
 
@@ -88,16 +88,16 @@ pub(super) fn plan(
 /// cost backups.
 fn make_room(
     plan: &mut RetentionPlan,
-    stay: &mut RetainedBackups,
+    retained: &mut RetainedBackups,
     evictable: Vec<Name>,
     limit: u64,
     need: u64,
 ) {
-    if stay.total.saturating_add(need) <= limit {
+    if retained.total.saturating_add(need) <= limit {
         plan.fits = true;
         return;
     }
-    let mut least = stay.clone();
+    let mut least = retained.clone();
     for name in &evictable {
         least.remove(name);
     }
@@ -108,10 +108,10 @@ fn make_room(
     // A little more than needed, so that not every save has to read all names.
     let goal = limit - limit / 16;
     for name in evictable {
-        if stay.total.saturating_add(need) <= goal {
+        if retained.total.saturating_add(need) <= goal {
             break;
         }
-        stay.remove(&name);
+        retained.remove(&name);
         plan.evict.push(name);
     }
 }
@@ -197,6 +197,7 @@ mod tests {
             agent: "a".parse().unwrap(),
             user: "u".to_owned(),
             transport: Transport::Acp,
+            acp: None,
         };
         Name {
             key: PathKey::of(&WorkspacePath::parse(path).unwrap()),
@@ -245,7 +246,7 @@ mod tests {
         assert!(plan(names, &[], &KEEP, NOW, 700).fits);
     }
 
-    /// Before, a backup under two names took the space of another one.
+    /// Regression: a backup under two names took the space of another one.
     #[test]
     fn a_backup_that_was_being_packed_counts_once() {
         let first = name("f", "s", NOW - 100, 300);

@@ -1,4 +1,4 @@
-//! Making a backup.
+//! Writes a backup.
 
 use std::{
     fs::File,
@@ -108,7 +108,7 @@ impl BackupStore {
             path: permit.path().as_str().to_owned(),
             kind: body.kind,
             operation: meta.operation.as_str().to_owned(),
-            session: meta.session.id.clone(),
+            session: meta.session.recorded_id().to_owned(),
             agent: meta.session.agent.as_str().to_owned(),
             boot: self.boot.clone(),
             attributes: body.attributes,

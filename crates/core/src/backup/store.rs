@@ -41,7 +41,7 @@ use super::{
 use crate::policy::Retention;
 
 /// Bytes saved after which the store is packed again: few enough that packing never takes long.
-const PACK_AFTER_BYTES: u64 = 32 * 1024 * 1024;
+const MIN_PACKED_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Time for which an account of bytes is valid, and the interval at which old backups are deleted.
 const COUNT_INTERVAL_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
@@ -106,8 +106,13 @@ impl BackupStore {
             Err(Errno::NOENT) => return Ok(None),
             found => open_existing(found, "backups")?,
         };
-        let tmp = open_existing(open_directory(dir.as_fd(), "tmp"), "backups/tmp")?;
-        let objects = open_existing(open_directory(dir.as_fd(), "objects"), "backups/objects")?;
+        let [tmp, objects] = ["tmp", "objects"].map(|name| open_directory(dir.as_fd(), name));
+        // An emptied directory has no backups, as one that was removed.
+        if let (Err(Errno::NOENT), Err(Errno::NOENT)) = (&tmp, &objects) {
+            return Ok(None);
+        }
+        let tmp = open_existing(tmp, "backups/tmp")?;
+        let objects = open_existing(objects, "backups/objects")?;
         let keep_all = Retention { versions: u64::MAX, days: u64::MAX, size: u64::MAX };
         Self::of(dir, tmp, objects, OFlags::RDONLY, keep_all).map(Some)
     }
@@ -312,17 +317,17 @@ impl BackupStore {
         // Deltas first: a base is removed when nothing needs it any more.
         for deltas in [true, false] {
             let bases: HashSet<_> = left.iter().filter_map(|object| object.form.base()).collect();
-            let mut stay = Vec::new();
+            let mut retained = Vec::new();
             for object in left {
                 let needed = used.contains(&object.hash) || bases.contains(&object.hash);
                 let turn = object.form.base().is_some() == deltas;
                 if turn && !needed && self.objects.remove(&object)? {
                     freed = freed.saturating_add(object.size);
                 } else {
-                    stay.push(object);
+                    retained.push(object);
                 }
             }
-            left = stay;
+            left = retained;
         }
         Ok(freed)
     }

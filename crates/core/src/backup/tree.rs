@@ -261,7 +261,7 @@ impl NodeContent<'_> {
 /// A directory on the way down: its identity and the names that are still to be visited.
 struct WalkLevel {
     identity: (u64, u64),
-    /// In reverse order, so that the next name is the last.
+    /// The names in reverse order, so that the next one is the last.
     names: Vec<String>,
 }
 

@@ -1,6 +1,8 @@
 //! Descriptions of requests for the person who is asked, and the part that the sender of the
 //! request, which may be the agent, may see.
 
+mod entries;
+
 use std::{fmt, io::Read as _};
 
 use portcullis_audit::Draft;
@@ -13,13 +15,13 @@ use super::{
     record,
 };
 use crate::{
-    backup::{self, BackupStore, Saved},
+    backup::{BackupStore, Saved},
     model::{
         Access, Escaped, Operation, OperationKind, QuotedName, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
     },
     ops::{Context, SealedChange},
-    policy::{Decision, LabelIds, Object, ObjectKind, Query, path_accesses},
+    policy::{Decision, LabelIds, ObjectKind, Query, path_accesses},
     workspace::Permit,
 };
 
@@ -29,13 +31,13 @@ pub(super) const MAX_SHOWN: u64 = 1 << 20;
 /// Maximum size of a diff that is shown, in bytes.
 const MAX_DIFF: usize = 64 << 10;
 
-/// Maximum number of a directory's names that are shown.
-const MAX_NAMES: usize = 50;
-
 /// The text in place of a diff.
 const TOO_LARGE: &str = "the content is too large to be shown";
 
 const SECRET: &str = "the content has secrets and is not shown";
+/// The text after a difference of which a part is not shown.
+const PLACEHOLDERS: &str =
+    "(what placeholders stand for is not shown, and may be anything: look at the files)\n";
 /// The text beside what the agent sent, where it may not see the rest.
 const UNDISCLOSED: &str = "(existing content is not shown here; `portcullis approve` shows it)";
 
@@ -140,17 +142,37 @@ impl Description<'_> {
         ApprovalPreview::open(self.named(self.operation.path()))
     }
 
-    /// Describes the change of a file in a commit, with the content in the agent's repository.
-    pub(super) fn imports(&self, before: Option<&[u8]>, content: Option<&[u8]>) -> ApprovalPreview {
+    /// Describes the change of a file in a commit, with the content in the agent's repository, or the
+    /// target of the symbolic link, that it replaces.
+    pub(super) fn imports(
+        &self,
+        before: Option<&[u8]>,
+        content: Option<&[u8]>,
+        link: Option<&str>,
+    ) -> ApprovalPreview {
         let path = self.operation.path();
-        let (old, new) = (before.unwrap_or_default(), content.unwrap_or_default());
-        let named = match self.operation {
-            Operation::Write(Write { mode: Some(mode), .. }) => {
+        let link = link.map(QuotedName);
+        let named = match (self.operation, link) {
+            (Operation::Write(Write { mode: Some(mode), .. }), _) => {
                 format!("write {}, {}", path.named(), ShownMode(*mode))
+            }
+            (Operation::Remove(_), Some(link)) => {
+                return ApprovalPreview::open(format!(
+                    "removes the symbolic link {} to {link}\n",
+                    path.named()
+                ));
             }
             _ => self.named(path),
         };
-        ApprovalPreview::open(format!("{named}\n{}", diff(path, old, new, content.is_none())))
+        let replaced = link.map(|link| format!(", in place of the symbolic link to {link}"));
+        let lines = match (before, content) {
+            (None, None) => String::new(),
+            (old, new) => {
+                let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+                diff(path, old, new, content.is_none())
+            }
+        };
+        ApprovalPreview::open(format!("{named}{}\n{lines}", replaced.unwrap_or_default()))
     }
 
     /// Describes a request that would fail.
@@ -251,6 +273,10 @@ impl Description<'_> {
             (O::Rename(_), _) => self.moves(saved, sealed),
             (O::Remove(_), _) => match (permit.object().kind, self.saved_content(saved)) {
                 (ObjectKind::Directory, _) => self.removes(path, saved),
+                (ObjectKind::Symlink, _) => ApprovalPreview {
+                    text: format!("removes {}, {}", path.named(), entries::shown_link(permit)),
+                    is_open: false,
+                },
                 (_, Some(old)) => self.difference(permit, old, None),
                 (_, None) => ApprovalPreview::open(self.named(path)),
             },
@@ -270,107 +296,28 @@ impl Description<'_> {
         }
     }
 
-    /// Describes a rename, and what it replaces.
-    fn moves(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> ApprovalPreview {
-        let (from, to) = (sealed.permit(), sealed.backup_permit());
-        let (old_name, new_name) = (from.path(), to.path());
-        let replaced = if saved.is_empty() { "" } else { ", replacing what is there" };
-        let ApprovalPreview { text, is_open } =
-            match (from.object().kind, self.saved_content(saved)) {
-                (ObjectKind::Directory, _) => {
-                    let tree = sealed.tree().iter();
-                    self.listed(old_name, tree.map(|w| (&w.path, w.stat.object(false))).collect())
-                }
-                (ObjectKind::Symlink, _) => {
-                    let target = from.link_target().unwrap_or_default();
-                    ApprovalPreview {
-                        text: format!("a link to {}", QuotedName(&target)),
-                        is_open: false,
-                    }
-                }
-                (_, old) => match (old, sealed.content()) {
-                    (Some(old), Some(new)) => {
-                        let is_open = self.may_read(to, &old) && self.may_read(from, new);
-                        let shown = (self.shown(new_name, old), self.shown(old_name, new.to_vec()));
-                        let text = match shown {
-                            (Some(old), Some(new)) => diff(new_name, &old, &new, false),
-                            _ => SECRET.to_owned(),
-                        };
-                        ApprovalPreview { text, is_open }
-                    }
-                    _ => ApprovalPreview::open(TOO_LARGE.to_owned()),
-                },
-            };
-        let (old_name, new_name) = (old_name.named(), new_name.named());
-        ApprovalPreview {
-            text: format!("renames {old_name} to {new_name}{replaced}\n{text}"),
-            is_open,
-        }
-    }
-
-    /// Describes the removal of a directory by its backup.
-    fn removes(&self, path: &WorkspacePath, saved: &[Saved]) -> ApprovalPreview {
-        let kept = saved.first().and_then(|saved| self.saved_tree(saved).ok());
-        let ApprovalPreview { text, is_open } = match &kept {
-            Some(kept) => {
-                self.listed(path, kept.iter().map(|(path, what)| (path, *what)).collect())
-            }
-            None => ApprovalPreview::open("its entries cannot be shown".to_owned()),
-        };
-        ApprovalPreview { text: format!("{}\n{text}", self.named(path)), is_open }
-    }
-
-    fn saved_tree(&self, saved: &Saved) -> Result<Vec<(WorkspacePath, Object)>, backup::Error> {
-        let backup_store = self.backup_store;
-        let entry = backup_store.entry(saved)?;
-        let mut tree = backup_store.tree(&entry)?;
-        let mut kept = Vec::new();
-        while let Some(node) = tree.next_node()? {
-            // An entry without a path was refused before.
-            let path = tree.path(&node).ok().filter(|path| *path != entry.path);
-            kept.extend(path.map(|path| (path, node.kind.object())));
-        }
-        Ok(kept)
-    }
-
-    /// Lists the first names beneath a directory, and their number.
-    fn listed(
-        &self,
-        root: &WorkspacePath,
-        mut entries: Vec<(&WorkspacePath, Object)>,
-    ) -> ApprovalPreview {
-        if entries.is_empty() {
-            return ApprovalPreview::open("with nothing in it".to_owned());
-        }
-        entries.sort_unstable_by_key(|(path, _)| *path);
-        let is_open = entries.iter().all(|(path, object)| self.authorizer.lists(path, object));
-        let name = |(path, _): &(&WorkspacePath, Object)| {
-            let beneath = path.rebase(root, &WorkspacePath::root());
-            format!("  {}\n", Escaped(beneath.as_ref().unwrap_or(path).as_str()))
-        };
-        let names: String = entries.iter().take(MAX_NAMES).map(name).collect();
-        let more = match entries.len().saturating_sub(MAX_NAMES) {
-            0 => String::new(),
-            more => format!("(and {more} more)\n"),
-        };
-        ApprovalPreview {
-            text: bounded(format!("objects in it: {}\n{names}{more}", entries.len())),
-            is_open,
-        }
-    }
-
     /// Describes the change of the permit's file; without `new` it is removed.
     fn difference(&self, permit: &Permit, old: Vec<u8>, new: Option<&[u8]>) -> ApprovalPreview {
         let path = permit.path();
         let is_open = self.may_read(permit, &old);
-        let old = self.shown(path, old);
-        let is_removed = new.is_none();
-        let new = self.shown(path, new.unwrap_or_default().to_vec());
-        let text = match (old, new) {
-            (Some(old), Some(new)) => diff(path, &old, &new, is_removed),
-            _ => SECRET.to_owned(),
-        };
-        ApprovalPreview { text, is_open }
+        let contents = [(path, old), (path, new.unwrap_or_default().to_vec())];
+        ApprovalPreview { text: self.shown_difference(contents, path, new.is_none()), is_open }
+    }
+
+    /// Returns the difference of two contents, each as the policy lets a reader of its path see it.
+    fn shown_difference(
+        &self,
+        [(old_path, old), (new_path, new)]: [(&WorkspacePath, Vec<u8>); 2],
+        path: &WorkspacePath,
+        is_removed: bool,
+    ) -> String {
+        let shown = (self.shown(old_path, old.clone()), self.shown(new_path, new.clone()));
+        let (Some(shown_old), Some(shown_new)) = shown else { return SECRET.to_owned() };
+        let mut text = diff(path, &shown_old, &shown_new, is_removed);
+        if (shown_old, shown_new) != (old, new) {
+            text.push_str(PLACEHOLDERS);
+        }
+        text
     }
 
     /// Returns the content as the policy lets a reader see it.

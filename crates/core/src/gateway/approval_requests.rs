@@ -3,7 +3,7 @@
 //! A request that a rule asks about is prepared like any other and stops where it would be recorded
 //! and carried out. The question describes what was prepared. After the approval everything is
 //! decided and prepared again, and the request continues only if the result is the same in every
-//! respect.
+//! respect. Otherwise it waits for another approval.
 
 use std::{sync::Arc, time::Instant};
 
@@ -53,6 +53,27 @@ impl Question {
     pub(super) fn named_in(&self, mut draft: Draft) -> Draft {
         draft.facts.get_or_insert_default().insert("question".to_owned(), self.id.clone().into());
         draft
+    }
+}
+
+/// Runs `attempt`, and asks for the approval that it needs: again each time that something else
+/// would be done than was approved. Returns the last approval as well.
+///
+/// # Errors
+/// When an attempt fails, or a person does not approve.
+pub(super) fn with_approval<T>(
+    ask: impl Fn(Draft, ApprovalNeeded) -> Result<Approved, Box<Stopped>>,
+    attempt: impl Fn(Option<&Approved>) -> Result<T, Box<Stopped>>,
+) -> Result<(T, Option<Approved>), Box<Stopped>> {
+    let mut approved = None;
+    loop {
+        match attempt(approved.as_ref()).map_err(|stopped| *stopped) {
+            Ok(done) => return Ok((done, approved)),
+            Err(Stopped { draft, failure: Failure::Ask(asking) }) => {
+                approved = Some(ask(draft, *asking)?);
+            }
+            Err(stopped) => return Err(Box::new(stopped)),
+        }
     }
 }
 

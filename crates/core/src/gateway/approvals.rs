@@ -47,7 +47,7 @@ pub struct Binding {
     pub buffer: Option<String>,
     /// SHA-256 of the content after the request.
     pub after: Option<Hash>,
-    /// SHA-256 of what a rename moves; of a directory, over everything in it.
+    /// SHA-256 of what a rename moves and its permission bits; of a directory, over everything in it.
     pub moved: Option<String>,
     /// Attributes that are set, as the record has them.
     pub attributes: Option<Value>,
@@ -55,7 +55,7 @@ pub struct Binding {
     pub command: Option<Hash>,
     /// SHA-256 of the policy in force; of a connection, of the policies of all workspaces, joined.
     pub policy_sha256: String,
-    /// The ids of the rules that ask; of a connection, with their places.
+    /// The ids of the rules that ask; of a connection, with their places and the labels that were read.
     pub rules: Vec<String>,
 }
 
@@ -80,6 +80,11 @@ impl Binding {
             policy_sha256,
             rules,
         }
+    }
+
+    /// Returns the mode that is set.
+    fn mode(&self) -> Option<&Value> {
+        self.attributes.as_ref()?.get("mode")
     }
 }
 
@@ -139,8 +144,8 @@ impl Question {
 pub enum Answer {
     /// Approves this request once.
     Once,
-    /// Approves this request, and the same operation on the same path, or the same command, for the
-    /// rest of the session, as long as the policy stays in force.
+    /// Approves this request, and the same operation on the same path with the same mode, or the same
+    /// command, for the rest of the session, as long as the policy stays in force.
     Session,
     /// Rejects the request.
     Reject,
@@ -329,6 +334,8 @@ struct SessionApproval {
     path: String,
     to: Option<String>,
     command: Option<Hash>,
+    /// The mode that is set, as the record has it.
+    mode: Option<Value>,
     policy_sha256: String,
     rules: Vec<String>,
     /// Sequence number of the approval's record.
@@ -404,6 +411,7 @@ impl Approvals {
                 path: binding.path.clone(),
                 to: binding.to.clone(),
                 command: binding.command,
+                mode: binding.mode().cloned(),
                 policy_sha256: binding.policy_sha256.clone(),
                 rules: binding.rules.clone(),
                 seq,
@@ -419,6 +427,7 @@ impl Approvals {
                 && grant.path == binding.path
                 && grant.to == binding.to
                 && grant.command == binding.command
+                && grant.mode.as_ref() == binding.mode()
                 && grant.policy_sha256 == binding.policy_sha256
                 && binding.rules.iter().all(|rule| grant.rules.contains(rule))
         };

@@ -53,6 +53,21 @@ impl Authorizer<'_> {
         )
     }
 
+    /// Decides on a request by its names alone, before anything is looked at. `to` is the new name of
+    /// a rename. Returns the decision on `path`.
+    pub(super) fn decide_request(
+        &self,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+    ) -> Result<Decision, Failure> {
+        let asked = self.decide_names(path)?;
+        if let Some(to) = to {
+            self.require(self.decide_name(Access::Write, to))?;
+            self.require(self.policy.evaluate_move_by_name(self.agent, path, to))?;
+        }
+        Ok(asked)
+    }
+
     /// Decides on the resolved object, by its canonical path and its kind.
     pub(super) fn decide_resolved(&self, resolved: &Resolved) -> Result<Decision, Failure> {
         let allowed = self.decide_names(resolved.path())?;

@@ -209,7 +209,7 @@ impl Gateway {
                 transaction.context.policy,
                 transaction.operation,
             );
-            draft.facts = Some(facts.clone());
+            record::add_facts(&mut draft, facts.clone());
             drafts.push(draft);
         }
         for (index, (transaction, change)) in transactions.iter().zip(changes).enumerate() {

@@ -37,9 +37,9 @@ const RULE: &str = "network.whenRead";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Gateway {
-    /// From now on both gateways serve the same sandbox: what is shown by way of either counts as
-    /// shown by way of both, and this gateway's policy restricts the connections that `other`
-    /// decides on.
+    /// Joins two gateways that serve the same sandbox from now on: what is shown by way of either
+    /// counts as shown by way of both, and this gateway's policy restricts the connections that
+    /// `other` decides on.
     pub fn share_sandbox(&mut self, other: &Self) {
         self.carriers = Arc::clone(&other.carriers);
         let mut further = other.further.write().unwrap_or_else(PoisonError::into_inner);

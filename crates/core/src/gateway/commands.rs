@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{
     Error, Gateway,
+    approval_requests::with_approval,
     approvals::{Approver, Binding, DisclosedQuestion},
     error::{Failure, Stopped},
     limits::Meter,
@@ -21,6 +22,8 @@ use crate::{
 
 /// Maximum number of characters of a command in the first line of a question.
 const MAX_TITLE: usize = 120;
+/// The line before a command of which a part is not shown: an agent can have it look like a secret.
+const PLACEHOLDERS: &str = "not shown: what placeholders stand for, which may be anything\n";
 
 /// A command that an agent wants to have started.
 #[derive(Debug)]
@@ -52,24 +55,24 @@ impl Gateway {
         command: &CommandRequest<'_>,
         approver: &dyn Approver,
     ) -> Result<AllowedCommand, Error> {
-        let denied = |decision: Decision, meter: Option<&Meter>| {
-            self.fail(self.command_draft(session, &self.policy(), command), decision.into(), meter)
+        let denied = |decision: Decision| {
+            let draft = self.command_draft(session, &self.policy(), command);
+            Stopped::because(draft, decision.into())
         };
-        let meter = self.begin_request(session, &self.policy());
-        let meter = meter.map_err(|decision| denied(decision, None))?;
+        let meter = self.begin_request(session, &self.policy()).map_err(|decision| {
+            self.fail(self.command_draft(session, &self.policy(), command), decision.into(), None)
+        })?;
         let meter = meter.as_deref();
         let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.failure, meter);
-        let (draft, asking) = match self.settle_command(session, command, None) {
-            Ok(allowed) => return Ok(allowed),
-            Err(stopped) => match *stopped {
-                Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
-                stopped => return Err(fail(Box::new(stopped))),
+        let decided = with_approval(
+            |draft, asking| self.ask(session, draft, asking, approver),
+            |approved| {
+                // The session may have been closed during the wait.
+                approved.and(meter).map_or(Ok(()), Meter::open).map_err(denied)?;
+                self.settle_command(session, command, approved)
             },
-        };
-        let approved = self.ask(session, draft, asking, approver).map_err(fail)?;
-        // The session may have been closed during the wait.
-        meter.map_or(Ok(()), Meter::open).map_err(|decision| denied(decision, meter))?;
-        self.settle_command(session, command, Some(&approved)).map_err(fail)
+        );
+        decided.map(|(allowed, _)| allowed).map_err(fail)
     }
 
     /// Records durably that a command is started.
@@ -86,8 +89,9 @@ impl Gateway {
         policy: &Policy,
         command: &CommandRequest<'_>,
     ) -> Draft {
-        let draft = record::request(session, policy, OperationKind::Command.as_str(), None);
-        Draft { facts: Some(self.redact_facts(command.facts.clone())), ..draft }
+        let mut draft = record::request(session, policy, OperationKind::Command.as_str(), None);
+        record::add_facts(&mut draft, self.redact_facts(command.facts.clone()));
+        draft
     }
 
     /// Decides by the policy in force, with the approval if there is one.
@@ -111,12 +115,7 @@ impl Gateway {
                 return Err(Stopped::because(draft, decision.denying().with_reason(reason).into()));
             };
             let binding = command.binding(title, &policy, &decision);
-            let seq = match approved.map(|approved| approved.covers(&binding, &decision)) {
-                Some(Ok(seq)) => Some(seq),
-                Some(Err(denial)) => return Err(Stopped::because(draft, denial.into())),
-                None => self.approvals.granted(&session.id, &binding),
-            };
-            let Some(seq) = seq else {
+            let Some(seq) = self.approvals.record_of(approved, session, &binding) else {
                 let (path, rules) = (binding.path.clone(), vec![decision]);
                 let disclosed_part = DisclosedQuestion {
                     path,
@@ -142,16 +141,22 @@ impl Gateway {
         if title.len() < line.len() {
             title.push('…');
         }
+        let mut is_whole = words.iter().map(String::as_str).eq(command.words.iter().copied());
+        let mut shown = |plain: &str| {
+            let shown = self.redact_text(plain)?;
+            is_whole &= shown == plain;
+            Some(Escaped(&shown).to_string())
+        };
         let directory = match command.directory {
-            Some(directory) => {
-                Escaped(&self.redact_text(&directory.to_string_lossy())?).to_string()
-            }
+            Some(directory) => shown(&directory.to_string_lossy())?,
             None => "that of the agent".to_owned(),
         };
         let mut text = format!("directory: {directory}\n");
         for (name, value) in command.variables {
-            let variable = self.redact_text(&format!("{name}={value}"))?;
-            text.push_str(&format!("variable: {}\n", Escaped(&variable)));
+            text.push_str(&format!("variable: {}\n", shown(&format!("{name}={value}"))?));
+        }
+        if !is_whole {
+            text.push_str(PLACEHOLDERS);
         }
         // It comes last, because its lines can look like any other one.
         text.push_str(&format!("command:\n{line}"));

@@ -19,12 +19,14 @@ use serde_json::{Value, json};
 
 use super::{
     Gateway,
+    approval_requests::with_approval,
     approvals::{Binding, DisclosedQuestion},
     client::Client,
-    connection_end::{ConnectionEnd, EndReason},
+    connection_end::{self, ConnectionEnd, EndReason},
     connections::Slot,
+    credential_hosts::CREDENTIALS,
     decision_context::DecisionContext,
-    error::{Error, Failure, Stopped},
+    error::{Error, ErrorKind, Failure, Stopped},
     limits::Meter,
     obligations::Obligations,
     open_tunnel::OpenTunnel,
@@ -39,9 +41,7 @@ use crate::{
 };
 
 /// The rule for what a connection carries: it must be meant for the host.
-const HOST: &str = "network.host";
-/// The maximum of characters of an end's detail in a record.
-const MAX_DETAIL: usize = 500;
+pub(super) const HOST: &str = "network.host";
 /// The fact that names the reads by which a rule applies.
 const WHEN_READ: &str = "whenRead";
 
@@ -50,6 +50,8 @@ const WHEN_READ: &str = "whenRead";
 pub struct ConnectionAttempt {
     request: Arc<ConnectionRequest>,
     approved: Option<Approved>,
+    /// The draft of the decision's record.
+    decided: Draft,
     receipt: Receipt,
 }
 
@@ -88,10 +90,10 @@ pub(super) struct AllowedConnection {
 }
 
 impl Gateway {
-    /// Adds an address of this machine. A name that leads to it is refused as one that leads to the
-    /// loopback interface.
-    pub fn know_own_address(&self, address: IpAddr) {
-        self.own_addresses.write().unwrap_or_else(PoisonError::into_inner).insert(address);
+    /// Adds an address of this machine, or of a network that it is on. A name that leads to it is
+    /// refused as one that leads to the loopback interface.
+    pub fn add_local_address(&self, address: IpAddr) {
+        self.local_addresses.write().unwrap_or_else(PoisonError::into_inner).insert(address);
     }
 
     /// Restricts connections to `host` to those with the operator's credential `id`, from now on;
@@ -144,6 +146,13 @@ impl Gateway {
     }
 }
 
+impl Gateway {
+    /// Returns the context of a decision on a connection of the session now.
+    pub(super) fn decision_context(&self, session: &Session) -> DecisionContext {
+        DecisionContext::new(self.policy(), &self.further, self.carrier(session).reads())
+    }
+}
+
 impl ConnectionRequest {
     fn attempt(self, client: Client<'_>) -> Result<ConnectionAttempt, Error> {
         let policy = self.gateway.policy();
@@ -154,8 +163,8 @@ impl ConnectionRequest {
         let mut draft = settled.draft;
         draft.result = Some("ok".to_owned());
         // A look-up discloses the name, so the record comes first.
-        let receipt = self.gateway.audit_log.record(draft)?;
-        Ok(ConnectionAttempt { request: Arc::new(self), approved, receipt })
+        let receipt = self.gateway.audit_log.record(draft.clone())?;
+        Ok(ConnectionAttempt { request: Arc::new(self), approved, decided: draft, receipt })
     }
 
     /// Returns the draft of the record before anything was decided.
@@ -185,28 +194,32 @@ impl ConnectionRequest {
         client: Client<'_>,
         meter: Option<&Meter>,
     ) -> Result<(AllowedConnection, Option<Approved>), Error> {
-        let fail = |stopped: Box<Stopped>| self.gateway.fail(stopped.draft, stopped.failure, meter);
-        let (draft, asking) = match self.decide(address, approved) {
-            Ok(settled) => return Ok((settled, None)),
-            Err(stopped) => match *stopped {
-                Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
-                stopped => return Err(fail(Box::new(stopped))),
-            },
+        let fail = |stopped: Box<Stopped>| {
+            let Stopped { mut draft, failure } = *stopped;
+            // No program withdraws its question: the session ended, and nobody had answered.
+            if matches!(&failure, Failure::Rendered(error) if error.kind() == ErrorKind::Cancelled)
+            {
+                draft.decision = Some("deny".to_owned());
+            }
+            self.gateway.fail(draft, failure, meter)
         };
-        let yes = self.gateway.ask(&self.session, draft, asking, client.approver).map_err(fail)?;
-        // The session may have been closed while the request waited.
-        meter.map_or(Ok(()), Meter::open).map_err(|decision| {
-            self.gateway.fail(self.draft(&self.gateway.policy(), address), decision.into(), meter)
-        })?;
-        let settled = self.decide(address, Some(&yes)).map_err(fail)?;
-        Ok((settled, Some(yes)))
+        let denied = |decision: Decision| {
+            Stopped::because(self.draft(&self.gateway.policy(), address), decision.into())
+        };
+        with_approval(
+            |draft, asking| self.gateway.ask(&self.session, draft, asking, client.approver),
+            |yes| {
+                // The session may have been closed while the request waited.
+                yes.and(meter).map_or(Ok(()), Meter::open).map_err(denied)?;
+                self.decide(address, yes.or(approved))
+            },
+        )
+        .map_err(fail)
     }
 
     /// Returns the context of a decision now.
     pub(super) fn context(&self) -> DecisionContext {
-        let gateway = &self.gateway;
-        let reads = gateway.carrier(&self.session).reads();
-        DecisionContext::new(gateway.policy(), &gateway.further, reads)
+        self.gateway.decision_context(&self.session)
     }
 
     /// Decides by the policies in force, on the host and, if it is known, on its address.
@@ -231,11 +244,7 @@ impl ConnectionRequest {
         }
         self.note_reads(&mut draft, &now, &rules);
         let binding = self.binding(&now, &rules, address);
-        let seq = match approved {
-            Some(approved) if approved.binding == binding => Some(approved.seq),
-            _ => self.gateway.approvals.granted(&self.session.id, &binding),
-        };
-        let Some(seq) = seq else {
+        let Some(seq) = self.gateway.approvals.record_of(approved, &self.session, &binding) else {
             let (path, change) = (binding.path.clone(), format!("connect to {}", binding.path));
             let disclosed_part =
                 DisclosedQuestion { path, to: None, rules: rules.clone(), change: change.clone() };
@@ -276,10 +285,10 @@ impl ConnectionRequest {
         address: IpAddr,
         obligations: &Obligations,
     ) -> Decision {
-        let own = self.gateway.own_addresses.read().unwrap_or_else(PoisonError::into_inner);
-        let is_own = own.contains(&address);
+        let own = self.gateway.local_addresses.read().unwrap_or_else(PoisonError::into_inner);
+        let is_local = own.contains(&address);
         drop(own);
-        let address = (address, is_own);
+        let address = (address, is_local);
         now.evaluate_address(&self.session.agent, &self.connect, address, obligations)
     }
 
@@ -297,10 +306,16 @@ impl ConnectionRequest {
         rules: &[Decision],
         address: Option<IpAddr>,
     ) -> Binding {
-        let address = self.asked_about(now, address);
-        let address = address.map(|address| format!(" at {address}")).unwrap_or_default();
-        let rules = rules.iter().map(Decision::located_rule).collect();
-        let path = format!("{}{address}", self.connect);
+        let named = now.addresses_beside(&self.connect.host, rules);
+        let path = match self.asked_about(now, address) {
+            Some(address) if !named.contains(&address) => format!("{} at {address}", self.connect),
+            _ if named.is_empty() => self.connect.to_string(),
+            _ => {
+                let named: Vec<_> = named.iter().map(IpAddr::to_string).collect();
+                format!("{}, also at {}", self.connect, named.join(" and "))
+            }
+        };
+        let rules = rules.iter().map(|rule| now.asking_rule(rule)).collect();
         Binding::new(OperationKind::Connect, path, now.policy_hashes(), rules)
     }
 }
@@ -314,6 +329,18 @@ impl ConnectionAttempt {
     /// Returns the receipt of the decision's record.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
+    }
+
+    /// Records that the name led to no connection: no address was found, or none may be connected
+    /// to. No intent is open, so this is no outcome.
+    ///
+    /// # Errors
+    /// When no record can be written.
+    pub fn unreachable(&self, reason: &str) -> Result<Receipt, Error> {
+        let result = Some(EndReason::Unreachable.as_str().to_owned());
+        let reason = Some(connection_end::bounded(reason));
+        let draft = Draft { result, reason, ..self.decided.clone() };
+        Ok(self.request.gateway.audit_log.record(draft)?)
     }
 
     /// Decides on an address of the host, and records durably that it is connected to. The result
@@ -404,6 +431,11 @@ impl OpenConnection {
         Ok(())
     }
 
+    /// Returns the denial that ended the connection, if one did.
+    pub fn denial(&self) -> Option<Error> {
+        self.tunnel.ended_by().map(|(denial, _)| Error::denied(&denial))
+    }
+
     /// Sets the function that closes the connection at once, for a read that forbids the
     /// connection: that read waits until this value is dropped. The function may be called more
     /// than once, and during this call.
@@ -423,23 +455,15 @@ impl OpenConnection {
     fn record_end(&self, end: ConnectionEnd<'_>) -> Result<Receipt, Error> {
         let request = &self.request;
         let milliseconds = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let counts = [
-            ("bytesIn", end.bytes_in),
-            ("bytesOut", end.bytes_out),
-            ("milliseconds", milliseconds),
-        ];
-        let requests = end.requests.map(|requests| ("requests", requests));
-        let counts = counts.into_iter().chain(requests);
         let mut draft = Draft {
-            session: Some(request.session.id.clone()),
+            session: Some(request.session.recorded_id().to_owned()),
             agent: Some(request.session.agent.to_string()),
             op: Some(OperationKind::Connect.as_str().to_owned()),
             facts: Some(request.target(Some(self.address))),
-            counts: Some(counts.map(|(name, count)| (name.to_owned(), count)).collect()),
-            result: Some(end.reason.as_str().to_owned()),
-            reason: end.detail.map(|detail| detail.chars().take(MAX_DETAIL).collect()),
-            ..Draft::default()
+            ..end.draft(milliseconds)
         };
+        let named = record::host_request(end.method, end.path);
+        record::add_facts(&mut draft, request.gateway.redact_facts(named));
         if let Some((denial, now)) = self.tunnel.ended_by() {
             record::decide(&mut draft, &denial);
             request.note_reads(&mut draft, &now, std::slice::from_ref(&denial));
@@ -447,7 +471,8 @@ impl OpenConnection {
             draft.result = Some(EndReason::Denied.as_str().to_owned());
         } else if end.reason == EndReason::Refused {
             draft.decision = Some("deny".to_owned());
-            draft.rule = Some(HOST.to_owned());
+            let rule = if request.credential.is_some() { CREDENTIALS } else { HOST };
+            draft.rule = Some(rule.to_owned());
             request.gateway.count_denial(&request.session, &mut draft);
         }
         Ok(request.gateway.audit_log.complete(&self.receipt, draft)?)
@@ -459,13 +484,8 @@ impl Drop for OpenConnection {
         if self.is_closed {
             return;
         }
-        let end = ConnectionEnd {
-            bytes_in: 0,
-            bytes_out: self.sent.load(Ordering::Relaxed),
-            reason: EndReason::Abandoned,
-            detail: None,
-            requests: None,
-        };
+        let bytes_out = self.sent.load(Ordering::Relaxed);
+        let end = ConnectionEnd { bytes_out, ..ConnectionEnd::of(EndReason::Abandoned) };
         if let Err(error) = self.record_end(end) {
             tracing::error!(%error, record = self.receipt.seq, "the end of a connection has no record");
         }

@@ -1,5 +1,10 @@
 //! Ends of connections, as records have them.
 
+use portcullis_audit::Draft;
+
+/// The maximum of characters of an end's detail in a record.
+const MAX_DETAIL: usize = 500;
+
 /// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionEnd<'a> {
@@ -13,6 +18,47 @@ pub struct ConnectionEnd<'a> {
     pub detail: Option<&'a str>,
     /// The number of requests that were sent, if they were counted.
     pub requests: Option<u64>,
+    /// The method of the request that had no whole reply yet, if requests are told apart.
+    pub method: Option<&'a str>,
+    /// Its path, without the query.
+    pub path: Option<&'a str>,
+}
+
+impl ConnectionEnd<'_> {
+    /// Returns the end of a connection that carried nothing.
+    pub fn of(reason: EndReason) -> Self {
+        Self {
+            bytes_in: 0,
+            bytes_out: 0,
+            reason,
+            detail: None,
+            requests: None,
+            method: None,
+            path: None,
+        }
+    }
+
+    /// Returns the draft of its record, with the time that the connection took.
+    pub(super) fn draft(&self, milliseconds: u64) -> Draft {
+        let counts = [
+            ("bytesIn", self.bytes_in),
+            ("bytesOut", self.bytes_out),
+            ("milliseconds", milliseconds),
+        ];
+        let requests = self.requests.map(|requests| ("requests", requests));
+        let counts = counts.into_iter().chain(requests);
+        Draft {
+            counts: Some(counts.map(|(name, count)| (name.to_owned(), count)).collect()),
+            result: Some(self.reason.as_str().to_owned()),
+            reason: self.detail.map(bounded),
+            ..Draft::default()
+        }
+    }
+}
+
+/// Returns the beginning of a text about an end, for a record.
+pub(super) fn bounded(detail: &str) -> String {
+    detail.chars().take(MAX_DETAIL).collect()
 }
 
 /// The reason why a connection ended.
@@ -24,6 +70,8 @@ pub enum EndReason {
     Unreachable,
     /// The connection was cut off for what a side sent, such as the name of another host.
     Refused,
+    /// The server cannot be used: it is not the one that its certificate is to prove.
+    Failed,
     /// A side sent nothing for too long.
     Timeout,
     /// The connection broke.
@@ -43,6 +91,7 @@ impl EndReason {
             Self::Closed => "ok",
             Self::Unreachable => "unreachable",
             Self::Refused => "refused",
+            Self::Failed => "failed",
             Self::Timeout => "timeout",
             Self::Reset => "reset",
             Self::Ended => "ended",

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The rule of connections that are to go, or may not go, with a credential.
-const RULE: &str = "network.credentials";
+pub(super) const CREDENTIALS: &str = "network.credentials";
 
 /// The hosts, each with what is to be used instead of a connection of a program's own.
 #[derive(Debug, Default)]
@@ -42,11 +42,11 @@ impl CredentialHosts {
         if let Some(id) = credential {
             let is_named = policy.network().credentials().contains(id);
             let reason = format!("the policy does not let programs use the credential `{id}`");
-            return (!is_named).then(|| Decision::built_in_denial(RULE, &reason));
+            return (!is_named).then(|| Decision::built_in_denial(CREDENTIALS, &reason));
         }
         let hosts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let CredentialHost { id, url } = hosts.get(&host.to_string())?;
         let reason = format!("the host is reached with the credential `{id}` alone, at {url}");
-        Some(Decision::built_in_denial(RULE, &reason))
+        Some(Decision::built_in_denial(CREDENTIALS, &reason))
     }
 }

@@ -12,9 +12,12 @@ use std::{
 
 use super::{labels::Reads, obligations::Obligations};
 use crate::{
-    model::{AgentName, Connect},
-    policy::{Decision, NetworkLimits, NetworkRule, Policy},
+    model::{AgentName, Connect, Host},
+    policy::{Decision, HostPattern, NetworkLimits, NetworkRule, Policy},
 };
+
+/// The maximum of addresses that a question about a name is about, too.
+const MAX_ADDRESSES: usize = 8;
 
 /// The policies of a sandbox's further workspaces, which reloads replace.
 pub(super) type FurtherPolicies = RwLock<Vec<Arc<RwLock<Arc<Policy>>>>>;
@@ -65,8 +68,9 @@ impl DecisionContext {
     ) -> Decision {
         let read = self.reads.ids();
         let restrict = |policy: &Policy| policy.restrict_connect(agent, connect, read);
+        let questions = |policy: &Policy| policy.questions_about(agent, connect, None, read);
         let own = self.policy.evaluate_connect(agent, connect, read);
-        self.restricted(own, restrict, obligations)
+        self.restricted(own, restrict, questions, obligations)
     }
 
     /// Decides on an address of the host; `obligations` collects the obligations.
@@ -74,28 +78,39 @@ impl DecisionContext {
         &self,
         agent: &AgentName,
         connect: &Connect,
-        (address, is_own): (IpAddr, bool),
+        (address, is_local): (IpAddr, bool),
         obligations: &Obligations,
     ) -> Decision {
         let read = self.reads.ids();
         let restrict =
-            |policy: &Policy| policy.restrict_address(agent, connect, address, is_own, read);
-        let own = self.policy.evaluate_address(agent, connect, address, is_own, read);
-        self.restricted(own, restrict, obligations)
+            |policy: &Policy| policy.restrict_address(agent, connect, address, is_local, read);
+        let questions =
+            |policy: &Policy| policy.questions_about(agent, connect, Some(address), read);
+        let own = self.policy.evaluate_address(agent, connect, address, is_local, read);
+        self.restricted(own, restrict, questions, obligations)
     }
 
-    /// Returns the strictest of the decisions of all policies.
+    /// Returns the strictest of the decisions of all policies. All rules that ask are obligations.
     fn restricted(
         &self,
         own: Decision,
         restrict: impl Fn(&Policy) -> Option<Decision>,
+        questions: impl Fn(&Policy) -> Vec<Decision>,
         obligations: &Obligations,
     ) -> Decision {
         obligations.add(&own);
+        if own.is_ask() {
+            questions(&self.policy).iter().for_each(|question| obligations.add(question));
+        }
         self.further.iter().fold(own, |strictest, policy| {
             let Some(decision) = restrict(policy) else { return strictest };
             let decision = of_further(decision, policy);
             obligations.add(&decision);
+            if decision.is_ask() {
+                let questions = questions(policy).into_iter();
+                let questions = questions.map(|question| of_further(question, policy));
+                questions.for_each(|question| obligations.add(&question));
+            }
             strictest.and(decision)
         })
     }
@@ -108,6 +123,39 @@ impl DecisionContext {
                 |rule: &&NetworkRule| policy.place_of(rule).as_ref() == decision.location();
             policy.network_rule(decision).filter(is_here)
         })
+    }
+
+    /// Returns the name of a rule that asks, as an approval has it: with its place, and the labels by
+    /// which it applies. Another label is another question.
+    pub(super) fn asking_rule(&self, decision: &Decision) -> String {
+        let labels = self.network_rule(decision).map(|rule| &rule.when_read);
+        let read = labels.into_iter().flatten().filter(|label| self.reads.ids().contains(*label));
+        let read: Vec<_> = read.map(ToString::to_string).collect();
+        match read.is_empty() {
+            true => decision.located_rule(),
+            false => format!("{} for {}", decision.located_rule(), read.join(", ")),
+        }
+    }
+
+    /// Returns the rule of hosts with that id, of the first policy that has one.
+    pub(super) fn rule_with_id(&self, id: &str) -> Option<&NetworkRule> {
+        self.policies().find_map(|policy| policy.network().rules().find(|rule| rule.id() == id))
+    }
+
+    /// Returns the addresses that rules have beside the name of a host: a question about the name
+    /// is about them, too.
+    pub(super) fn addresses_beside(&self, host: &Host, rules: &[Decision]) -> Vec<IpAddr> {
+        let rules = rules.iter().filter_map(|decision| self.network_rule(decision));
+        let rules = rules.filter(|rule| host.name().is_some() && rule.holds_host(host));
+        let addresses = rules.flat_map(|rule| {
+            let own = rule.hosts.iter().filter_map(HostPattern::address);
+            own.filter(|address| rule.holds_address(*address))
+        });
+        let mut beside: Vec<_> = addresses.collect();
+        beside.sort_unstable();
+        beside.dedup();
+        beside.truncate(MAX_ADDRESSES);
+        beside
     }
 
     /// Returns the smallest limits of all policies.

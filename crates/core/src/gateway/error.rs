@@ -137,7 +137,7 @@ impl Error {
     }
 }
 
-/// Nothing is served without a log.
+/// No request is served without a log.
 impl From<audit_log::Error> for Error {
     fn from(error: audit_log::Error) -> Self {
         Self::new(ErrorKind::Unavailable, error.to_string())
@@ -301,9 +301,17 @@ pub enum Refusal {
     Method,
     /// The request was cancelled before it began.
     Cancelled,
+    /// The operator's command names something that is missing, or that it is not made for.
+    /// Nothing was decided.
+    Unsuitable(ErrorKind, String),
 }
 
 impl Refusal {
+    /// Returns true if the refusal denies the message.
+    pub(super) fn is_denial(&self) -> bool {
+        !matches!(self, Self::Cancelled | Self::Unsuitable(..))
+    }
+
     pub(super) fn render(&self) -> Error {
         match self {
             Self::Outside => Error::denied(&Decision::built_in_denial(
@@ -318,6 +326,7 @@ impl Refusal {
             Self::Parameters(message) => Error::new(ErrorKind::InvalidInput, message.clone()),
             Self::Method => Error::new(ErrorKind::InvalidInput, "method not allowed"),
             Self::Cancelled => Error::new(ErrorKind::Cancelled, "cancelled"),
+            Self::Unsuitable(kind, message) => Error::new(*kind, message.clone()),
         }
     }
 }

@@ -31,24 +31,23 @@ impl Gateway {
         refusal: &Refusal,
     ) -> Error {
         let policy = self.policy();
-        let text = |text| self.redact_text(text).unwrap_or_else(|| NOT_LOOKED_AT.to_owned());
-        let (op, path) = (text(op), path.map(text));
+        let (op, path) = (self.recorded_text(op), path.map(|path| self.recorded_text(path)));
         let mut draft = record::request(session, &policy, &op, path.as_deref());
-        let begun = self.meter_of(session, &policy).and_then(|meter| {
-            meter.as_ref().map_or(Ok(()), |meter| meter.open())?;
-            Ok(meter)
-        });
-        let meter = match begun {
+        let meter = match self.open_meter(session, &policy) {
             Ok(meter) => meter,
             Err(decision) => return self.fail(draft, decision.into(), None),
         };
         let error = refusal.render();
-        // A request that its sender cancelled was not decided.
-        draft.decision = (*refusal != Refusal::Cancelled).then(|| "deny".to_owned());
+        draft.decision = refusal.is_denial().then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
         draft.reason = error.reason().map(str::to_owned);
         self.refusals.charge(session.agent.as_str(), draft.path.as_deref());
         self.record_error(draft, error, meter.as_deref())
+    }
+
+    /// Returns a text of a peer as records have it.
+    pub(super) fn recorded_text(&self, text: &str) -> String {
+        self.redact_text(text).unwrap_or_else(|| NOT_LOOKED_AT.to_owned())
     }
 
     /// Records an act of a peer that was neither a request nor allowed, such as a malformed line.
@@ -97,7 +96,7 @@ impl Gateway {
         facts: BTreeMap<String, serde_json::Value>,
     ) -> Result<Receipt, Error> {
         let mut draft = record::request(session, &self.policy(), event, None);
-        draft.facts = Some(facts);
+        record::add_facts(&mut draft, facts);
         draft.result = Some("ok".to_owned());
         Ok(self.audit_log.note(Kind::Decision, draft, true)?)
     }
@@ -111,7 +110,8 @@ impl Gateway {
         result: &str,
     ) -> Result<Receipt, Error> {
         let mut draft = record::request(session, &self.policy(), event, None);
-        (draft.decision, draft.facts) = (decision, Some(self.redact_facts(facts)));
+        record::add_facts(&mut draft, self.redact_facts(facts));
+        draft.decision = decision;
         draft.result = Some(result.to_owned());
         Ok(self.audit_log.record(draft)?)
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     Gateway,
+    approval_requests::with_approval,
     approvals::Approver,
     client::Client,
     error::{self, Error, ErrorKind, Failure, HIDDEN, Stopped},
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     model::{Operation, Session, Transport},
-    ops::Findings,
+    ops::{Base, Findings},
     policy::{Decision, Policy},
 };
 
@@ -37,14 +38,15 @@ struct ExecutionOptions<'a> {
     meter: Option<&'a Arc<Meter>>,
     /// Facts for the record.
     facts: &'a BTreeMap<String, Value>,
-    is_undo: bool,
+    /// The state of the path on which an undo is based; `None` for another request.
+    undo: Option<Base>,
 }
 
 impl ExecutionOptions<'_> {
     /// Returns the draft of a request before any decision.
     fn draft(&self, policy: &Policy, operation: Operation<'_>) -> Draft {
         let mut draft = record::operation(self.session, policy, operation);
-        draft.facts = (!self.facts.is_empty()).then(|| self.facts.clone());
+        record::add_facts(&mut draft, self.facts.clone());
         draft
     }
 }
@@ -70,10 +72,7 @@ impl Gateway {
         let begun = Instant::now();
         let answer = self.meter(session, operation, client.facts).and_then(|meter| {
             let (meter, facts) = (meter.as_ref(), client.facts);
-            self.carry_out(
-                request,
-                ExecutionOptions { session, client, meter, facts, is_undo: false },
-            )
+            self.carry_out(request, ExecutionOptions { session, client, meter, facts, undo: None })
         });
         let receipt = answer.as_ref().map(|reply| &reply.receipt);
         self.answered(&span, operation.kind().as_str(), begun, receipt.map(Some));
@@ -82,21 +81,23 @@ impl Gateway {
 
     /// Handles a request of the operator's undo as [`Gateway::handle`] does: decided, backed up and
     /// recorded alike, but not counted against the limits of a session, or a session that changed
-    /// much could not be undone. `facts` name in the record what is undone.
+    /// much could not be undone. `base` is the state of the path that was looked at before; `facts`
+    /// name in the record what is undone.
     ///
     /// # Errors
-    /// As [`Gateway::handle`].
+    /// As [`Gateway::handle`]; [`ErrorKind::Conflict`] or [`ErrorKind::AlreadyExists`] if the path
+    /// has another state.
     pub fn undo<R: Request + ?Sized>(
         &self,
         session: &Session,
-        request: &R,
+        (request, base): (&R, Base),
         facts: &BTreeMap<String, Value>,
         approver: &dyn Approver,
     ) -> Result<Reply<R::Output>, Error> {
         let client = Client::asking(approver);
         self.carry_out(
             request,
-            ExecutionOptions { session, client, meter: None, facts, is_undo: true },
+            ExecutionOptions { session, client, meter: None, facts, undo: Some(base) },
         )
     }
 
@@ -119,7 +120,7 @@ impl Gateway {
         let client = Client::asking(approver);
         self.carry_out(
             request,
-            ExecutionOptions { session, client, meter: None, facts, is_undo: false },
+            ExecutionOptions { session, client, meter: None, facts, undo: None },
         )
     }
 
@@ -133,7 +134,7 @@ impl Gateway {
         let policy = self.policy();
         self.begin_request(session, &policy).map_err(|decision| {
             let mut draft = record::operation(session, &policy, operation);
-            draft.facts = (!facts.is_empty()).then(|| facts.clone());
+            record::add_facts(&mut draft, facts.clone());
             self.fail(draft, decision.into(), None)
         })
     }
@@ -149,6 +150,20 @@ impl Gateway {
     ) -> Result<Option<Arc<Meter>>, Decision> {
         let meter = self.meter_of(session, policy)?;
         meter.as_ref().map_or(Ok(()), |meter| meter.begin(Instant::now()))?;
+        Ok(meter)
+    }
+
+    /// Returns the meter of a session that no limit has closed.
+    ///
+    /// # Errors
+    /// As [`Self::meter_of`], and the denial by the limit.
+    pub(super) fn open_meter(
+        &self,
+        session: &Session,
+        policy: &Policy,
+    ) -> Result<Option<Arc<Meter>>, Decision> {
+        let meter = self.meter_of(session, policy)?;
+        meter.as_ref().map_or(Ok(()), |meter| meter.open())?;
         Ok(meter)
     }
 
@@ -201,16 +216,9 @@ impl Gateway {
     ) -> Result<Reply<R::Output>, Error> {
         let meter = options.meter.map(|meter| &**meter);
         let fail = |stopped: Box<Stopped>| self.fail(stopped.draft, stopped.failure, meter);
-        let (draft, asking) = match self.attempt(request, options, None) {
-            Ok(reply) => return Ok(reply),
-            Err(stopped) => match *stopped {
-                Stopped { draft, failure: Failure::Ask(asking) } => (draft, *asking),
-                stopped => return Err(fail(Box::new(stopped))),
-            },
-        };
-        // No lock is held during a wait for an approval.
         let (session, approver) = (options.session, options.client.approver);
-        let approved = match session.transport {
+        // No lock is held during a wait for an approval.
+        let ask = |draft, asking| match session.transport {
             // A program that opens a file cannot wait for a person.
             Transport::Mount => self.ask_without_waiting(session, draft, asking, approver),
             Transport::Cli
@@ -220,7 +228,8 @@ impl Gateway {
             | Transport::Proxy
             | Transport::Serve => self.ask(session, draft, asking, approver),
         };
-        approved.and_then(|approved| self.attempt(request, options, Some(&approved))).map_err(fail)
+        let done = with_approval(ask, |approved| self.attempt(request, options, approved));
+        done.map(|(reply, _)| reply).map_err(fail)
     }
 
     /// Repeats a request until nothing moves meanwhile, each time with the policy in force.
@@ -230,7 +239,7 @@ impl Gateway {
         options: ExecutionOptions<'_>,
         approved: Option<&Approved>,
     ) -> Result<Reply<R::Output>, Box<Stopped>> {
-        let ExecutionOptions { session, client, meter, is_undo, .. } = options;
+        let ExecutionOptions { session, client, meter, undo, .. } = options;
         let operation = request.as_operation();
         let denied = |decision: Decision| {
             let draft = options.draft(&self.policy(), operation);
@@ -249,7 +258,7 @@ impl Gateway {
             let transaction = Transaction {
                 meter,
                 slot: slot.as_ref(),
-                is_undo,
+                undo,
                 approved,
                 ..Transaction::new(self, &policy, session, operation, client, &findings)
             };
@@ -286,15 +295,15 @@ impl Gateway {
                 record::fail(&mut draft, &Error::denied(&decision));
                 Error::denied(&Decision::built_in_denial(HIDDEN, &reason))
             }
-            // A request is asked about once; a second question is a defect.
-            Failure::Ask(_) => Error::denied(&Decision::built_in_denial("default", "asked twice")),
+            // [`with_approval`] asks first; a question without an approver is a defect.
+            Failure::Ask(_) => {
+                Error::denied(&Decision::built_in_denial("default", "nobody was asked"))
+            }
             Failure::Rendered(error) => error,
             Failure::Operation(error) => error::render(&error),
             Failure::Log(error) => return error.into(),
             Failure::Answered(error) => {
-                if closes(&error, meter) {
-                    self.end_subscriptions(draft.session.as_deref());
-                }
+                self.end_subscriptions(closed_by(&error, meter));
                 return error;
             }
         };
@@ -314,16 +323,15 @@ impl Gateway {
         {
             self.refusals.charge(agent, draft.path.as_deref());
         }
-        let closed = closes(&error, meter);
-        if closed {
+        let closed = closed_by(&error, meter);
+        if closed.is_some() {
             draft.facts.get_or_insert_default().insert("sessionClosed".to_owned(), true.into());
         }
-        let session = draft.session.clone().filter(|_| closed);
         let error = match self.audit_log.record(draft) {
             Ok(receipt) => error.with_receipt(receipt),
             Err(error) => error.into(),
         };
-        self.end_subscriptions(session.as_deref());
+        self.end_subscriptions(closed);
         error
     }
 
@@ -346,7 +354,8 @@ impl Gateway {
     }
 }
 
-/// Counts a denial; true if that closes the session.
-fn closes(error: &Error, meter: Option<&Meter>) -> bool {
-    error.kind() == ErrorKind::Denied && meter.is_some_and(|meter| meter.denied(error.rule()))
+/// Counts a denial, and returns the session if that closes it.
+fn closed_by<'m>(error: &Error, meter: Option<&'m Meter>) -> Option<&'m str> {
+    let meter = meter.filter(|_| error.kind() == ErrorKind::Denied)?;
+    meter.denied(error.rule()).then(|| meter.session())
 }

@@ -31,6 +31,8 @@ pub struct Import<R> {
     pub before: Option<Vec<u8>>,
     /// The content before, in the operator's repository.
     pub original: Option<Vec<u8>>,
+    /// The target of the symbolic link that it replaces.
+    pub link: Option<String>,
 }
 
 impl<R: AsOperation> AsOperation for Import<R> {
@@ -57,7 +59,7 @@ impl<R> Import<R> {
         let context = Context { transport: Transport::Mount, ..transaction.context };
         let sealed = prepare::import(&context, path, contents, content)?;
         transaction.disclose_shown(draft, sealed, |description| {
-            description.imports(self.before.as_deref(), content)
+            description.imports(self.before.as_deref(), content, self.link.as_deref())
         })
     }
 }
@@ -114,6 +116,8 @@ impl Request for Import<Symlink> {
         let contents = (self.before.as_deref(), self.original.as_deref());
         let sealed = prepare::import(&transaction.context, path, contents, None)?;
         draft.facts.get_or_insert_default().insert("target".to_owned(), target.as_str().into());
-        transaction.disclose(draft, sealed)
+        transaction.disclose_shown(draft, sealed, |description| {
+            description.imports(self.before.as_deref(), None, self.link.as_deref())
+        })
     }
 }

@@ -7,19 +7,16 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use super::lock::lock;
+use super::{leaky_bucket::LeakyBucket, lock::lock};
 use crate::policy::{Decision, Limits};
 
 /// Maximum number of sessions that are counted where nothing else bounds them. A further one is
 /// refused, because forgetting another would open it again. A transport reports when a session
 /// ends.
 const MAX_SESSIONS: usize = 4096;
-
-/// Nanoseconds in a second, of which the cost of one operation is a part.
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The meters of all sessions.
 #[derive(Debug)]
@@ -37,6 +34,8 @@ impl Default for Meters {
 /// The counts of one session.
 #[derive(Debug)]
 pub(super) struct Meter {
+    /// The session's ID.
+    session: String,
     limits: Limits,
     count: Arc<Mutex<Count>>,
 }
@@ -46,10 +45,7 @@ struct Count {
     bytes: u64,
     files: u64,
     denials: u64,
-    /// Time since `created` until which the operations that have begun fill the bucket; more than a
-    /// second ahead of now is too many (a leaky bucket).
-    busy_until: Duration,
-    created: Instant,
+    operations: LeakyBucket,
 }
 
 /// The bytes and files of a change, counted against the session's limits; given back when dropped
@@ -86,7 +82,8 @@ impl Meters {
             if meter.limits != *limits {
                 // Another policy came into force: the counts stay.
                 let count = Arc::clone(&meter.count);
-                *meter = Arc::new(Meter { limits: limits.clone(), count });
+                *meter =
+                    Arc::new(Meter { session: session.to_owned(), limits: limits.clone(), count });
             }
             return Ok(Some(Arc::clone(meter)));
         }
@@ -96,7 +93,7 @@ impl Meters {
                 "the gateway serves no more sessions",
             ));
         }
-        let meter = Arc::new(Meter::new(limits.clone(), Instant::now()));
+        let meter = Arc::new(Meter::new(session, limits.clone(), Instant::now()));
         meters.insert(session.to_owned(), Arc::clone(&meter));
         Ok(Some(meter))
     }
@@ -108,10 +105,15 @@ impl Meters {
 }
 
 impl Meter {
-    fn new(limits: Limits, now: Instant) -> Self {
-        let count =
-            Count { bytes: 0, files: 0, denials: 0, busy_until: Duration::ZERO, created: now };
-        Self { limits, count: Arc::new(Mutex::new(count)) }
+    fn new(session: &str, limits: Limits, now: Instant) -> Self {
+        let operations = LeakyBucket::new(1, now);
+        let count = Count { bytes: 0, files: 0, denials: 0, operations };
+        Self { session: session.to_owned(), limits, count: Arc::new(Mutex::new(count)) }
+    }
+
+    /// Returns the ID of the session.
+    pub(super) fn session(&self) -> &str {
+        &self.session
     }
 
     /// Counts an operation that begins.
@@ -122,18 +124,9 @@ impl Meter {
         self.open()?;
         let Some(limit) = &self.limits.operations_per_second else { return Ok(()) };
         let mut count = lock(&self.count);
-        let now = now.saturating_duration_since(count.created);
-        let cost = Duration::from_nanos(
-            NANOS_PER_SECOND.checked_div(limit.maximum).unwrap_or(NANOS_PER_SECOND),
-        );
-        let busy_until = count.busy_until.max(now).saturating_add(cost);
-        // Rounding the cost down must not admit one more.
-        let maximum = cost.saturating_mul(u32::try_from(limit.maximum).unwrap_or(u32::MAX));
-        if busy_until.saturating_sub(now) > maximum {
-            return Err(limit.exceeded());
-        }
-        count.busy_until = busy_until;
-        Ok(())
+        // Another policy may have come into force.
+        count.operations.set_rate(limit.maximum);
+        if count.operations.try_add(1, now) { Ok(()) } else { Err(limit.exceeded()) }
     }
 
     /// Checks that the session is not closed.
@@ -216,6 +209,8 @@ pub(super) fn is_limit(rule: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
         model::Transport,
@@ -226,7 +221,7 @@ mod tests {
         let text = format!("schema = 1\n[limits]\n{limits}\n");
         let policy = compile(&PolicySource::from_text("test", &text)).unwrap();
         let now = Instant::now();
-        (Arc::new(Meter::new(policy.limits(Transport::Cli).clone(), now)), now)
+        (Arc::new(Meter::new("s", policy.limits(Transport::Cli).clone(), now)), now)
     }
 
     fn begun(meter: &Meter, now: Instant, tries: usize) -> usize {

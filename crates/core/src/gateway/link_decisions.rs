@@ -46,7 +46,7 @@ impl<'a> LinkDecisions<'a> {
         link: &WorkspacePath,
         target: &str,
     ) -> Result<Resolved, workspace::Error> {
-        workspace.resolve_target(link, target, &mut |met| match met {
+        workspace.resolve_target(link, target, &mut |visited| match visited {
             VisitedName::Name(name) | VisitedName::Left(name) => self.is_open(name),
             VisitedName::Link(link) => self.may_reveal(link),
         })
@@ -66,8 +66,8 @@ impl LinkDecisions<'_> {
     ) -> Result<Resolved, workspace::Error> {
         use OperationKind as O;
         let begins = matches!(self.operation, O::Glob | O::Grep | O::Watch);
-        workspace.resolve_with(path, follow, &mut |met| {
-            self.follows(if begins { beginning(met) } else { met })
+        workspace.resolve_with(path, follow, &mut |visited| {
+            self.follows(if begins { beginning(visited) } else { visited })
         })
     }
 
@@ -84,8 +84,8 @@ impl LinkDecisions<'_> {
     }
 
     /// True if the visited component may be followed.
-    fn follows(&mut self, met: VisitedName<'_>) -> bool {
-        match met {
+    fn follows(&mut self, visited: VisitedName<'_>) -> bool {
+        match visited {
             // A name that asks does so even when nothing is there.
             VisitedName::Name(name) => {
                 let asks = self.decisions(name).any(|decision| decision.is_ask());
@@ -125,17 +125,17 @@ impl LinkDecisions<'_> {
 impl Authorizer<'_> {
     /// True if the visited component may be followed for these accesses. Collects the decisions on
     /// names that are followed, which may ask.
-    pub(super) fn follows(&self, accesses: &[Access], met: VisitedName<'_>) -> bool {
+    pub(super) fn follows(&self, accesses: &[Access], visited: VisitedName<'_>) -> bool {
         let Self { policy, agent, operation, obligations, .. } = *self;
         let is_asked = !obligations.asks().is_empty();
         let mut following = LinkDecisions { policy, agent, operation, accesses, is_asked };
-        if !following.follows(met) {
+        if !following.follows(visited) {
             return false;
         }
-        if let VisitedName::Name(name) | VisitedName::Left(name) = met {
+        if let VisitedName::Name(name) | VisitedName::Left(name) = visited {
             following.decisions(name).for_each(|decision| obligations.add(&decision));
         }
-        if let VisitedName::Name(name) = met {
+        if let VisitedName::Name(name) = visited {
             obligations.follow(name);
         }
         true

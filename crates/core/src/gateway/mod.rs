@@ -27,8 +27,10 @@ mod disclosures;
 mod error;
 mod events;
 mod handle;
+mod host_rule;
 mod import;
 mod labels;
+mod leaky_bucket;
 mod limits;
 mod link_decisions;
 mod lock;
@@ -45,6 +47,7 @@ mod record;
 mod recovery;
 mod redaction;
 mod refusals;
+mod refused_request;
 mod reload;
 mod reply;
 mod request;
@@ -74,12 +77,15 @@ pub use connect::{ConnectionAttempt, OpenConnection};
 pub use connection_end::{ConnectionEnd, EndReason};
 pub use diff::{CONTEXT, unified_diff};
 pub use error::{Error, ErrorKind, Refusal};
+pub use host_rule::HostRule;
 pub use import::Import;
 pub use link_decisions::LinkDecisions;
 pub use metrics::{GatewayMetrics, RuleCount, Times};
 pub use mount::{MountView, VisibleEntry};
 pub use policy_listeners::PolicyListener;
 pub use recovery::RecoveryError;
+pub use redaction::TOKEN_PREFIX;
+pub use refused_request::RefusedRequest;
 pub use reload::ReloadError;
 pub use reply::{Changed, Recalled, Reply};
 pub use request::Request;
@@ -133,7 +139,7 @@ pub struct Gateway {
     counter: Option<Arc<Counter>>,
     connections: Arc<Connections>,
     carriers: Arc<Carriers>,
-    own_addresses: RwLock<HashSet<IpAddr>>,
+    local_addresses: RwLock<HashSet<IpAddr>>,
     credential_hosts: CredentialHosts,
 }
 
@@ -183,7 +189,7 @@ impl Gateway {
             counter: None,
             connections: Arc::default(),
             carriers: Arc::default(),
-            own_addresses: RwLock::default(),
+            local_addresses: RwLock::default(),
             credential_hosts: CredentialHosts::default(),
         };
         let settled = recovery::run(&gateway)?;

@@ -1,8 +1,10 @@
 //! The view that a mount has of the workspace, besides the requests that it sends: names,
 //! attributes, and the lengths of what reads would return.
 //!
-//! Lookups and lists are decided as `list` requests are, and have no record. An entry that may not
-//! be listed is missing, whatever is there.
+//! Lookups and lists are decided as `list` requests are. An entry that may not be listed is missing,
+//! whatever is there; only a lookup that its name denies has a record. Reads of links are recorded.
+
+mod link;
 
 use std::{cell::OnceCell, collections::BTreeMap, time::Instant};
 
@@ -11,7 +13,7 @@ use rustix::{fs::OFlags, io::Errno};
 use serde_json::Value;
 
 use super::{
-    Gateway, LinkDecisions,
+    Gateway,
     authorizer::decide_name,
     client::Client,
     error::{Error as GatewayError, HIDDEN, UNSEEN},
@@ -26,7 +28,7 @@ use crate::{
     },
     ops::{self, Findings, Follower, prepare},
     policy::{Decision, Effect, Object, ObjectKind, Policy, Query, Secrets, Visibility},
-    workspace::{Error, Kinds, Stat, TempName, read_link},
+    workspace::{Error, Kinds, Stat, TempName},
 };
 
 /// The workspace as the mount of a session shows it.
@@ -46,6 +48,12 @@ pub struct VisibleEntry {
     pub traverse: bool,
 }
 
+/// The fact of a record of a lookup.
+const LOOKUP: &str = "lookup";
+
+/// The fact of the record of a write that was too large: the size of the file.
+const SIZE: &str = "size";
+
 /// A directory, to which rules about extensions do not apply: what the policy shows at a name, it
 /// shows as a directory.
 const DIRECTORY: Object = Object { kind: ObjectKind::Directory, links: 1, through_symlink: false };
@@ -62,8 +70,9 @@ impl MountView<'_> {
     /// a link is on the way. The root is always shown.
     ///
     /// # Errors
-    /// Of the system, for entries that the agent may list.
+    /// Of the system, for entries that the agent may list, and if the log takes no more records.
     pub fn lookup(&self, path: &WorkspacePath) -> Result<Option<VisibleEntry>, Error> {
+        self.gateway.audit_log.check().map_err(|_| Error::os("record what is shown")(Errno::IO))?;
         let policy = self.gateway.policy();
         // The name is decided on before anything is looked at.
         let Some(traverse) = self.shows_directory(&policy, path) else { return Ok(None) };
@@ -136,80 +145,6 @@ impl MountView<'_> {
         Ok(Some(entries))
     }
 
-    /// Returns the target of the link at `path`; `None` as for a lookup. It leads to a path in the
-    /// workspace, which may be hidden or missing.
-    ///
-    /// # Errors
-    /// [`Error::Outside`], [`Error::Loop`] and [`Error::Mount`] where it leads elsewhere, or the
-    /// policy denies following it; [`Error::NotFound`] if it is no link. Decided by the link's own
-    /// name alone, which has to be readable: the target may be hidden. The target is the link's
-    /// content, so it counts as a read of what is labelled, with the facts that `claimed` returns;
-    /// [`Error::Os`] if a connection that forbids it cannot be closed.
-    pub fn read_link(
-        &self,
-        path: &WorkspacePath,
-        claimed: &dyn Fn() -> BTreeMap<String, Value>,
-    ) -> Result<Option<String>, Error> {
-        match self.lookup(path)? {
-            None => return Ok(None),
-            Some(seen) if seen.stat.kind != ObjectKind::Symlink => return Err(Error::NotFound),
-            Some(_) => {}
-        }
-        let workspace = &self.gateway.workspace;
-        let handle = match workspace.open_at(path, OFlags::PATH | OFlags::NOFOLLOW) {
-            Ok(handle) => handle,
-            Err(Error::NotFound | Error::NotADirectory | Error::Moved) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let target = read_link(&handle)?;
-        let policy = self.gateway.policy();
-        let following = LinkDecisions::listing(&policy, &self.session.agent);
-        // The target's object is not revealed: the kernel looks it up by its own name.
-        let led = following.target(workspace.view(), path, &target);
-        if let Err(error @ (Error::Outside | Error::Loop | Error::Mount)) = led {
-            return Err(error);
-        }
-        // The kernel follows the link by itself, so the decision on the link is made here.
-        let list = self.query(OperationKind::List, Access::List, path);
-        let read = self.query(OperationKind::Read, Access::Read, path);
-        let link = Object { kind: ObjectKind::Symlink, links: 1, through_symlink: true };
-        let is_followed = [&list, &read].iter().all(|query| decide_name(&policy, query).is_allow())
-            && policy.evaluate_object(&list, &link).is_allow();
-        if !is_followed {
-            return Err(Error::Outside);
-        }
-        self.carry_labels(path, &policy, claimed)?;
-        Ok(Some(target))
-    }
-
-    /// Has the session carry the labels of `path`, whose content is about to be disclosed without a
-    /// request of its own.
-    fn carry_labels(
-        &self,
-        path: &WorkspacePath,
-        policy: &Policy,
-        claimed: &dyn Fn() -> BTreeMap<String, Value>,
-    ) -> Result<(), Error> {
-        let labels = policy.labels().of(path);
-        if labels.is_empty() {
-            return Ok(());
-        }
-        let read =
-            Read { path: path.clone(), range: LineRange::default(), encoding: Encoding::Base64 };
-        let (findings, operation) = (Findings::default(), read.as_operation());
-        let client = Client::default();
-        let transaction =
-            Transaction::new(self.gateway, policy, self.session, operation, client, &findings);
-        let op = OperationKind::Read.as_str();
-        let mut draft = record::request(self.session, policy, op, Some(path.as_str()));
-        draft.facts = Some(claimed());
-        if let Err(failure) = transaction.carry(&mut draft, &labels) {
-            self.gateway.fail(draft, failure, None);
-            return Err(Error::os("read the link")(Errno::ACCESS));
-        }
-        Ok(())
-    }
-
     /// Returns the length of what a read of the file at `path` returns, where `stat` is the result
     /// of a lookup: its size, unless secrets in it are redacted. Of a file that may not be read it
     /// is the size.
@@ -269,7 +204,8 @@ impl MountView<'_> {
             let reads = self.gateway.carrier(self.session).reads();
             policy.labels().of(path).ids().all(|id| reads.ids().contains(id))
         };
-        let is_allowed = may_be_read && is_carried() && begins();
+        let is_recorded = self.gateway.audit_log.check().is_ok();
+        let is_allowed = is_recorded && may_be_read && is_carried() && begins();
         if let (true, Some(counter)) = (is_allowed, &self.gateway.counter) {
             counter.answered(OperationKind::Read.as_str(), begun.elapsed());
         }
@@ -305,20 +241,70 @@ impl MountView<'_> {
     ) -> Result<(), GatewayError> {
         let (policy, operation) = (self.gateway.policy(), request.as_operation());
         let write = self.query(operation.kind(), Access::Write, at);
-        let list = decide_name(&policy, &self.query(OperationKind::List, Access::List, at));
-        let denial = match list.effect() {
-            Effect::Allow => None,
-            Effect::Deny => Some(list),
-            Effect::Ask => Some(Decision::built_in_denial(HIDDEN, UNSEEN)),
-        };
+        let denial = self.name_denial(&policy, at);
         let object = existing.map(|stat| policy.evaluate_object(&write, &stat.object(false)));
         let mut asked = [Some(decide_name(&policy, &write)), object].into_iter().flatten();
         let denial = denial.or_else(|| asked.find(|one| one.effect() == Effect::Deny));
         let Some(denial) = denial else { return Ok(()) };
         let mut draft = record::operation(self.session, &policy, operation);
-        draft.facts = Some(facts()).filter(|facts| !facts.is_empty());
+        record::add_facts(&mut draft, facts());
         let meter = self.gateway.meter_of(self.session, &policy).ok().flatten();
         Err(self.gateway.fail(draft, denial.into(), meter.as_deref()))
+    }
+
+    /// Denies a write of the file at `path` that makes it `size` bytes long, more than the mount
+    /// takes. Recorded, with the facts that `claimed` returns.
+    pub fn deny_size(
+        &self,
+        path: &WorkspacePath,
+        size: u64,
+        claimed: impl FnOnce() -> BTreeMap<String, Value>,
+    ) -> GatewayError {
+        let policy = self.gateway.policy();
+        let op = OperationKind::Write.as_str();
+        let mut draft = record::request(self.session, &policy, op, Some(path.as_str()));
+        record::add_facts(&mut draft, claimed());
+        record::add_facts(&mut draft, [(SIZE.to_owned(), size.into())]);
+        let meter = self.gateway.meter_of(self.session, &policy).ok().flatten();
+        let denial = policy.deny_write_of_size(size);
+        self.gateway.fail(draft, denial.into(), meter.as_deref())
+    }
+
+    /// Records that the name at `path` is hidden, if it is, and returns that. It is decided from the
+    /// name alone, and nothing at `path` is looked at. A record is written unless `facts` returns
+    /// `None`. It counts against no limit: programs look for names wherever they are.
+    pub fn deny_lookup(
+        &self,
+        path: &WorkspacePath,
+        facts: impl FnOnce() -> Option<BTreeMap<String, Value>>,
+    ) -> bool {
+        let policy = self.gateway.policy();
+        let Some(denial) = self.name_denial(&policy, path) else { return false };
+        if TempName::is_reserved(path)
+            || !self.is_served(&policy)
+            || self.shows_directory(&policy, path).is_some()
+        {
+            return false;
+        }
+        if let Some(facts) = facts() {
+            let op = OperationKind::List.as_str();
+            let mut draft = record::request(self.session, &policy, op, Some(path.as_str()));
+            record::add_facts(&mut draft, facts);
+            record::add_facts(&mut draft, [(LOOKUP.to_owned(), true.into())]);
+            // An error of the log stops every other request.
+            let _ = self.gateway.fail(draft, denial.into(), None);
+        }
+        true
+    }
+
+    /// Returns the denial by which the name at `path` may not be listed, if there is one.
+    fn name_denial(&self, policy: &Policy, path: &WorkspacePath) -> Option<Decision> {
+        let list = decide_name(policy, &self.query(OperationKind::List, Access::List, path));
+        match list.effect() {
+            Effect::Allow => None,
+            Effect::Deny => Some(list),
+            Effect::Ask => Some(Decision::built_in_denial(HIDDEN, UNSEEN)),
+        }
     }
 
     /// The version of the policy in force.

@@ -30,7 +30,7 @@ pub(super) struct OpenTunnel {
 /// The last decision on a connection.
 struct LastDecision {
     context: Arc<DecisionContext>,
-    /// The rules that asked and were approved, under the policies of the context.
+    /// The rules that asked and were approved, under the policies and for the labels of the context.
     approved: Vec<String>,
     /// The denial that ends the connection.
     denial: Option<Decision>,
@@ -49,7 +49,7 @@ impl OpenTunnel {
         settled: &AllowedConnection,
     ) -> Self {
         let context = Arc::clone(&settled.context);
-        let approved = settled.rules.iter().map(Decision::located_rule).collect();
+        let approved = settled.rules.iter().map(|rule| context.asking_rule(rule)).collect();
         Self {
             request: Arc::clone(request),
             address,
@@ -74,7 +74,7 @@ impl OpenTunnel {
         }
         let obligations = Obligations::default();
         let decision = self.request.evaluate(&context, Some(self.address), &obligations);
-        let is_open = |rule: &Decision| !decided.approved.contains(&rule.located_rule());
+        let is_open = |rule: &Decision| !decided.approved.contains(&context.asking_rule(rule));
         let denial = match decision.is_deny() {
             true => Some(decision),
             false => obligations.asks().into_iter().find(is_open),

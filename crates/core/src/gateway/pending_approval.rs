@@ -7,7 +7,7 @@ use std::{
 
 use portcullis_audit::Draft;
 
-use super::approvals::{Binding, DisclosedQuestion, Ticket};
+use super::approvals::{Approvals, Binding, DisclosedQuestion, Ticket};
 use crate::{model::Session, policy::Decision};
 
 /// A request that stopped because a person must approve it.
@@ -41,17 +41,27 @@ pub(super) struct Approved {
     pub(super) seq: u64,
 }
 
+impl Approvals {
+    /// Returns the record of the approval that covers `binding`: `approved`, or one of the session.
+    pub(super) fn record_of(
+        &self,
+        approved: Option<&Approved>,
+        session: &Session,
+        binding: &Binding,
+    ) -> Option<u64> {
+        let exact = approved.filter(|approved| approved.covers(binding));
+        exact.map(|approved| approved.seq).or_else(|| self.granted(&session.id, binding))
+    }
+}
+
 impl Approved {
-    /// Returns the record of the answer if `binding` is the approved one.
-    ///
-    /// # Errors
-    /// A denial by `rule`, which asks, if it is another one.
-    pub(super) fn covers(&self, binding: &Binding, rule: &Decision) -> Result<u64, Decision> {
-        if self.binding == *binding {
-            return Ok(self.seq);
-        }
-        let reason = "what would be done now is not what was approved; ask again";
-        Err(rule.clone().denying().with_reason(reason))
+    /// Returns true for the approved request, also where the approved content is there already:
+    /// an equal request was approved and carried out first, and this one changes nothing.
+    fn covers(&self, binding: &Binding) -> bool {
+        let is_done =
+            binding.after.is_some() && binding.before == binding.after && binding.buffer.is_none();
+        let before = if is_done { self.binding.before } else { binding.before };
+        self.binding == Binding { before, ..binding.clone() }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use portcullis_audit::Draft;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::Error;
 use crate::{
     backup::Saved,
-    model::{Operation, Session, WorkspacePath},
+    model::{AcpSession, Operation, Session, WorkspacePath},
     ops::Facts,
     policy::{Decision, Policy, SecretFinding},
 };
@@ -27,21 +27,55 @@ pub(super) const BUFFER_BEFORE: &str = "bufferBefore";
 pub(super) const ATTRIBUTES: &str = "attributes";
 pub(super) const ATTRIBUTES_BEFORE: &str = "attributesBefore";
 
+/// The fact with the backup whose secrets were put back in a new file.
+const SECRETS_FROM: &str = "secretsFrom";
+
+/// The fact with the target of a link.
+pub(super) const TARGET: &str = "target";
+
 /// The fact of a rename that exchanges two names.
 pub(super) const EXCHANGE: &str = "exchange";
+
+/// The fact with the ACP session to which a request belongs.
+const ACP_SESSION: &str = "acpSession";
+/// The fact with the ACP tool call that the agent says is in progress.
+const TOOL_CALL: &str = "toolCall";
 
 /// Returns the draft of a request before any decision.
 pub(super) fn request(session: &Session, policy: &Policy, op: &str, path: Option<&str>) -> Draft {
     Draft {
-        session: Some(session.id.clone()),
+        session: Some(session.recorded_id().to_owned()),
         agent: Some(session.agent.to_string()),
         user: Some(session.user.clone()),
         transport: Some(session.transport.as_str().to_owned()),
         op: Some(bounded(op)),
         path: path.map(bounded),
         policy_sha256: Some(policy.sha256().to_owned()),
+        facts: session.acp.as_deref().map(acp_facts).filter(|facts| !facts.is_empty()),
         ..Draft::default()
     }
+}
+
+/// Returns the facts about an ACP session.
+fn acp_facts(acp: &AcpSession) -> BTreeMap<String, Value> {
+    let id = acp.id().map(|id| (ACP_SESSION, Value::from(id)));
+    let tool_call = acp.tool_call.get().map(|id| (TOOL_CALL, Value::from(&*id)));
+    let facts = id.into_iter().chain(tool_call);
+    facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
+}
+
+/// Adds facts.
+pub(super) fn add_facts(draft: &mut Draft, facts: impl IntoIterator<Item = (String, Value)>) {
+    for (name, fact) in facts {
+        draft.facts.get_or_insert_default().insert(name, fact);
+    }
+}
+
+/// Returns the facts that name a request to a host, as far as its method and its path without the
+/// query are known.
+pub(super) fn host_request(method: Option<&str>, path: Option<&str>) -> BTreeMap<String, Value> {
+    let texts = [("method", method), ("requestPath", path)].into_iter();
+    texts.filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect()
 }
 
 fn bounded(text: &str) -> String {
@@ -105,11 +139,22 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
             draft.facts.get_or_insert_default().insert(name.to_owned(), attributes.to_value());
         }
     }
+    for (name, entry) in [("entry", &facts.entry), ("otherEntry", &facts.other_entry)] {
+        if let Some(entry) = entry {
+            draft.facts.get_or_insert_default().insert(name.to_owned(), entry.to_value());
+        }
+    }
     if facts.exchange {
         draft.facts.get_or_insert_default().insert(EXCHANGE.to_owned(), json!(true));
     }
+    if let Some(backup) = &facts.secrets_from {
+        draft
+            .facts
+            .get_or_insert_default()
+            .insert(SECRETS_FROM.to_owned(), json!(backup.to_string()));
+    }
     if let Some(target) = &facts.target {
-        draft.facts.get_or_insert_default().insert("target".to_owned(), json!(target));
+        draft.facts.get_or_insert_default().insert(TARGET.to_owned(), json!(target));
     }
     if let Some(to) = &facts.to {
         draft.to = Some(shown(to));

@@ -202,7 +202,7 @@ mod tests {
 
     fn session() -> Session {
         let (id, user) = ("ab".repeat(16), "user".to_owned());
-        Session { id, agent: "agent".parse().unwrap(), user, transport: Transport::Acp }
+        Session { id, agent: "agent".parse().unwrap(), user, transport: Transport::Acp, acp: None }
     }
 
     fn gateway(temp: &TempDir) -> Gateway {

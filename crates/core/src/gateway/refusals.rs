@@ -2,52 +2,47 @@
 //! never became an operation, and denials of limits. They are cheap to send, and each costs a
 //! record.
 //!
-//! A leaky bucket in time for each agent, over all of its connections. It never refuses; it returns
+//! A leaky bucket for each agent, over all of its connections. It never refuses; it returns
 //! the time for which transports must take no message of the agent.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
-/// Cost of one refusal: 200 a second.
-const REFUSAL_COST: Duration = Duration::from_millis(5);
+use super::{leaky_bucket::LeakyBucket, lock::lock};
+
+/// Refusals in a second.
+const RATE: u64 = 200;
 /// Bytes of a path that cost as much as a refusal.
 const BYTES_PER_COST: usize = 512;
-/// Refusals up to this cost need no pause.
+/// Refusals that take no longer than this need no pause.
 const MAX_BURST: Duration = Duration::from_secs(10);
 
-/// The time until which the refusals so far take, by agent. Agents are the operator's, so there are
-/// not many of them.
+/// The refusals of each agent. Agents are the operator's, so there are not many of them.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<String, Instant>>);
+pub(super) struct Refusals(Mutex<HashMap<String, LeakyBucket>>);
 
 impl Refusals {
     /// Counts one refusal, whose record has `path`.
     pub(super) fn charge(&self, agent: &str, path: Option<&str>) {
         // A record escapes each control character.
         let bytes = path.map_or(0, |path| Value::from(path).to_string().len());
-        let cost = u32::try_from(1 + bytes / BYTES_PER_COST).unwrap_or(u32::MAX);
+        let cost = u64::try_from(1 + bytes / BYTES_PER_COST).unwrap_or(u64::MAX);
         let now = Instant::now();
-        let mut all = self.lock();
-        let begin = all.get(agent).map_or(now, |busy| now.max(*busy));
-        let end = begin.checked_add(REFUSAL_COST.saturating_mul(cost)).unwrap_or(begin);
-        all.insert(agent.to_owned(), end);
+        let mut all = lock(&self.0);
+        let bucket = all.entry(agent.to_owned()).or_insert_with(|| LeakyBucket::new(RATE, now));
+        bucket.add(cost, now);
     }
 
     /// Returns the time for which no message of the agent must be taken.
     pub(super) fn pause(&self, agent: &str) -> Duration {
-        let busy = self.lock().get(agent).copied();
-        let left = busy.map(|busy| busy.saturating_duration_since(Instant::now()));
+        let mut all = lock(&self.0);
+        let left = all.get_mut(agent).map(|bucket| bucket.time_to_empty(Instant::now()));
         left.unwrap_or_default().saturating_sub(MAX_BURST)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        // A map has no state between two of its operations.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,7 +64,7 @@ mod tests {
         assert_eq!(refusals.pause("b"), Duration::ZERO);
     }
 
-    /// The log grew ten times as fast by long paths as was said.
+    /// Long paths made the log grow ten times as fast as documented.
     #[test]
     fn a_long_path_costs_as_much_as_many_refusals() {
         let refusals = Refusals::default();

@@ -56,7 +56,7 @@ impl Request for Restore {
         record::decide(draft, &authorizer.decide_names(path)?);
         let entry = entry(transaction, draft, &self.backup)?;
         authorizer.decide_restore(&gateway.backup_store, &entry, path)?;
-        let follows = &mut |met: VisitedName<'_>| authorizer.follows(&[Access::Write], met);
+        let follows = &mut |visited: VisitedName<'_>| authorizer.follows(&[Access::Write], visited);
         let resolved = gateway.workspace.resolve_with(path, Follow::No, follows)?;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());

@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use super::lock::lock;
+use super::{leaky_bucket::LeakyBucket, lock::lock};
 use crate::{model::Session, policy::Decision};
 
 /// The quotas of a shared gateway.
@@ -63,15 +63,8 @@ struct AgentQueue {
 #[derive(Debug)]
 struct Account {
     inside: usize,
-    requests: Bucket,
-    bytes: Bucket,
-}
-
-/// A leaky bucket: its level falls at a rate; more than a second's worth is too much.
-#[derive(Debug)]
-struct Bucket {
-    level: f64,
-    at: Instant,
+    requests: LeakyBucket,
+    bytes: LeakyBucket,
 }
 
 /// A waiting request.
@@ -180,24 +173,22 @@ impl Scheduler {
         now: Instant,
     ) -> Result<(), Decision> {
         // Agents are the operator's, so there are not many of them.
+        let SharedLimits { requests_per_second, bytes_per_second, concurrent, .. } = self.shares;
         let account = state.accounts.entry(agent.to_owned()).or_insert_with(|| Account {
             inside: 0,
-            requests: Bucket { level: 0.0, at: now },
-            bytes: Bucket { level: 0.0, at: now },
+            requests: LeakyBucket::new(requests_per_second, now),
+            bytes: LeakyBucket::new(bytes_per_second, now),
         });
-        let SharedLimits { requests_per_second, bytes_per_second, concurrent, .. } = self.shares;
         if account.inside >= concurrent {
             return Err(too_much("concurrentRequests", "too many requests at once"));
         }
-        if account.bytes.level(bytes_per_second, now) >= as_float(bytes_per_second) {
+        if account.bytes.is_full(now) {
             return Err(too_much("bytesPerSecond", "too many bytes a second"));
         }
-        let maximum = as_float(requests_per_second);
-        let more = as_float(u64::try_from(requests).unwrap_or(u64::MAX));
-        if account.requests.level(requests_per_second, now) + more.min(maximum) > maximum {
+        let requests = u64::try_from(requests).unwrap_or(u64::MAX);
+        if !account.requests.try_add(requests, now) {
             return Err(too_much("requestsPerSecond", "too many requests a second"));
         }
-        account.requests.level += more;
         account.inside += 1;
         Ok(())
     }
@@ -259,7 +250,7 @@ impl SchedulerSlot<'_> {
     pub(super) fn charge(&self, bytes: u64) {
         let mut state = lock(&self.slots.state);
         if let Some(account) = state.accounts.get_mut(self.agent) {
-            account.bytes.level += as_float(bytes);
+            account.bytes.add(bytes, Instant::now());
         }
     }
 }
@@ -281,15 +272,6 @@ impl Drop for SchedulerSlot<'_> {
     }
 }
 
-impl Bucket {
-    fn level(&mut self, rate: u64, now: Instant) -> f64 {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.level = (self.level - passed * as_float(rate)).max(0.0);
-        self.at = now;
-        self.level
-    }
-}
-
 impl Waiter {
     fn call(&self) {
         *lock(&self.called) = true;
@@ -304,12 +286,6 @@ impl Waiter {
     }
 }
 
-/// Converts a rate or a size; far beyond 2^52 single units do not matter.
-#[expect(clippy::cast_precision_loss, reason = "a bound, not a count")]
-fn as_float(number: u64) -> f64 {
-    number as f64
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, thread, time::Duration};
@@ -319,7 +295,7 @@ mod tests {
 
     fn session(agent: &str, id: &str) -> Session {
         let (agent, user) = (agent.parse().unwrap(), "me".to_owned());
-        Session { id: id.to_owned(), agent, user, transport: Transport::Mcp }
+        Session { id: id.to_owned(), agent, user, transport: Transport::Mcp, acp: None }
     }
 
     fn shares(slots: usize) -> SharedLimits {

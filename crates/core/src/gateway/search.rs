@@ -96,9 +96,10 @@ impl Search<'_, '_> {
             return Ok(start);
         }
         record::decide(draft, &asked);
-        let resolved = self.0.gateway.workspace.resolve_with(path, Follow::Yes, &mut |met| {
-            authorizer.follows(&[Access::List], beginning(met))
-        })?;
+        let resolved =
+            self.0.gateway.workspace.resolve_with(path, Follow::Yes, &mut |visited| {
+                authorizer.follows(&[Access::List], beginning(visited))
+            })?;
         let mut decision = asked;
         if resolved.path() != path {
             record::resolve(draft, resolved.path());
@@ -154,10 +155,10 @@ impl Search<'_, '_> {
 
 /// Changes how a component on the way to the start of a search is decided: a search that starts
 /// elsewhere does so whatever lies there, and nobody is asked.
-pub(super) fn beginning(met: VisitedName<'_>) -> VisitedName<'_> {
-    match met {
+pub(super) fn beginning(visited: VisitedName<'_>) -> VisitedName<'_> {
+    match visited {
         VisitedName::Name(name) => VisitedName::Left(name),
-        met => met,
+        visited => visited,
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn of(session: &Session, op: &str) -> tracing::Span {
         op,
         agent,
         transport,
-        session = session.id,
+        session = session.recorded_id(),
         decision = Empty,
         rule = Empty,
         result = Empty,

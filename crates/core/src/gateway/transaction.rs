@@ -22,7 +22,7 @@ use super::{
 use crate::{
     backup::{Meta, Saved},
     model::{Access, Operation, Session, WorkspacePath, request::Append},
-    ops::{self, Context, Findings, Sealed, SealedChange},
+    ops::{self, Base, Context, Findings, Sealed, SealedChange},
     policy::{Object, ObjectKind, Policy},
     workspace::{Follow, Permit, Resolved, VisitedName},
 };
@@ -37,8 +37,8 @@ pub(super) struct Transaction<'a> {
     /// The slot of a shared gateway, to which bytes of content are charged.
     pub(super) slot: Option<&'a SchedulerSlot<'a>>,
     pub(super) obligations: Obligations,
-    /// True if it reverses earlier changes.
-    pub(super) is_undo: bool,
+    /// The state of the path on which it is based, if it reverses earlier changes.
+    pub(super) undo: Option<Base>,
     /// The approval of the request.
     pub(super) approved: Option<&'a Approved>,
 }
@@ -57,9 +57,11 @@ impl<'a> Transaction<'a> {
             workspace: &gateway.workspace,
             policy,
             agent: &session.agent,
+            session,
             transport: session.transport,
             operation: operation.kind(),
             source: client.source,
+            backup_store: &gateway.backup_store,
             key: &gateway.key,
             known: &gateway.known,
             name_locks: &gateway.name_locks,
@@ -74,7 +76,7 @@ impl<'a> Transaction<'a> {
             meter: None,
             slot: None,
             obligations: Obligations::default(),
-            is_undo: false,
+            undo: None,
             approved: None,
         }
     }
@@ -83,7 +85,7 @@ impl<'a> Transaction<'a> {
     pub(super) fn permit(&self, draft: &mut Draft) -> Result<Permit, Failure> {
         use Operation as O;
         let (authorizer, path) = (self.authorizer(), self.operation.path());
-        let asked = authorizer.decide_names(path)?;
+        let asked = authorizer.decide_request(path, self.operation.new_path())?;
         record::decide(draft, &asked);
         let follow = match self.operation {
             O::Remove(_) | O::Rename(_) | O::SetAttributes(_) | O::Symlink(_) => Follow::No,
@@ -94,9 +96,9 @@ impl<'a> Transaction<'a> {
             O::Glob(_) | O::Grep(_) | O::Watch(_) => Follow::Yes,
         };
         let accesses = authorizer.operation.accesses();
-        let resolved = self.gateway.workspace.resolve_with(path, follow, &mut |met| {
-            let follows = authorizer.follows(accesses, met);
-            if let (true, VisitedName::Name(name) | VisitedName::Left(name)) = (follows, met) {
+        let resolved = self.gateway.workspace.resolve_with(path, follow, &mut |visited| {
+            let follows = authorizer.follows(accesses, visited);
+            if let (true, VisitedName::Name(name) | VisitedName::Left(name)) = (follows, visited) {
                 // On a failure here, the record has the last name that was visited.
                 record::resolve(draft, name);
             }
@@ -121,7 +123,8 @@ impl<'a> Transaction<'a> {
         Ok(Permit::new(resolved, decision)?)
     }
 
-    /// Decides on the new name of a rename, resolves it, and decides on the object.
+    /// Resolves the new name of a rename, which [`permit`](Self::permit) decided on, and decides on
+    /// the object.
     pub(super) fn rename_target(
         &self,
         draft: &mut Draft,
@@ -129,8 +132,7 @@ impl<'a> Transaction<'a> {
         moving: &Object,
     ) -> Result<Permit, Failure> {
         let authorizer = self.authorizer();
-        authorizer.require(authorizer.decide_name(Access::Write, to))?;
-        let follows = &mut |met: VisitedName<'_>| authorizer.follows(&[Access::Write], met);
+        let follows = &mut |visited: VisitedName<'_>| authorizer.follows(&[Access::Write], visited);
         let resolved = self.gateway.workspace.resolve_with(to, Follow::No, follows)?;
         let decision = authorizer.decide_target(&resolved, moving)?;
         self.count_ancestors(&resolved, draft)?;
@@ -176,7 +178,7 @@ impl<'a> Transaction<'a> {
     /// in force decides nothing, and a session that was closed or a client that withdrew its
     /// request gets nothing.
     pub(super) fn confirm(&self) -> Result<(), Failure> {
-        if self.is_undo {
+        if self.undo.is_some() {
             return Ok(());
         }
         if !std::ptr::eq(Arc::as_ptr(&self.gateway.policy()), self.context.policy) {
@@ -225,6 +227,7 @@ impl<'a> Transaction<'a> {
     /// Backs up, records the intent, applies the change, records the outcome.
     pub(super) fn change(&self, draft: &mut Draft, sealed: SealedChange<'a>) -> Attempt<Changed> {
         let gateway = self.gateway;
+        self.undo.unwrap_or_default().check(sealed.permit().stat())?;
         let mut ready = self.ready(draft, sealed)?;
         ready.sealed.stage();
         let confirmed = self.confirm().and_then(|()| match self.context.follower.begins() {
@@ -315,8 +318,8 @@ impl<'a> Transaction<'a> {
         Ok(saved)
     }
 
-    /// Returns the hash of what the change stores, if the agent sent it and no approval is needed: a
-    /// backup made for the description of an approval must not state that the change was made.
+    /// Returns the hash of what the change stores, if the agent sent it and no approval is needed:
+    /// a backup made for the description of an approval must not state that the change was made.
     fn authored(&self, sealed: &SealedChange<'a>) -> Option<Hash> {
         let is_own = matches!(
             self.operation,
@@ -383,7 +386,8 @@ impl<'a> Transaction<'a> {
 
     /// True if the operator undoes changes or looks at a backup.
     pub(super) fn is_operators(&self) -> bool {
-        self.is_undo || matches!(self.operation, Operation::Recall(_) | Operation::Restore(_))
+        self.undo.is_some()
+            || matches!(self.operation, Operation::Recall(_) | Operation::Restore(_))
     }
 
     pub(super) fn authorizer(&self) -> Authorizer<'_> {
@@ -437,17 +441,13 @@ impl<'a> Transaction<'a> {
             policy_sha256: self.context.policy.sha256().to_owned(),
             rules: rules.iter().map(|rule| rule.rule().to_owned()).collect(),
         };
-        let seq = match (self.approved, self.gateway.approvals.granted(&self.session.id, &binding))
-        {
-            (Some(approved), _) => approved.covers(&binding, first)?,
-            (None, Some(seq)) => seq,
-            (None, None) => {
-                let description = self.description();
-                let shown = change(&description);
-                let disclosed_part = description.disclosed_part(draft, &binding, &rules, &shown);
-                let asking = ApprovalNeeded { binding, rules, change: shown.text, disclosed_part };
-                return Err(Failure::Ask(Box::new(asking)));
-            }
+        let Some(seq) = self.gateway.approvals.record_of(self.approved, self.session, &binding)
+        else {
+            let description = self.description();
+            let shown = change(&description);
+            let disclosed_part = description.disclosed_part(draft, &binding, &rules, &shown);
+            let asking = ApprovalNeeded { binding, rules, change: shown.text, disclosed_part };
+            return Err(Failure::Ask(Box::new(asking)));
         };
         record::decide(draft, first);
         record::approve(draft, seq);
@@ -472,11 +472,7 @@ impl<'a> Transaction<'a> {
 
     /// True if the requested names are enough to deny the request, whatever is there.
     fn is_denied_by_name(&self) -> bool {
-        let authorizer = self.authorizer();
-        authorizer.decide_names(self.operation.path()).is_err()
-            || self
-                .operation
-                .new_path()
-                .is_some_and(|to| authorizer.decide_name(Access::Write, to).is_deny())
+        let (path, to) = (self.operation.path(), self.operation.new_path());
+        self.authorizer().decide_request(path, to).is_err()
     }
 }

@@ -58,7 +58,7 @@ impl Gateway {
             let counts = [("events", ended.events), ("rescans", ended.rescans)];
             draft.counts = Some(counts.map(|(name, count)| (name.to_owned(), count)).into());
             let facts = [("watch", json!(ended.seq)), ("reason", json!(ended.reason.as_str()))];
-            draft.facts = Some(facts.map(|(name, fact)| (name.to_owned(), fact)).into());
+            record::add_facts(&mut draft, facts.map(|(name, fact)| (name.to_owned(), fact)));
             draft.result = Some("ok".to_owned());
             if let Err(error) = self.audit_log.record(draft) {
                 tracing::error!(%error, "the end of a subscription cannot be recorded");
@@ -147,10 +147,10 @@ mod tests {
 
     fn session(agent: &str, id: &str) -> Session {
         let agent = agent.parse().unwrap();
-        Session { id: id.into(), agent, user: "u".into(), transport: Transport::Mcp }
+        Session { id: id.into(), agent, user: "u".into(), transport: Transport::Mcp, acp: None }
     }
 
-    /// Before, they had all slots, while each walked the workspace after the other.
+    /// Regression: they had all slots, while each walked the workspace after the other.
     #[test]
     fn sessions_of_an_agent_that_wait_to_watch_keep_no_turns() {
         let temp = tempfile::tempdir().unwrap();

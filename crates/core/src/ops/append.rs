@@ -1,4 +1,4 @@
-//! Appending to a file.
+//! The operation `append`: content is added to the end of a file.
 
 use std::borrow::Cow;
 

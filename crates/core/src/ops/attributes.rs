@@ -1,21 +1,21 @@
-//! Setting permission bits and times. No content is replaced, so there is no backup; the record has
-//! the values before.
+//! The operation `setattr`: permission bits and times are set. No content is replaced, so there is
+//! no backup; the record has the values before.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, utimensat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, fsync, utimensat,
 };
 use serde_json::{Value, json};
 
 use super::{Change, Committed, Context, Error, Facts, SealedChange};
 use crate::{
-    backup::{Origin, Saved},
+    backup::{DIRECTORY_BITS, Origin, Saved},
     policy::ObjectKind,
-    workspace::{self, Permit, Stat, TempName},
+    workspace::{self, EntryIdentity, Permit, Stat, TempName},
 };
 
-/// The bits that a mode may have: no set-id and no sticky bits.
+/// The bits that a mode may have: no set-id and no sticky bits. A directory keeps its own.
 const MODE_BITS: u32 = 0o777;
 
 /// Attributes that a request sets, or their values before.
@@ -52,8 +52,13 @@ pub(crate) fn prepare<'a>(
         return Err(Error::Invalid("a symbolic link has no permission bits"));
     }
     let before = after.of(stat);
-    let facts =
-        Facts { attributes: Some(after), attributes_before: Some(before), ..Facts::default() };
+    let entry = EntryIdentity::of(permit.handle()?)?.with_modified(after.modified);
+    let facts = Facts {
+        attributes: Some(after),
+        attributes_before: Some(before),
+        entry: Some(entry),
+        ..Facts::default()
+    };
     let change: Box<dyn Change + 'a> =
         Box::new(PreparedAttributes { context: *context, permit, before, after });
     Ok(SealedChange::new(change, facts))
@@ -88,7 +93,14 @@ impl PreparedAttributes<'_> {
     fn set(&self, attributes: &SomeAttributes) -> Result<(), Error> {
         if let Some(mode) = attributes.mode {
             let object = self.permit.open(self.context.workspace, OFlags::RDONLY)?;
-            fchmod(&object, Mode::from_raw_mode(mode))
+            let kept = match self.permit.object().kind {
+                ObjectKind::Directory => {
+                    let now = fstat(&object).map_err(workspace::Error::os("look at the mode"))?;
+                    now.st_mode & DIRECTORY_BITS
+                }
+                _ => 0,
+            };
+            fchmod(&object, Mode::from_raw_mode(mode | kept))
                 .map_err(workspace::Error::os("set the mode"))?;
             fsync(&object).map_err(workspace::Error::os("sync the file"))?;
         }

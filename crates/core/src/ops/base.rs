@@ -23,7 +23,7 @@ impl Base {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`] or [`Error::Conflict`].
-    pub(super) fn check(self, there: Option<&Stat>) -> Result<(), Error> {
+    pub(crate) fn check(self, there: Option<&Stat>) -> Result<(), Error> {
         match (self, there) {
             (Self::Nothing, Some(_)) => Err(Error::AlreadyExists),
             (Self::Replaced, _) => Err(Error::Conflict),

@@ -4,7 +4,8 @@ use portcullis_search::Follower;
 
 use super::{ContentCache, Error, Findings, NameLocks, Source};
 use crate::{
-    model::{Access, AgentName, OperationKind, Transport, WorkspacePath},
+    backup::BackupStore,
+    model::{Access, AgentName, OperationKind, Session, Transport, WorkspacePath},
     policy::{Labelled, ObjectKind, Policy, Query, SecretKey},
     workspace::{Permit, Workspace},
 };
@@ -18,12 +19,16 @@ pub(crate) struct Context<'a> {
     pub policy: &'a Policy,
     /// The agent that sent the request.
     pub agent: &'a AgentName,
+    /// The session of the request.
+    pub session: &'a Session,
     /// The transport, whose limits apply.
     pub transport: Transport,
     /// The operation.
     pub operation: OperationKind,
     /// The source and destination of content.
     pub source: Source<'a>,
+    /// The backups, for the secrets of what the session removed.
+    pub backup_store: &'a BackupStore,
     /// The key of the placeholders of secrets.
     pub key: &'a SecretKey,
     /// Hashes of recently read contents.

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::model::WorkspacePath;
 
-    /// Before, the deletion went on as long as another process made entries.
+    /// Regression: the deletion went on as long as another process made entries.
     #[test]
     fn what_grows_while_it_is_removed_is_left_and_named() {
         let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Replacing one occurrence of a text.
+//! The operation `edit`: one occurrence of a text is replaced.
 
 use super::{
     Base, Context, Error, SealedChange, SomeAttributes, content::Current, replace::Replacement,

@@ -1,4 +1,4 @@
-//! Exchanging the names of two entries in one step.
+//! The operation `rename` with exchange: two entries get each other's names in one step.
 
 use portcullis_audit::Hash;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     backup::{Origin, Saved},
     model::WorkspacePath,
-    workspace::{self, Parent, Permit, Stat, Walked},
+    workspace::{self, EntryIdentity, Parent, Permit, Stat, Walked},
 };
 
 /// An entry of an exchange.
@@ -56,6 +56,8 @@ pub(crate) fn prepare<'a>(
         to: Some(to.clone()),
         before: hash(&other)?,
         after: hash(&one)?,
+        entry: Some(EntryIdentity::of(one.permit.handle()?)?),
+        other_entry: Some(EntryIdentity::of(other.permit.handle()?)?),
         exchange: true,
         ..Facts::default()
     };

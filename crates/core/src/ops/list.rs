@@ -1,4 +1,4 @@
-//! Disclosing the names in a directory, and the attributes of one entry.
+//! The operation `list`: disclosure of the names in a directory with their attributes.
 
 use super::{Context, Error, Facts, Sealed};
 use crate::{

@@ -1,4 +1,4 @@
-//! Creating a directory.
+//! The operation `mkdir`: creation of a directory.
 
 use rustix::fs::{Mode, fchmod, fsync};
 

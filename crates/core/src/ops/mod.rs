@@ -13,6 +13,7 @@ mod content;
 mod content_cache;
 mod context;
 mod delete;
+mod earlier_versions;
 mod edit;
 mod error;
 mod exchange;

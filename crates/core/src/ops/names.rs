@@ -1,5 +1,5 @@
-//! Disclosing the names and kinds in a directory, and no other attributes, so that no entry has to
-//! be looked at.
+//! Disclosure of the names and kinds in a directory, and no other attributes, so that no entry has
+//! to be looked at.
 
 use super::{
     Context, EntryKind, Error, Sealed,

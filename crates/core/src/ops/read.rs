@@ -1,4 +1,4 @@
-//! Disclosing a file's content.
+//! The operation `read`: disclosure of a file's content.
 
 use portcullis_audit::Hash;
 
@@ -59,8 +59,7 @@ pub(crate) fn prepare(
         return Err(Error::Invalid("a binary file has no lines; read it whole"));
     }
     if !text && range.bound().is_some_and(|bound| view.bytes.len() > bound.binary) {
-        let reason =
-            "the file is binary and too large for this reply; read it alone or as a resource";
+        let reason = "the file is binary and too large for this reply; read it as a resource";
         return Err(Error::Invalid(reason));
     }
     let part = range.bound().filter(|_| text).map(|_| part(range, &view.bytes));

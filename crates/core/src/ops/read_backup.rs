@@ -1,5 +1,5 @@
-//! Disclosing backups: content under the same checks as the file's own, and of a tree the visible
-//! names.
+//! Disclosure of backups: content under the same checks as the file's own, and of a tree the
+//! visible names.
 
 use std::io::Read as _;
 

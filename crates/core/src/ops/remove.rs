@@ -1,4 +1,5 @@
-//! Removing an entry: it is moved aside in one step, compared with its backup, then deleted.
+//! The operation `remove`: an entry is moved aside in one step, compared with its backup, then
+//! deleted.
 
 use std::{
     ffi::{CStr, CString},

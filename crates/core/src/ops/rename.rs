@@ -1,4 +1,4 @@
-//! Renaming an entry.
+//! The operation `rename`.
 
 use std::{
     fs::File,
@@ -21,7 +21,9 @@ use crate::{
     backup::{self, Origin, Saved, content_hash, fingerprint},
     model::{Access, Transport, WorkspacePath},
     policy::ObjectKind,
-    workspace::{self, Parent, Permit, Stat, TempName, Walked, Workspace, read_bounded},
+    workspace::{
+        self, EntryIdentity, Parent, Permit, Stat, TempName, Walked, Workspace, read_bounded,
+    },
 };
 
 struct Rename<'a> {
@@ -78,7 +80,11 @@ pub(crate) fn prepare<'a>(
         Some(_) => return Err(Error::AlreadyExists),
     };
     check_contents(context, &from, to.path(), moving.kind, &tree)?;
-    let mut facts = Facts { to: Some(to.path().clone()), ..Facts::default() };
+    let mut facts = Facts {
+        to: Some(to.path().clone()),
+        entry: Some(EntryIdentity::of(from.handle()?)?),
+        ..Facts::default()
+    };
     if replaced.is_some() {
         facts.temp = Some(TempName::new()?);
         facts.after = Some(hash_of(context, &from, moving.kind)?);
@@ -90,7 +96,7 @@ pub(crate) fn prepare<'a>(
             ObjectKind::File => short_content(context, &from, &moving, most)?,
             kind => (hash_of(context, &from, kind)?, None),
         };
-        (facts.moved, content) = (Some(moved), short);
+        (facts.moved, content) = (Some(with_mode(moved, moving.mode)), short);
     }
     let change: Box<dyn Change + 'a> =
         Box::new(Rename { context: *context, from, to, moving, replaced, tree, content });
@@ -197,8 +203,13 @@ fn too_large(error: backup::Error) -> Error {
     }
 }
 
-/// Returns the hash of everything beneath a directory: name, kind and content of each entry, each
-/// text with its length.
+/// Returns the hash of what moves and its permission bits: an approval holds for both.
+fn with_mode(content: Hash, mode: u32) -> Hash {
+    Hash::of(format!("{:04o} {content}", mode & 0o7777).as_bytes())
+}
+
+/// Returns the hash of everything beneath a directory: name, kind, permission bits and content of
+/// each entry, each text with its length.
 fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Result<Hash, Error> {
     let mut entries: Vec<&Walked> = tree.iter().collect();
     entries.sort_unstable_by_key(|walked| &walked.path);
@@ -225,7 +236,7 @@ fn tree_hash(context: &Context<'_>, root: &WorkspacePath, tree: &[Walked]) -> Re
         };
         let name = walked.path.rebase(root, &WorkspacePath::root());
         let name = name.as_ref().unwrap_or(&walked.path).as_str();
-        let kind = format!("{:?}", walked.stat.kind);
+        let kind = format!("{:?} {:04o}", walked.stat.kind, walked.stat.mode & 0o7777);
         for part in [name, &kind, &content.to_string()] {
             all.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             all.extend_from_slice(part.as_bytes());

@@ -1,4 +1,4 @@
-//! Restoring a backup.
+//! The operation `restore`: a backup is written back.
 //!
 //! A restore works as every change: the object is prepared beside its path, exchanged in one step,
 //! and the replaced object is backed up first. Any object at the path is replaced, a directory too.
@@ -274,8 +274,7 @@ pub(super) fn write(file: &OwnedFd, mut content: backup::BackupContent) -> Resul
     }
 }
 
-/// Restores an object's owner, permission bits and access control lists, without set-id and sticky
-/// bits.
+/// Restores an object's owner, mode and access control lists; see [`AssignableOwners::mode`].
 ///
 /// An object that cannot get its owner back stays the gateway's own, accessible to nobody else: its
 /// content is better than none.
@@ -290,10 +289,11 @@ pub(super) fn apply(
         let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
         fchown(fd, Some(uid), Some(gid)).map_err(|_| Error::Owner)?;
     }
-    fchmod(fd, Mode::from_raw_mode(owners.mode(attributes)))
+    let is_directory = now.kind == crate::policy::ObjectKind::Directory;
+    fchmod(fd, Mode::from_raw_mode(owners.mode(attributes, is_directory)))
         .map_err(workspace::Error::os("set the mode"))?;
     set_list(fd, backup::ACL_ACCESS, attributes.acl.as_deref().filter(|_| given))?;
-    if now.kind == crate::policy::ObjectKind::Directory {
+    if is_directory {
         set_list(fd, backup::ACL_DEFAULT, attributes.default_acl.as_deref().filter(|_| given))?;
     }
     Ok(())

@@ -7,10 +7,10 @@ use portcullis_audit::{Hash, Kind, Receipt};
 use super::{Error, SomeAttributes};
 use crate::{
     audit_log::{Grant, Seal},
-    backup::{Origin, Saved},
+    backup::{BackupId, Origin, Saved},
     model::WorkspacePath,
     policy::Labelled,
-    workspace::{Permit, TempName, Version, Walked},
+    workspace::{EntryIdentity, Permit, TempName, Version, Walked},
 };
 
 /// Content to disclose or a change to commit. Only the [`Grant`] that the log makes for its seal,
@@ -50,10 +50,16 @@ pub(crate) struct Facts {
     pub after: Option<Hash>,
     /// Hash of everything that a rename moves, if a person is asked about it.
     pub moved: Option<Hash>,
+    /// The backup from which secrets were put back.
+    pub secrets_from: Option<BackupId>,
     /// The temporary name of the change, beside the object.
     pub temp: Option<TempName>,
     /// The new canonical path of a rename.
     pub to: Option<WorkspacePath>,
+    /// The entry that gets another name or attributes, as it is afterwards.
+    pub entry: Option<EntryIdentity>,
+    /// The entry that gets the old path in an exchange.
+    pub other_entry: Option<EntryIdentity>,
     /// True if the entry at the new path gets the old one.
     pub exchange: bool,
     /// Attributes that are set.
@@ -193,6 +199,12 @@ impl Committed {
 impl<'a> SealedChange<'a> {
     pub(super) fn new(inner: Box<dyn Change + 'a>, facts: Facts) -> Self {
         Self { inner, facts, seal: Seal::new() }
+    }
+
+    /// Adds the backup from which secrets were put back.
+    pub(super) fn with_secrets_from(mut self, backup: Option<BackupId>) -> Self {
+        self.facts.secrets_from = backup;
+        self
     }
 
     /// Returns the facts that the record may have.

@@ -26,6 +26,11 @@ impl Findings {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Takes the findings of a part of the operation over.
+    pub(super) fn take_over(&self, part: &Self) {
+        self.add(part.take());
+    }
+
     fn add(&self, findings: Vec<SecretFinding>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(findings);
     }

@@ -1,4 +1,4 @@
-//! Disclosing type, size and time of one entry.
+//! The operation `stat`: disclosure of type, size and time of one entry.
 
 use super::{Entry, Error, Facts, Sealed};
 use crate::workspace::{self, Permit};

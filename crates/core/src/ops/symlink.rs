@@ -1,4 +1,4 @@
-//! Creating a symbolic link.
+//! The operation `symlink`: creation of a symbolic link.
 
 use std::os::fd::AsFd as _;
 

@@ -1,4 +1,4 @@
-//! Restoring a tree from its backup, node by node, with one descriptor at a time at any depth.
+//! Restores a tree from its backup, node by node, with one descriptor at a time at any depth.
 
 use std::{
     collections::BTreeSet,

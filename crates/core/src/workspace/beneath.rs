@@ -1,4 +1,4 @@
-//! Opening objects beneath a directory, and no others.
+//! Opens objects beneath a directory, and no others.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 

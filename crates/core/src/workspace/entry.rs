@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, OFlags, RawMode, StatxAttributes, StatxFlags, makedev, statx};
+use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags, statx};
 
 use super::{Stat, beneath::open_beneath};
 
@@ -15,23 +15,11 @@ use super::{Stat, beneath::open_beneath};
 pub(super) fn look(dir: BorrowedFd<'_>, name: &str) -> Option<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let Ok(raw) = statx(dir, name, flags, StatxFlags::BASIC_STATS) else { return open(dir, name) };
-    let told = StatxFlags::from_bits_retain(raw.stx_mask).contains(StatxFlags::BASIC_STATS)
-        && raw.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
-    if !told {
+    let tells_mounts = raw.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    let Some(stat) = Stat::from_statx(&raw).filter(|_| tells_mounts) else {
         return open(dir, name);
-    }
-    if raw.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return None;
-    }
-    Some(Stat::from_parts(
-        (makedev(raw.stx_dev_major, raw.stx_dev_minor), raw.stx_ino),
-        RawMode::from(raw.stx_mode),
-        raw.stx_nlink.into(),
-        raw.stx_size,
-        (raw.stx_uid, raw.stx_gid),
-        (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
-        (raw.stx_ctime.tv_sec, raw.stx_ctime.tv_nsec),
-    ))
+    };
+    (!raw.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)).then_some(stat)
 }
 
 /// Opens the entry for its attributes, if the kernel does not report them, or a filter forbids the

@@ -7,11 +7,10 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt as _,
     },
-    time::{Duration, SystemTime},
 };
 
 use rustix::{
-    fs::{FileType, OFlags, RawMode, Stat as RawStat, fstat},
+    fs::{FileType, OFlags, RawMode, Stat as RawStat, Statx, StatxFlags, fstat, makedev},
     io::{Errno, pread},
 };
 
@@ -24,9 +23,6 @@ use crate::{
     model::WorkspacePath,
     policy::{Object, ObjectKind},
 };
-
-/// Twice the longest step of the kernel's clock for file times (`CONFIG_HZ`).
-const CLOCK_STEP: Duration = Duration::from_millis(20);
 
 /// The inode behind a descriptor. While a descriptor is open, no other object gets the same pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,8 +61,8 @@ pub struct Stat {
     pub changed: (i64, u32),
 }
 
-/// A state of an object. The content of an object that [is settled](Stat::is_settled) stays the
-/// same as long as its version does.
+/// A state of an object. Its content stays the same as long as its version does, once its last
+/// change is older than a step of the kernel's clock for file times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version {
     identity: Identity,
@@ -97,6 +93,22 @@ impl Stat {
     /// Of the system.
     pub(crate) fn of(fd: impl AsFd) -> Result<Self, Error> {
         fstat(fd).map(|raw| Self::from_raw(&raw)).map_err(Error::os("look at the file"))
+    }
+
+    /// Converts what `statx` returned; `None` if the kernel did not report all of it.
+    pub(super) fn from_statx(raw: &Statx) -> Option<Self> {
+        let reported = StatxFlags::from_bits_retain(raw.stx_mask);
+        reported.contains(StatxFlags::BASIC_STATS).then(|| {
+            Self::from_parts(
+                (makedev(raw.stx_dev_major, raw.stx_dev_minor), raw.stx_ino),
+                RawMode::from(raw.stx_mode),
+                raw.stx_nlink.into(),
+                raw.stx_size,
+                (raw.stx_uid, raw.stx_gid),
+                (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
+                (raw.stx_ctime.tv_sec, raw.stx_ctime.tv_nsec),
+            )
+        })
     }
 
     pub(super) fn from_raw(raw: &RawStat) -> Self {
@@ -138,15 +150,6 @@ impl Stat {
     /// Returns the inode number.
     pub fn inode(&self) -> u64 {
         self.identity.ino()
-    }
-
-    /// True if the last change is old enough that a later one gets another time: the kernel's clock
-    /// for file times advances in steps of at most 10 ms.
-    pub fn is_settled(&self) -> bool {
-        let (seconds, nanoseconds) = self.changed;
-        let Ok(seconds) = u64::try_from(seconds) else { return true };
-        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-        SystemTime::now().duration_since(changed).is_ok_and(|passed| passed > CLOCK_STEP)
     }
 
     /// Returns the version, which differs after each change of the content or attributes.

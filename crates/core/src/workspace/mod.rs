@@ -8,6 +8,7 @@
 
 mod beneath;
 mod entry;
+mod entry_identity;
 mod error;
 mod handle;
 mod kinds;
@@ -20,6 +21,7 @@ mod temp;
 mod walk;
 mod watch;
 
+pub use entry_identity::EntryIdentity;
 pub use error::Error;
 pub(crate) use handle::{Identity, Parent, read_bounded, read_bounded_into};
 pub use handle::{Stat, Version};

@@ -88,7 +88,7 @@ fn is_entry(directory: impl AsFd, name: &str) -> Result<bool, Errno> {
 mod tests {
     use super::has_one_name;
 
-    /// With `normalization=formKC`, `.env` was read by a name of full-width letters.
+    /// Regression: `.env` was read with `normalization=formKC` by a name of full-width letters.
     #[test]
     fn zfs_may_find_an_entry_by_several_names() {
         assert!(!has_one_name(0x2fc1_2fc1) && has_one_name(0xef53));

@@ -1,4 +1,4 @@
-//! Opening the root: the only place where the workspace is reached by a name.
+//! Opens the root: the only place where the workspace is reached by a name.
 #![expect(clippy::disallowed_methods, reason = "the root itself can only be opened by its path")]
 
 use std::{

@@ -173,7 +173,7 @@ impl Workspace {
                 continue;
             }
             let is_last = pending.is_empty();
-            let met = match self.look(&walked.join("/")) {
+            let component = match self.look(&walked.join("/")) {
                 // A missing component is passed by its name, so that a `..` behind it continues as
                 // if it existed, and a link behind that is followed: otherwise the result would
                 // reveal whether it exists.
@@ -187,7 +187,7 @@ impl Workspace {
                     found = Some((stat, handle));
                     continue;
                 }
-                met => met,
+                component => component,
             };
             found = None;
             if !may_follow(&walked, &pending, links, follows) {
@@ -195,7 +195,7 @@ impl Workspace {
                 continue;
             }
             // An ancestor became a link since it was walked through.
-            let (_, handle) = met.map_err(lookup_error("look up the path"))?;
+            let (_, handle) = component.map_err(lookup_error("look up the path"))?;
             links += 1;
             if links > MAX_LINKS {
                 return Err(Error::Loop);

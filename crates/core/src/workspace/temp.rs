@@ -116,7 +116,7 @@ mod tests {
         assert!(!TempName::is_reserved_name("merge.conflict-notes"));
     }
 
-    /// Before, such a name had no space for the suffix, and the object could not be restored.
+    /// Regression: such a name had no space for the suffix, and the object could not be restored.
     #[test]
     fn a_long_name_has_one_beside_it() {
         for long in ["x".repeat(255), "ö".repeat(127), "x".to_owned() + &"𝄞".repeat(63)] {

@@ -72,7 +72,7 @@ pub enum WatchEnd {
     /// A policy came into force that denies it.
     #[error("the policy does not allow it any more")]
     Denied,
-    /// Not everything can be watched any more.
+    /// A part of the tree cannot be watched any more.
     #[error("{0}")]
     Failed(String),
 }
@@ -290,8 +290,13 @@ mod tests {
 
     fn queue() -> Queue {
         let agent = "agent".parse().unwrap();
-        let session =
-            Session { id: "s".into(), agent, user: "u".into(), transport: Transport::Cli };
+        let session = Session {
+            id: "s".into(),
+            agent,
+            user: "u".into(),
+            transport: Transport::Cli,
+            acp: None,
+        };
         Queue::new(session, WorkspacePath::root())
     }
 

@@ -4,9 +4,9 @@
 use std::{fs::File, io::Cursor, sync::Arc};
 
 use portcullis_audit::{Chain, Hash, MAX_SEGMENT, PACKED, RecordView, Segment, Tail};
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 
-use super::{CATCH_UP_BYTES, ChainEnd, Log, OPENING_BYTES, RecentLeaves, SEGMENT, linked};
+use super::{ChainEnd, Log, MAX_CATCH_UP_BYTES, MAX_OPENING_BYTES, RecentLeaves, SEGMENT, linked};
 use crate::audit_log::{
     Error, checkpoints, disk::Id, inspection::LogInspection, last_signed::LastSigned, quarantine,
     unpack::unpack,
@@ -21,7 +21,7 @@ impl Log {
             // After a repair, the last segment may be an old compressed one.
             unpack(&self.audit, segment)?;
             self.enter(segment, None)?;
-            self.read_tail(OPENING_BYTES)?;
+            self.read_tail(MAX_OPENING_BYTES)?;
             if self.end.length == 0 {
                 // Its maker may have died before the name was synced.
                 self.audit.sync().map_err(Error::io("sync the audit log"))?;
@@ -56,10 +56,14 @@ impl Log {
             return Ok(LogInspection { records: None, torn: 0 });
         }
         self.enter(segment, None)?;
-        let torn = self.read_new(OPENING_BYTES)?.map_or(0, |(_, tail)| tail.torn.len());
+        let torn = self.read_new(MAX_OPENING_BYTES)?.map_or(0, |(_, tail)| tail.torn.len());
         if self.end.length == 0 && segment.0 > 0 {
             if !before_is_plain {
-                return Ok(LogInspection { records: None, torn });
+                let packed = self.audit.stat(format!("{before}{PACKED}"));
+                return match packed.map_err(Error::io("look at the audit log"))? {
+                    Some(_) => Ok(LogInspection { records: None, torn }),
+                    None => Err(follows_nothing(segment)),
+                };
             }
             self.end.chain = self.chain_before(segment)?;
         }
@@ -143,8 +147,7 @@ impl Log {
         let known = tail.end - tail.lines.len() as u64 == from
             && (from > 0 || self.end.chain.next() == segment.first());
         if let Some(lines) = tail.lines.strip_suffix(b"\n") {
-            let (chain, leaves) =
-                follow(known.then_some(self.end.chain), lines).map_err(|r| damaged(&r))?;
+            let (chain, leaves) = follow(segment, known.then_some(self.end.chain), lines)?;
             if chain.next() <= segment.first() || chain.next() > segment.next().first() {
                 return Err(damaged("its last record belongs to another segment"));
             }
@@ -170,13 +173,17 @@ impl Log {
         // It may be compressed, after a loss of the log's end or a restore.
         unpack(&self.audit, before)?;
         let open = self.audit.opening("open a segment of the audit log", &name);
-        let mut file = self.audit.file(&name, OFlags::RDONLY).map_err(open)?;
+        let mut file = self.audit.file(&name, OFlags::RDONLY).map_err(|errno| match errno {
+            // All before `segment` was pruned, so it was not empty then.
+            Errno::NOENT => follows_nothing(segment),
+            errno => open(errno),
+        })?;
         let length = file.metadata().map_err(Error::std("read the audit log"))?.len();
-        let tail = Tail::read(&mut file, 0, length, CATCH_UP_BYTES)
+        let tail = Tail::read(&mut file, 0, length, MAX_CATCH_UP_BYTES)
             .map_err(|_read| damaged("it does not end with a record".to_owned()))?;
         let chain = match tail.last() {
             Some(line) if tail.torn.is_empty() => {
-                Chain::after(line).map_err(|error| damaged(error.to_string()))?
+                Chain::after(line).map_err(|error| Error::line(before, &error))?
             }
             _ => return Err(damaged("it does not end with a record".to_owned())),
         };
@@ -212,24 +219,37 @@ impl Log {
     }
 }
 
+/// Returns the error of an empty segment whose predecessor is gone.
+fn follows_nothing(segment: Segment) -> Error {
+    let reason =
+        "it is empty, and the segment before it is gone, so no record is left to go on from";
+    Error::Damaged { segment, reason: reason.to_owned() }
+}
+
 /// Returns the end of the chain after `lines`, which must link, and continue `known` if that is
 /// given; and their leaf hashes.
-fn follow(known: Option<Chain>, lines: &[u8]) -> Result<(Chain, Vec<Hash>), String> {
+fn follow(
+    segment: Segment,
+    known: Option<Chain>,
+    lines: &[u8],
+) -> Result<(Chain, Vec<Hash>), Error> {
+    let damaged = |reason: String| Error::Damaged { segment, reason };
     let mut leaves = Vec::new();
     let mut end = known.map(|chain| (chain.next(), chain.prev()));
     for line in lines.split(|byte| *byte == b'\n') {
-        let record = RecordView::parse(line).map_err(|error| error.to_string())?;
+        let record = RecordView::parse(line).map_err(|error| Error::line(segment, &error))?;
         if let Some((seq, prev)) = end
             && (record.seq, record.prev) != (seq, prev)
         {
-            return Err(format!("record {seq} does not follow on the one before"));
+            return Err(damaged(format!("record {seq} does not follow on the one before")));
         }
-        let next = record.seq.checked_add(1).ok_or("a sequence number is too large")?;
+        let next = record.seq.checked_add(1);
+        let next = next.ok_or_else(|| damaged("a sequence number is too large".to_owned()))?;
         let leaf = Hash::leaf(line);
         leaves.push(leaf);
         end = Some((next, leaf));
     }
     let last = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    let chain = Chain::after(last).map_err(|error| error.to_string())?;
+    let chain = Chain::after(last).map_err(|error| Error::line(segment, &error))?;
     Ok((chain, leaves))
 }

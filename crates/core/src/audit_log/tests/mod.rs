@@ -212,7 +212,7 @@ fn a_log_that_lost_all_its_checkpoints_is_the_one_that_is_noted_beside_the_key()
     }
     assert!(!state.path("audit/checkpoint").exists());
     state.recover();
-    assert!(state.recoveries().contains("had the log signed anew"));
+    assert!(state.recoveries().contains("had the log signed again"));
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
 }
@@ -233,9 +233,9 @@ fn an_older_checkpoint_put_back_does_not_hide_what_was_rewritten_after_it() {
     state.append(5);
     assert!(state.report().is_valid(), "nothing in the directory tells");
     is_damaged(state.command(), "the first 6 records are not those that a checkpoint signed");
-    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().anew);
+    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().sign_again);
     state.recover();
-    assert!(state.recoveries().contains("had the log signed anew"));
+    assert!(state.recoveries().contains("had the log signed again"));
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
 }
@@ -249,7 +249,7 @@ fn a_log_that_was_signed_and_is_gone_is_missed() {
         is_damaged(state.command(), "the log ends after 0 records, but a checkpoint of 3");
     }
     state.recover();
-    assert!(state.recoveries().contains("had the log signed anew"));
+    assert!(state.recoveries().contains("had the log signed again"));
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
 }
@@ -269,10 +269,10 @@ fn where_nothing_tells_what_was_signed_the_operator_says_so() {
     for _ in 0..2 {
         is_damaged(state.command(), "no checkpoint of it is left");
     }
-    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().anew);
+    assert!(AuditLog::plan_recovery(&state.dir()).unwrap().sign_again);
     state.recover();
-    assert!(state.recoveries().contains("had the log signed anew"));
-    assert!(!AuditLog::plan_recovery(&state.dir()).unwrap().anew);
+    assert!(state.recoveries().contains("had the log signed again"));
+    assert!(!AuditLog::plan_recovery(&state.dir()).unwrap().sign_again);
     assert_eq!(state.command(), Ok(None));
     state.is_signed();
 }
@@ -319,7 +319,7 @@ fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     is_damaged(audit_log.checkpoint(), "not those that a checkpoint signed");
 }
 
-/// Before, all of them waited for ever, and so did the next start.
+/// Regression: all of them waited for ever, and so did the next start.
 #[test]
 fn a_lock_that_another_process_keeps_fails_only_what_waits_for_it() {
     let state = State::new();

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock, fsync};
 
-use super::{BackupStore, COUNT_INTERVAL_MICROS, PACK_AFTER_BYTES};
+use super::{BackupStore, COUNT_INTERVAL_MICROS, MIN_PACKED_BYTES};
 use crate::{
     audit_log::wait_lock,
     backup::{Error, name::Name, retention::plan},
@@ -155,7 +155,7 @@ impl BackupStore {
     /// # Errors
     /// Of the system.
     pub(crate) fn is_due(&self) -> Result<bool, Error> {
-        let enough = PACK_AFTER_BYTES.min(self.retention().size / 4);
+        let enough = MIN_PACKED_BYTES.min(self.retention().size / 4);
         self.locked(|file| Ok(Usage::read(file).is_some_and(|usage| usage.raw >= enough.max(1))))
     }
 

@@ -240,7 +240,7 @@ fn a_full_disk_is_said_so_and_leaves_nothing() {
     again_with_tmpfs(TEST, TempDir::new().unwrap().path());
 }
 
-/// Before, the change waited for ever.
+/// Regression: the change waited for ever.
 #[test]
 fn a_lock_that_another_process_keeps_fails_the_change_that_waits_for_it() {
     let fixture = Fixture::new();

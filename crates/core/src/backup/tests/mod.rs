@@ -154,7 +154,13 @@ pub(super) fn open(state: &Path, retention: Retention) -> Result<BackupStore, Er
 
 pub(super) fn session(id: &str) -> Session {
     let agent = "tester".parse().unwrap();
-    Session { id: id.to_owned(), agent, user: "user".to_owned(), transport: Transport::Acp }
+    Session {
+        id: id.to_owned(),
+        agent,
+        user: "user".to_owned(),
+        transport: Transport::Acp,
+        acp: None,
+    }
 }
 
 pub(super) fn path(text: &str) -> WorkspacePath {

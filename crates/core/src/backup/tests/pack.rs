@@ -1,4 +1,4 @@
-//! Packing: less space, the same content, and no damage from a kill.
+//! Packed backups: less space, the same content, and no damage from a kill.
 
 use std::{
     io::{BufRead, BufReader},
@@ -372,7 +372,7 @@ fn killed_while_packing_or_pruning_nothing_is_lost() {
     assert_eq!(account(&fixture), stored(&fixture) - 65, "nothing is left that nobody counts");
 }
 
-/// Before, a sweep that had listed the objects before a delta was made could remove its base,
+/// Regression: a sweep that had listed the objects before a delta was made could remove its base,
 /// between the delta and the backup that needs it.
 #[test]
 fn what_a_new_delta_needs_stays_as_long_as_that_is_held() {

@@ -38,7 +38,7 @@ fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
             backup_store.discard(saved).unwrap();
         }
     });
-    assert!(torn > 0, "the writer never met a copy half way");
+    assert!(torn > 0, "no read of the writer saw an incomplete copy");
 }
 
 #[test]

@@ -7,6 +7,7 @@ fn question(id: &str, timeout: Duration) -> Question {
         agent: "a".parse().unwrap(),
         user: "u".into(),
         transport: Transport::Acp,
+        acp: None,
     };
     let binding = Binding::new(OperationKind::Write, "a".into(), "p".into(), vec!["r".into()]);
     Question {
@@ -79,6 +80,7 @@ fn a_sessions_approval_covers_the_same_and_nothing_else() {
         Binding { to: Some("b".into()), ..binding.clone() },
         Binding { command: Some(Hash::of(b"x")), ..binding.clone() },
         Binding { operation: OperationKind::Remove, ..binding.clone() },
+        Binding { attributes: Some(serde_json::json!({ "mode": "0777" })), ..binding.clone() },
         Binding { policy_sha256: "q".into(), ..binding.clone() },
         Binding { rules: vec!["r".into(), "t".into()], ..binding.clone() },
     ] {

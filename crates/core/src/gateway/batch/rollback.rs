@@ -18,7 +18,7 @@ use crate::{
         Operation, Session, Transport, WorkspacePath,
         request::{Remove, Restore},
     },
-    ops::{self, Findings, Resolution, prepare},
+    ops::{self, Base, Findings, Resolution, prepare},
     workspace::{Follow, Permit},
 };
 
@@ -37,7 +37,7 @@ impl Gateway {
         let operation = restore.as_ref().map_or(Operation::Remove(&remove), Operation::Restore);
         let (policy, findings) = (self.policy(), Findings::default());
         let transaction = Transaction {
-            is_undo: true,
+            undo: Some(Base::Anything),
             ..Transaction::new(self, &policy, session, operation, Client::default(), &findings)
         };
         let decision = policy.batch_rollback();
@@ -45,7 +45,7 @@ impl Gateway {
         record::decide(&mut draft, &decision);
         draft.transport = transport.map(str::to_owned).or(draft.transport);
         let facts = draft.facts.get_or_insert_default();
-        facts.insert("takesBack".to_owned(), made.seq.into());
+        facts.insert("reverts".to_owned(), made.seq.into());
         if let Some(backup) = &made.backup {
             facts.insert("fromBackup".to_owned(), backup.clone().into());
         }
@@ -90,6 +90,7 @@ impl Gateway {
                 agent,
                 user: text(&draft.user),
                 transport: Transport::Cli,
+                acp: None,
             };
             let backup = draft.backup.clone();
             let made = AppliedChange { path, after: draft.after, backup, seq: intent.seq };

@@ -30,7 +30,7 @@ struct Fixture {
 
 fn session() -> Session {
     let (id, user) = ("ab".repeat(16), "user".to_owned());
-    Session { id, agent: "agent".parse().unwrap(), user, transport: Transport::Proxy }
+    Session { id, agent: "agent".parse().unwrap(), user, transport: Transport::Proxy, acp: None }
 }
 
 fn policy(version: u64, text: &str) -> Policy {
@@ -45,7 +45,7 @@ fn open(dir: &TempDir, text: &str) -> Gateway {
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
     let gateway =
         Gateway::open(workspace, Arc::new(policy(1, text)), audit_log, &state, key).unwrap();
-    gateway.know_own_address("93.184.216.34".parse().unwrap());
+    gateway.add_local_address("93.184.216.34".parse().unwrap());
     gateway.start(&session(), BTreeMap::new()).unwrap();
     gateway
 }
@@ -103,8 +103,8 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn end(reason: EndReason) -> ConnectionEnd<'static> {
-    let detail = Some("both sides said all");
-    ConnectionEnd { bytes_in: 7, bytes_out: 3, reason, detail, requests: None }
+    let detail = Some("both sides sent everything");
+    ConnectionEnd { bytes_in: 7, bytes_out: 3, detail, ..ConnectionEnd::of(reason) }
 }
 
 #[test]

@@ -32,9 +32,9 @@ use crate::{
 
 const IGNORE_FILE: &str = ".gitignore";
 /// Capacity of a content's buffer that is reused, in bytes.
-const REUSED_CAPACITY: usize = 64 << 10;
+const MAX_REUSED_CAPACITY: usize = 64 << 10;
 /// Number of buffers that are reused.
-const REUSED_BUFFERS: usize = 8;
+const MAX_REUSED_BUFFERS: usize = 8;
 
 /// The workspace as an agent's search sees it.
 pub(super) struct View<'a> {
@@ -179,7 +179,7 @@ impl<'a> View<'a> {
             return;
         }
         let object = Object { kind, links: 1, through_symlink: false };
-        let met = match directory_visibility.of(name, || Some(&path), &object) {
+        let visited = match directory_visibility.of(name, || Some(&path), &object) {
             Some(Visibility::Shown { relaxed }) => {
                 self.relaxed.fetch_add(u64::from(relaxed), Ordering::Relaxed);
                 VisitedEntry::Shown { entry: Listable(path), kind, wanted: itself, enter }
@@ -195,8 +195,8 @@ impl<'a> View<'a> {
             }
             Some(Visibility::Closed | Visibility::Denied) | None => return,
         };
-        let is_shown = matches!(met, VisitedEntry::Shown { .. });
-        if visit.visit_name(met) && enter {
+        let is_shown = matches!(visited, VisitedEntry::Shown { .. });
+        if visit.visit_name(visited) && enter {
             waiting.push(name, is_shown);
         }
     }
@@ -370,7 +370,7 @@ impl Contents for View<'_> {
     fn leave(&self, text: Text) {
         let room = text.content.bytes;
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.capacity() <= REUSED_CAPACITY && buffers.len() < REUSED_BUFFERS {
+        if room.capacity() <= MAX_REUSED_CAPACITY && buffers.len() < MAX_REUSED_BUFFERS {
             buffers.push(room);
         }
     }

@@ -163,8 +163,13 @@ mod tests {
             effect = \"deny\"\npaths = [\"src/no/**\"]\n";
         let policy = Arc::new(compile(&PolicySource::from_text("test", text)).unwrap());
         let agent = "agent".parse().unwrap();
-        let session =
-            Session { id: "s".into(), agent, user: "u".into(), transport: Transport::Cli };
+        let session = Session {
+            id: "s".into(),
+            agent,
+            user: "u".into(),
+            transport: Transport::Cli,
+            acp: None,
+        };
         let queue = Arc::new(Queue::new(session, WorkspacePath::root()));
         let handle = Handle { queue, hub: Weak::new(), policy: Arc::new(InForce::new(&policy)) };
         let may_hear = |what: &EventKind, at: &str, kind| {

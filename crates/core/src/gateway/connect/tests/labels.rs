@@ -164,6 +164,35 @@ fn whatever_tells_of_content_counts_and_names_do_not() {
     }
 }
 
+/// Only the first rule that asks counted: once it was approved, a rule that asks after a read was none.
+#[test]
+fn an_approval_of_one_rule_did_not_cover_another() {
+    let asks = "[[network.rules]]\nid = \"always\"\neffect = \"ask\"\nports = [443]\nhosts = [\"ask.example\"]\n\
+        [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nwhenRead = [\"data\"]\n\
+        hosts = [\"ask.example\"]\n";
+    let fixture = Fixture::with_files(&format!("{FILES}{asks}"));
+    let (gateway, approvals) = (&fixture.gateway, fixture.gateway.approvals());
+    let asked = |expected: &[&str], answer: Answer| {
+        let ticket = eventually(|| approvals.waiting().pop());
+        let rules = &ticket.question().rules;
+        assert_eq!(rules.iter().map(Decision::rule).collect::<Vec<_>>(), expected);
+        ticket.answer(answer, "a test").unwrap();
+    };
+    thread::scope(|scope| {
+        let opened = scope.spawn(|| fixture.open("ask.example:443", "1.1.1.1"));
+        asked(&["always"], Answer::Session);
+        let tunnel = opened.join().unwrap().unwrap();
+        let reading =
+            scope.spawn(move || gateway.handle(&mount(), &read("data/a.csv"), Client::default()));
+        eventually(|| tunnel.account(0).is_err().then_some(()));
+        drop(tunnel);
+        reading.join().unwrap().unwrap();
+        let opened = scope.spawn(|| fixture.open("ask.example:443", "1.1.1.1"));
+        asked(&["always", "person"], Answer::Reject);
+        assert!(opened.join().unwrap().is_err());
+    });
+}
+
 #[test]
 fn after_a_read_a_person_is_asked_about_a_new_connection() {
     let fixture = Fixture::with_files(&rules());
@@ -183,7 +212,7 @@ fn after_a_read_a_person_is_asked_about_a_new_connection() {
         assert_eq!((rule, reason), ("person", Some("content labelled `data` was read")));
         ticket.answer(Answer::Once, "a test").unwrap();
         let tunnel = asked.join().unwrap().unwrap();
-        // Another label, or another read, closes no connection that was approved.
+        // Another read of the label closes no connection that was approved.
         gateway.handle(&mount(), &read("data/b.csv"), Client::default()).unwrap();
         tunnel.account(1).unwrap();
     });

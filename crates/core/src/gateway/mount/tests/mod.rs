@@ -41,7 +41,7 @@ struct Fixture {
 
 fn session(transport: Transport) -> Session {
     let (id, user) = ("ab".repeat(16), "user".to_owned());
-    Session { id, agent: "agent".parse().unwrap(), user, transport }
+    Session { id, agent: "agent".parse().unwrap(), user, transport, acp: None }
 }
 
 fn path(text: &str) -> WorkspacePath {
@@ -235,7 +235,11 @@ fn a_link_that_may_not_be_followed_is_not_read() {
         }
         let mount = session(Transport::Mount);
         let read = |name: &str| {
-            fixture.gateway.mount_view(&mount).read_link(&path(name), &BTreeMap::new).is_ok()
+            fixture
+                .gateway
+                .mount_view(&mount)
+                .read_link(&path(name), |_| true, &BTreeMap::new)
+                .is_ok()
         };
         assert_eq!(["lnk", "dir", "none"].map(read), followed, "{policy}");
     }
@@ -267,6 +271,28 @@ fn a_redacted_read_has_the_hash_of_what_was_shown() {
     assert_eq!(record.draft.before, Some(portcullis_audit::Hash::of(b"x tok_abcdefgh y\n")));
 }
 
+/// Names, lists, links and contents that had been read were shown on when no record could be written.
+#[test]
+fn a_log_that_takes_no_records_left_the_mount_open() {
+    let fixture = Fixture::new(OPEN);
+    fixture.file("d/x", "x");
+    symlink("x", fixture.at("d/link")).unwrap();
+    let mount = session(Transport::Mount);
+    let view = fixture.gateway.mount_view(&mount);
+    let stat = view.lookup(&path("d/x")).unwrap().unwrap().stat;
+    let shown = || {
+        [
+            view.lookup(&path("d/x")).is_ok(),
+            view.list(&path("d"), |_| true).is_ok(),
+            view.repeat(&path("d/x"), &stat),
+            view.read_link(&path("d/link"), |_| false, &BTreeMap::new).is_ok(),
+        ]
+    };
+    assert_eq!(shown(), [true; 4]);
+    fixture.gateway.stop_shared(&mount).unwrap();
+    assert_eq!(shown(), [false; 4]);
+}
+
 #[test]
 fn a_link_that_leads_out_is_not_read() {
     let fixture = Fixture::new(&format!(
@@ -275,10 +301,11 @@ fn a_link_that_leads_out_is_not_read() {
     fixture.file("d/x", "x");
     fixture.file("no/x", "x");
     let read = |name: &str| {
-        fixture
-            .gateway
-            .mount_view(&session(Transport::Mount))
-            .read_link(&path(name), &BTreeMap::new)
+        fixture.gateway.mount_view(&session(Transport::Mount)).read_link(
+            &path(name),
+            |_| true,
+            &BTreeMap::new,
+        )
     };
     for target in ["x", "../d/x", "missing", "../no/x", "..", "./d/../x"] {
         symlink(target, fixture.at("d/link")).unwrap();
@@ -314,8 +341,11 @@ fn a_link_does_not_tell_what_a_hidden_name_is() {
         let view = session(Transport::Mount);
         let read = |name: &str| {
             symlink(format!("../hid/{name}"), fixture.at("out/link")).unwrap();
-            let read =
-                fixture.gateway.mount_view(&view).read_link(&path("out/link"), &BTreeMap::new);
+            let read = fixture.gateway.mount_view(&view).read_link(
+                &path("out/link"),
+                |_| true,
+                &BTreeMap::new,
+            );
             fs::remove_file(fixture.at("out/link")).unwrap();
             read.map(|target| target.is_some())
         };
@@ -341,7 +371,8 @@ fn a_link_does_not_tell_where_an_asked_name_leads() {
             let made = fixture.ask(Transport::Mount, &link("made", target)).map(|_| ());
             let _ = fs::remove_file(fixture.at("made"));
             symlink(target, fixture.at("old")).unwrap();
-            let read = fixture.gateway.mount_view(&view).read_link(&path("old"), &BTreeMap::new);
+            let read =
+                fixture.gateway.mount_view(&view).read_link(&path("old"), |_| true, &BTreeMap::new);
             let rename = Rename { from: path("old"), to: path("new"), replace: false };
             let renamed = fixture.ask(Transport::Mount, &rename).map(|_| ());
             for name in ["old", "new"] {
@@ -481,7 +512,8 @@ fn a_name_alone_says_what_may_be_made() {
     assert!(!fixture.admits(&write(&reserved, b""), &reserved));
 }
 
-/// Before, each program that asked read a whole directory, and its names were counted afterwards.
+/// Regression: each program that asked read a whole directory, and its names were counted
+/// afterwards.
 #[test]
 fn a_directory_is_read_no_further_than_there_is_room() {
     let fixture = Fixture::new(OPEN);
@@ -507,9 +539,7 @@ fn versions_tell_states_apart() {
     assert_eq!(first, version());
     let stat = fixture.see("a").unwrap().stat;
     assert_eq!(stat.inode(), fs::metadata(fixture.at("a")).unwrap().ino());
-    assert!(!stat.is_settled());
     std::thread::sleep(std::time::Duration::from_millis(40));
-    assert!(stat.is_settled());
     fs::set_permissions(fixture.at("a"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_ne!(first, version());
 }

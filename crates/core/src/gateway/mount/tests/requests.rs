@@ -153,7 +153,8 @@ fn what_a_dead_gateway_began_is_settled() {
     }
 }
 
-/// Before, a file that the agent was not shown counted as new in a commit, and was replaced there.
+/// Regression: a file that the agent was not shown counted as new in a commit, and was replaced
+/// there.
 #[test]
 fn an_import_replaced_a_file_whose_content_is_denied() {
     let policy = format!(
@@ -167,14 +168,19 @@ fn an_import_replaced_a_file_whose_content_is_denied() {
         assert_eq!(error.rule(), Some("secrets.rules.password"), "{error:?}");
     };
     let (session, facts) = (session(Transport::Cli), BTreeMap::new());
-    let import = Import { request: write("a", b"new"), before: None, original: original.clone() };
+    let import = Import {
+        request: write("a", b"new"),
+        before: None,
+        original: original.clone(),
+        link: None,
+    };
     refused(fixture.gateway.import(&session, &import, &facts, &NoApprover));
     let request = crate::model::request::Remove { path: path("a"), recursive: false };
-    let import = Import { request, before: None, original };
+    let import = Import { request, before: None, original, link: None };
     refused(fixture.gateway.import(&session, &import, &facts, &NoApprover));
     let denials = fixture.requests();
     let rules: Vec<_> = denials.iter().map(|record| record.draft.rule.as_deref()).collect();
     assert_eq!(rules, [Some("secrets.rules.password"); 2]);
-    let import = Import { request: write("a", b"new"), before: None, original: None };
+    let import = Import { request: write("a", b"new"), before: None, original: None, link: None };
     assert!(fixture.gateway.import(&session, &import, &facts, &NoApprover).is_ok());
 }
