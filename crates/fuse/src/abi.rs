@@ -8,7 +8,7 @@ pub(crate) const MAJOR: u32 = 7;
 /// The newest supported minor version; a newer kernel falls back to it.
 pub(crate) const MINOR: u32 = 45;
 /// The oldest supported minor version (Linux 5.4).
-pub(crate) const OLDEST_MINOR: u32 = 31;
+pub(crate) const MIN_MINOR: u32 = 31;
 
 /// Operation codes of requests.
 pub(crate) mod opcode {
@@ -99,9 +99,6 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
-    pub(crate) const DELETE: i32 = 6;
-    /// A flag of INVAL_ENTRY.
-    pub(crate) const EXPIRE_ONLY: u32 = 1;
 }
 
 macro_rules! structures {
@@ -184,6 +181,5 @@ structures! {
     ForgetOne: 16 { nodeid: u64, nlookup: u64, }
     Dirent: 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
     InvalInodeOut: 24 { ino: u64, off: i64, len: i64, }
-    DeleteOut: 24 { parent: u64, child: u64, namelen: u32, padding: u32, }
     InvalEntryOut: 16 { parent: u64, namelen: u32, flags: u32, }
 }

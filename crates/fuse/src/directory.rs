@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Longest name that the kernel accepts, in bytes.
-const NAME_MAX: usize = 1024;
+const MAX_NAME: usize = 1024;
 
 /// Collects the entries of a directory for a reply, up to its size.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl<'a> Directory<'a> {
 /// references.
 fn is_name(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
-    !bytes.is_empty() && bytes.len() <= NAME_MAX && !bytes.iter().any(|b| matches!(b, 0 | b'/'))
+    !bytes.is_empty() && bytes.len() <= MAX_NAME && !bytes.iter().any(|b| matches!(b, 0 | b'/'))
 }
 
 #[cfg(test)]

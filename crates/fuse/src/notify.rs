@@ -10,7 +10,7 @@ use rustix::io::{Errno, Result};
 use zerocopy::IntoBytes as _;
 
 use crate::{
-    abi::{DeleteOut, InvalEntryOut, InvalInodeOut, notify},
+    abi::{InvalEntryOut, InvalInodeOut, notify},
     reply,
     types::NodeId,
 };
@@ -46,32 +46,8 @@ impl Notifier {
     /// # Errors
     /// `ENODEV` once the mount is gone.
     pub fn invalidate_entry(&self, parent: NodeId, name: &OsStr) -> Result<()> {
-        self.entry(parent, name, 0)
-    }
-
-    /// Expires an entry: as [`Notifier::invalidate_entry`], but the kernel keeps the entry's
-    /// children until it has looked it up. Before Linux 6.2 the effect is the same.
-    ///
-    /// # Errors
-    /// `ENODEV` once the mount is gone.
-    pub fn expire_entry(&self, parent: NodeId, name: &OsStr) -> Result<()> {
-        self.entry(parent, name, notify::EXPIRE_ONLY)
-    }
-
-    /// Reports that the entry `name` of a directory, which was `node`, is deleted; watches
-    /// get an event.
-    ///
-    /// # Errors
-    /// `ENODEV` once the mount is gone.
-    pub fn delete_entry(&self, parent: NodeId, node: NodeId, name: &OsStr) -> Result<()> {
         let namelen = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
-        let entry = DeleteOut { parent: parent.0, child: node.0, namelen, padding: 0 };
-        self.send(notify::DELETE, &[entry.as_bytes(), name.as_bytes(), b"\0"])
-    }
-
-    fn entry(&self, parent: NodeId, name: &OsStr, flags: u32) -> Result<()> {
-        let namelen = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
-        let entry = InvalEntryOut { parent: parent.0, namelen, flags };
+        let entry = InvalEntryOut { parent: parent.0, namelen, flags: 0 };
         self.send(notify::INVAL_ENTRY, &[entry.as_bytes(), name.as_bytes(), b"\0"])
     }
 

@@ -35,7 +35,7 @@ pub(crate) const BUFFER: usize = MAX_READ + 4096;
 /// Maximum of background requests of the kernel at the same time, such as read-ahead.
 const MAX_BACKGROUND_REQUESTS: u16 = 16;
 /// Time for which one thread polls for the next request before it sleeps: a wakeup takes longer.
-const POLL_DURATION: Duration = Duration::from_micros(30);
+const POLL_TIMEOUT: Duration = Duration::from_micros(30);
 /// Default timeout of a request.
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval of checks of the last requests.
@@ -192,7 +192,7 @@ impl Session {
         let Operation::Init { major, minor, readahead, flags, flags2 } = operation else {
             return Err(SessionError::NoInit);
         };
-        if major != abi::MAJOR || minor < abi::OLDEST_MINOR {
+        if major != abi::MAJOR || minor < abi::MIN_MINOR {
             let _ = reply::send(&self.device, unique, Err(Errno::PROTO));
             return Err(SessionError::Version(major, minor));
         }
@@ -272,7 +272,7 @@ impl Session {
                 Err(errno) => return Err(io("read from the device")(errno)),
             }
             // At most one thread polls.
-            let is_soon = last.is_some_and(|last| last.elapsed() < POLL_DURATION);
+            let is_soon = last.is_some_and(|last| last.elapsed() < POLL_TIMEOUT);
             if is_soon && (is_polling || !polls.swap(true, Ordering::Acquire)) {
                 is_polling = true;
                 std::hint::spin_loop();

@@ -161,9 +161,9 @@ pub enum WriteFrom {
 /// The target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
-    /// To the next data (`SEEK_DATA`).
+    /// The next data (`SEEK_DATA`).
     Data,
-    /// To the next hole (`SEEK_HOLE`).
+    /// The next hole (`SEEK_HOLE`).
     Hole,
 }
 

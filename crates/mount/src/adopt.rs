@@ -161,7 +161,7 @@ impl ContentCollector<'_, '_> {
 
     fn link(&self, path: &WorkspacePath) -> Result<String> {
         let claimed = || self.mount.claimed(self.pid);
-        let target = self.mount.view().read_link(path, &claimed);
+        let target = self.mount.view().read_link(path, |_| true, &claimed);
         let target = target.map_err(|error| errno::of_link(&error))?;
         target.ok_or(Errno::NOENT)
     }

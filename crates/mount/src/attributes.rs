@@ -17,8 +17,9 @@ pub(crate) struct Attr {
     pub(crate) changed: Time,
 }
 
-/// The mode of a directory that can be traversed but not listed.
-const TRAVERSABLE: u32 = 0o111;
+/// The mode of a directory that can be traversed but not listed. The gateway decides on what is made
+/// or removed in it, and records a denial; the kernel would deny it by itself.
+const TRAVERSABLE: u32 = 0o333;
 
 impl Attr {
     /// Returns the attributes of a workspace entry; `size` is the size that a reader gets.

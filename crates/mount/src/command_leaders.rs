@@ -45,12 +45,6 @@ impl CommandLeaders {
         self.lock().records.retain(|_, known| *known != record);
     }
 
-    /// Returns true if there are none, and none are about to start.
-    pub(crate) fn are_none(&self) -> bool {
-        let all = self.lock();
-        all.records.is_empty() && all.expected == 0
-    }
-
     /// Returns the number of the record of a process's command. `belongs` are its process group and
     /// process id, then those of its parent, and so on.
     pub(crate) fn record_of(&self, belongs: &[u32]) -> Option<u64> {
@@ -77,16 +71,13 @@ mod tests {
     #[test]
     fn a_process_belongs_to_the_nearest_command_until_that_is_released() {
         let leaders = CommandLeaders::default();
-        assert!(leaders.are_none());
         leaders.expect();
         leaders.expect();
-        assert!(!leaders.are_none());
         // The lookup waits, because a command may still start.
         assert_eq!(leaders.record_of(&[7]), None);
         leaders.settle(100, Some(7));
         leaders.settle(101, None);
         assert_eq!((leaders.record_of(&[9, 7]), leaders.record_of(&[9])), (Some(100), None));
         leaders.forget(100);
-        assert!(leaders.are_none());
     }
 }

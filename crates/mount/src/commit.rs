@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::{
     mount::Mount,
-    node::{Node, Times, Unheard},
+    node::{Node, Times},
     nodes::NoPath,
     staged::{Pending, Staged, Stored},
 };
@@ -35,7 +35,7 @@ impl Mount<'_> {
                 // The commit may come after the program has ended.
                 file.closer.store(pid, Ordering::Relaxed);
                 self.note_program(pid);
-                staged.live()
+                staged.accepted()
             }
             _ => self.commit_handle(handle, pid),
         }
@@ -216,19 +216,22 @@ impl Mount<'_> {
         };
         let Some((id, file)) = removed else { return };
         // Writes through a mapping are committed with the last handle at the latest. Earlier
-        // refusals were returned by close or fsync.
+        // refusals were returned by close or fsync, and another handle will return this one.
         let closer = file.as_ref().map_or(0, |file| file.closer.load(Ordering::Relaxed));
         if let Some(staged) = file.and_then(|file| file.staged.clone())
             && staged.live().is_ok()
             && let Err(error) = self.commit(id, &staged, closer)
         {
-            self.keep_error(id, error);
+            let is_shared = self.lock().handles.share(&staged);
+            if !is_shared {
+                self.keep_error(id, error);
+            }
         }
         self.close(id);
     }
 
-    /// Keeps the error of a write through a mapping, which no call returns. One to a replaced file
-    /// is recorded, and its version discarded.
+    /// Keeps the error of a write through a mapping, which no call returns. One to a file that was
+    /// replaced or removed is recorded, and its version discarded.
     pub(crate) fn keep_mapping_error(&self, handle: u64, data: &[u8], error: Errno, pid: u32) {
         let Ok(file) = self.lock().handles.file(handle) else { return };
         let Some(staged) = &file.staged else { return };
@@ -238,7 +241,7 @@ impl Mount<'_> {
         if staged.live().is_err() {
             return;
         }
-        if error != Errno::STALE {
+        if !is_gone(error) {
             return self.keep_error(file.node, error);
         }
         let error = self.refuse_replaced(file.node, data.to_vec(), pid);
@@ -253,13 +256,12 @@ impl Mount<'_> {
         let error = match error {
             // Nothing is lost yet.
             Errno::INTR => return,
-            // The kernel would open the file again, and no program would get the error.
-            Errno::STALE => Errno::IO,
+            // The file exists when it is opened. With `ESTALE` the kernel would open it again, and no
+            // program would get the error.
+            error if is_gone(error) => Errno::IO,
             error => error,
         };
-        let nodes = &mut self.lock().nodes;
-        let reason = nodes.get(id).and_then(|node| node.reason.clone());
-        nodes.keep_unheard(id, Unheard { error, reason });
+        self.lock().nodes.keep_unheard(id, error);
     }
 
     /// Removes a handle of a node; the last one frees the node's content.
@@ -272,4 +274,9 @@ impl Mount<'_> {
             state.views.remove(id);
         }
     }
+}
+
+/// Returns true if an error says that a file was replaced or removed.
+fn is_gone(error: Errno) -> bool {
+    matches!(error, Errno::STALE | Errno::NOENT | Errno::NOTDIR)
 }

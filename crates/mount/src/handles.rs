@@ -94,6 +94,14 @@ impl Handles {
         }
     }
 
+    /// Returns true if an open file shares a staged version.
+    pub(crate) fn share(&self, version: &Arc<Staged>) -> bool {
+        self.open.values().any(|handle| match handle {
+            Handle::File(file) => file.staged.as_ref().is_some_and(|own| Arc::ptr_eq(own, version)),
+            Handle::Directory(_) => false,
+        })
+    }
+
     /// Closes a handle; returns its node.
     pub(crate) fn remove(&mut self, id: u64) -> Option<u64> {
         Some(match self.open.remove(&id)? {

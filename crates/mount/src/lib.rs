@@ -34,13 +34,16 @@ mod open;
 mod options;
 mod path_locks;
 mod process_info;
+mod recorded_paths;
 mod repeats;
+mod requester;
 mod roots;
 mod router;
 mod scratch;
 mod serve;
 mod stage;
 mod staged;
+mod unheard;
 mod view_cache;
 mod waiting;
 

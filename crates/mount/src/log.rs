@@ -7,6 +7,7 @@ use std::{
 };
 
 use portcullis_core::Error;
+use serde_json::Value;
 
 use crate::mount::Mount;
 
@@ -15,6 +16,10 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The record of repeated opens.
 const REPEATS: &str = "repeats";
+/// The record of what was not stored when the mount ended.
+const UNSTORED: &str = "unstored";
+/// Maximum of paths in that record.
+const MAX_UNSTORED_PATHS: usize = 10;
 /// The record of a limit that was reached, written once for each limit.
 const LIMIT: &str = "limit";
 
@@ -29,9 +34,9 @@ impl Mount<'_> {
         loop {
             let has_ended = self.repeats.wait(interval.min(RECORD_INTERVAL));
             self.gateway.settle_questions(session);
-            for (bound, most) in self.reached() {
+            for (bound, max) in self.reached() {
                 if told.insert(bound) {
-                    let facts = [("bound", bound.into()), ("most", most.into())];
+                    let facts = [("bound", bound.into()), ("max", max.into())];
                     let facts = facts.map(|(name, value)| (name.to_owned(), value));
                     self.gateway.note(session, LIMIT, BTreeMap::from(facts))?;
                 }
@@ -60,6 +65,27 @@ impl Mount<'_> {
             self.gateway.note(&self.session, REPEATS, facts)?;
         }
         Ok(())
+    }
+
+    /// Records what was not stored when the mount ended, in one record.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn record_unstored(&self) -> Result<(), Error> {
+        let paths: Vec<_> = {
+            let nodes = &self.lock().nodes;
+            let staged = nodes.staged().into_iter();
+            let left = staged.filter(|(_, staged)| staged.shows().dirty && staged.live().is_ok());
+            left.filter_map(|(node, _)| nodes.path(node).ok()).collect()
+        };
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<_> =
+            paths.iter().take(MAX_UNSTORED_PATHS).map(ToString::to_string).collect();
+        let facts = [("writes", paths.len().into()), ("paths", named.into())];
+        let facts = facts.map(|(name, value): (_, Value)| (name.to_owned(), value));
+        self.gateway.note(&self.session, UNSTORED, facts.into()).map(drop)
     }
 
     /// Returns the limits that have caused an error.

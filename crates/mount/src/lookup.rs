@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use portcullis_core::{Stat, VisibleEntry};
+use portcullis_core::{Stat, VisibleEntry, WorkspaceError};
 use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::{fs::FileType, io::Errno};
 
@@ -16,7 +16,7 @@ use crate::{
     errno,
     handles::OpenDirectory,
     mount::{Mount, is_served},
-    node::Bytes,
+    node::{Bytes, LinkRead},
     nodes::LookupStart,
     staged::now,
     view_cache::{Key, is_settled},
@@ -83,6 +83,30 @@ impl Mount<'_> {
         }
         let id = found.map_err(|_| Errno::NFILE)?;
         self.describe(id, &path, &seen, room).inspect_err(|_| self.forget_node(id, 1))
+    }
+
+    /// Records or counts the lookup of a name that was not found, if the policy hides it. Whether
+    /// something is there makes no difference. Those of the sandbox's setup are no program's.
+    pub(crate) fn record_hidden(&self, path: &WorkspacePath, pid: u32) {
+        if self.is_setup() {
+            return;
+        }
+        let mut is_recorded = false;
+        let is_hidden = self.view().deny_lookup(path, || {
+            let requester = self.requester(pid);
+            is_recorded = self.hidden_lookups.is_first(
+                self.policy(),
+                (requester.tree, path.clone()),
+                path.as_str().len(),
+            );
+            is_recorded.then(|| self.facts_of(requester))
+        });
+        if is_hidden {
+            self.counts.refusals.add();
+        }
+        if is_hidden && !is_recorded {
+            self.repeats.denial(path);
+        }
     }
 
     /// Returns the current attributes of a node.
@@ -317,16 +341,50 @@ impl Mount<'_> {
         Ok(())
     }
 
-    /// Returns the target of a link.
+    /// Returns the target of a link. The first read of a target under a policy is recorded, and
+    /// further ones are counted; the same for one that is refused.
     ///
     /// # Errors
-    /// `EACCES` when it leads out of the workspace.
+    /// `EACCES` when it leads out of the workspace, or may not be read.
     pub(crate) fn link_target(&self, id: u64, pid: u32) -> Result<String, Errno> {
         let path = self.path(id)?;
-        match self.view().read_link(&path, &|| self.claimed(pid)) {
-            Ok(Some(target)) => Ok(target),
-            Ok(None) => Err(Errno::NOENT),
-            Err(error) => Err(errno::of_link(&error)),
+        let (policy, is_setup) = (self.policy(), self.is_setup());
+        let mut read = None;
+        let is_new = |target: Option<&str>| {
+            let is_same = |known: &LinkRead| {
+                (known.policy, known.is_setup) == (policy, is_setup)
+                    && known.target.as_deref() == target
+            };
+            let is_known = !self.options.records_each_open && {
+                let state = self.lock();
+                let node = state.nodes.get(id);
+                node.and_then(|node| node.link_read.as_ref()).is_some_and(is_same)
+            };
+            if is_known {
+                match target {
+                    Some(_) => self.repeats.open(&path),
+                    None => self.repeats.denial(&path),
+                }
+                return false;
+            }
+            read = Some(LinkRead { policy, is_setup, target: target.map(str::to_owned) });
+            true
+        };
+        let target = self.view().read_link(&path, is_new, &|| self.claimed(pid));
+        let is_refused = matches!(
+            target,
+            Err(WorkspaceError::Outside | WorkspaceError::Loop | WorkspaceError::Mount)
+        );
+        if is_refused {
+            self.counts.refusals.add();
         }
+        // Only now it has a record, unless that failed.
+        if (is_refused || target.is_ok())
+            && read.is_some()
+            && let Some(node) = self.lock().nodes.get_mut(id)
+        {
+            node.link_read = read;
+        }
+        target.map_err(|error| errno::of_link(&error))?.ok_or(Errno::NOENT)
     }
 }

@@ -1,7 +1,6 @@
 //! The mount: state shared by all of its operations.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,7 +17,6 @@ use portcullis_policy::{
     model::{Access, Encoding, LineRange, OperationKind, Session, WorkspacePath, request::Read},
 };
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::{
     MountMetrics, Options,
@@ -30,7 +28,8 @@ use crate::{
     node::Content,
     nodes::Nodes,
     path_locks::{HeldPathLock, Lock, PathLocks},
-    process_info::ProcessReader,
+    process_info::{ProcessReader, ProcessTree},
+    recorded_paths::RecordedPaths,
     repeats::Repeats,
     scratch::{Scratch, ScratchMetrics},
     view_cache::{Key, View, ViewCache},
@@ -56,13 +55,17 @@ pub struct Mount<'g> {
     pub(crate) commits: CommitBudget,
     /// The memory of lists of open directories.
     pub(crate) lists: Arc<Budget>,
-    process_reader: ProcessReader,
+    pub(crate) process_reader: ProcessReader,
     pub(crate) scratch: Option<Scratch>,
     scratch_is_recorded: AtomicBool,
     /// Set when no thread serves requests any more.
     pub(crate) is_over: AtomicBool,
     pub(crate) counts: Counts,
     pub(crate) repeats: Repeats,
+    /// The lookups of hidden names that are recorded.
+    pub(crate) hidden_lookups: RecordedPaths<(ProcessTree, WorkspacePath)>,
+    /// The files of which a write is recorded that would make them too large.
+    pub(crate) oversized_files: RecordedPaths<WorkspacePath>,
     pub(crate) invalidations: Arc<Invalidations>,
     approver: Option<&'g dyn Approver>,
     /// Gets policy reloads while the mount exists.
@@ -185,6 +188,8 @@ impl<'g> Mount<'g> {
             is_over: AtomicBool::new(false),
             counts: Counts::default(),
             repeats: Repeats::default(),
+            hidden_lookups: RecordedPaths::default(),
+            oversized_files: RecordedPaths::default(),
             invalidations,
             approver: None,
             _policy_listener: policy_listener,
@@ -430,7 +435,8 @@ impl<'g> Mount<'g> {
         let (range, encoding) = (LineRange::default(), Encoding::Base64);
         let read = Read { path: path.clone(), range, encoding };
         let reply = self.handle(pid, &read, None).map_err(|error| {
-            let rule = error.rule().filter(|_| error.kind() == ErrorKind::Denied);
+            let is_repeatable = error.kind() == ErrorKind::Denied && !self.is_setup();
+            let rule = error.rule().filter(|_| is_repeatable);
             if let Some(node) = self.lock().nodes.get_mut(node) {
                 node.denied = rule.map(|rule| (key, Arc::from(rule)));
             }
@@ -453,20 +459,6 @@ impl<'g> Mount<'g> {
         self.gateway.handle(&self.session, request, client)
     }
 
-    /// Returns true if the program of the thread `pid` is being killed.
-    pub(crate) fn is_killed(&self, pid: u32) -> bool {
-        self.process_reader.is_killed(pid)
-    }
-
-    /// Caches the facts about the program of the thread `pid` for a while.
-    pub(crate) fn note_program(&self, pid: u32) {
-        self.claimed(pid);
-    }
-
-    pub(crate) fn claimed(&self, pid: u32) -> BTreeMap<String, Value> {
-        self.process_reader.facts(pid, &|words| self.gateway.redact_words(words))
-    }
-
     /// Asks if a later change of the entry at `at` may be made.
     ///
     /// # Errors
@@ -482,7 +474,7 @@ impl<'g> Mount<'g> {
         admitted.map_err(|error| self.refused(node, &error))
     }
 
-    fn refused(&self, node: u64, error: &Error) -> Errno {
+    pub(crate) fn refused(&self, node: u64, error: &Error) -> Errno {
         if error.kind() == ErrorKind::Cancelled {
             return errno::of_kind(error.kind());
         }

@@ -4,7 +4,6 @@ use std::{collections::HashMap, sync::Arc};
 
 use portcullis_core::Version;
 use portcullis_policy::ObjectKind;
-use rustix::io::Errno;
 
 use crate::{
     attributes::Attr,
@@ -30,6 +29,16 @@ pub(crate) struct Times {
     pub(crate) version: Version,
     pub(crate) modified: Time,
     pub(crate) changed: Time,
+}
+
+/// A read of a link.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LinkRead {
+    pub(crate) policy: u64,
+    /// True if only the sandbox's setup runs.
+    pub(crate) is_setup: bool,
+    /// `None` if it was refused.
+    pub(crate) target: Option<String>,
 }
 
 /// The content that all handles of an open file read.
@@ -59,13 +68,6 @@ pub(crate) enum Bytes {
     Staged(Arc<Staged>),
 }
 
-/// An error that the next open returns, and the reason.
-#[derive(Debug, Clone)]
-pub(crate) struct Unheard {
-    pub(crate) error: Errno,
-    pub(crate) reason: Option<Arc<str>>,
-}
-
 /// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -89,10 +91,10 @@ pub(crate) struct Node {
     pub(crate) returned_attr: Option<Attr>,
     /// The reason of the last refusal.
     pub(crate) reason: Option<Arc<str>>,
+    /// The last recorded read of a link.
+    pub(crate) link_read: Option<LinkRead>,
     /// The last version whose read was denied, and the rule.
     pub(crate) denied: Option<(Key, Arc<str>)>,
-    /// An error that no program has got yet.
-    pub(crate) unheard: Option<Unheard>,
 }
 
 impl Node {
@@ -112,8 +114,8 @@ impl Node {
             times: None,
             returned_attr: None,
             reason: None,
+            link_read: None,
             denied: None,
-            unheard: None,
         }
     }
 

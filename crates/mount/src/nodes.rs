@@ -11,8 +11,9 @@ use portcullis_policy::{ObjectKind, model::WorkspacePath};
 use rustix::io::Errno;
 
 use crate::{
-    node::{NO_POLICY, NameState, Node, Unheard},
+    node::{NO_POLICY, NameState, Node},
     staged::Staged,
+    unheard::{Unheard, UnheardErrors},
 };
 
 /// The workspace root.
@@ -52,6 +53,7 @@ pub(crate) struct Nodes {
     was_full: bool,
     begun: u64,
     ended: u64,
+    unheard: UnheardErrors,
 }
 
 impl Nodes {
@@ -68,6 +70,7 @@ impl Nodes {
             begun: 0,
             ended: 0,
             was_full: false,
+            unheard: UnheardErrors::default(),
         }
     }
 
@@ -189,7 +192,6 @@ impl Nodes {
         (kind, inode): (ObjectKind, u64),
         look: LookupStart,
     ) -> Result<u64, TableFull> {
-        let mut unheard = None;
         if let Some(id) = self.child(parent, name) {
             let judges = self.holds(look);
             let node = self.nodes.get_mut(&id).ok_or(TableFull)?;
@@ -198,14 +200,10 @@ impl Nodes {
                 node.lookups += 1;
                 return Ok(id);
             }
-            unheard = node.unheard.take();
             self.detach(id, NameState::Replaced);
         }
         let id = self.create(parent, name, kind, Some(inode))?;
         self.refer(id);
-        if let Some(unheard) = unheard {
-            self.keep_unheard(id, unheard);
-        }
         Ok(id)
     }
 
@@ -242,17 +240,33 @@ impl Nodes {
         Ok(())
     }
 
-    /// Keeps an error for the next open: of the node, or of the one that has its name by now.
-    pub(crate) fn keep_unheard(&mut self, id: u64, unheard: Unheard) {
-        let Some(node) = self.nodes.get(&id) else { return };
-        let heir = match node.name_state {
-            NameState::Replaced => self.child(node.parent, &node.name),
-            NameState::Named | NameState::Unlinked => None,
+    /// Keeps an error about a node for the next open of its path, whatever has that by then.
+    pub(crate) fn keep_unheard(&mut self, id: u64, error: Errno) {
+        let path = match self.path(id) {
+            Err(NoPath::Replaced) => self.last_path(id),
+            path => path.ok(),
         };
-        if let Some(node) = self.nodes.get_mut(&heir.unwrap_or(id)) {
-            node.reason.clone_from(&unheard.reason);
-            node.unheard = Some(unheard);
+        let reason = self.nodes.get(&id).and_then(|node| node.reason.clone());
+        if let Some(path) = path {
+            self.unheard.keep(path, Unheard { error, reason });
         }
+    }
+
+    /// Takes the error that an open of the node has to return; its reason becomes the node's.
+    pub(crate) fn take_unheard(&mut self, id: u64) -> Option<Errno> {
+        if self.unheard.is_empty() {
+            return None;
+        }
+        let path = self.path(id).ok()?;
+        let Unheard { error, reason } = self.unheard.take(&path)?;
+        self.nodes.get_mut(&id)?.reason = reason;
+        Some(error)
+    }
+
+    /// Returns the path of a name, if there are errors that have to follow it.
+    fn path_of_errors(&self, (parent, name): (u64, &str)) -> Option<WorkspacePath> {
+        let has_errors = !self.unheard.is_empty();
+        has_errors.then(|| self.path(parent).ok()?.join(name).ok()).flatten()
     }
 
     /// Returns the last path of a replaced node, also where a directory on the way was replaced.
@@ -347,6 +361,9 @@ impl Nodes {
 
     /// Detaches a name that was removed through this mount.
     pub(crate) fn unlink(&mut self, parent: u64, name: &str) {
+        if let Some(path) = self.path_of_errors((parent, name)) {
+            self.unheard.remove(&path);
+        }
         if let Some(id) = self.child(parent, name) {
             self.detach(id, NameState::Unlinked);
         }
@@ -358,8 +375,15 @@ impl Nodes {
         if from == to {
             return;
         }
-        let Some(id) = self.child(from.0, from.1) else { return self.unlink(to.0, to.1) };
-        self.unlink(to.0, to.1);
+        match (self.path_of_errors(from), self.path_of_errors(to)) {
+            (Some(old), Some(new)) => self.unheard.rename(&old, &new),
+            (None, Some(new)) => self.unheard.remove(&new),
+            (_, None) => {}
+        }
+        if let Some(id) = self.child(to.0, to.1) {
+            self.detach(id, NameState::Unlinked);
+        }
+        let Some(id) = self.child(from.0, from.1) else { return };
         if !self.nodes.contains_key(&to.0) {
             return self.detach(id, NameState::Replaced);
         }
@@ -370,6 +394,9 @@ impl Nodes {
 
     /// Exchanges the names of two nodes after an exchange through this mount.
     pub(crate) fn exchange(&mut self, one: (u64, &str), other: (u64, &str)) {
+        if let (Some(one), Some(other)) = (self.path_of_errors(one), self.path_of_errors(other)) {
+            self.unheard.exchange(&one, &other);
+        }
         let ids = [one, other].map(|(parent, name)| self.child(parent, name));
         let each = |to: [_; 2]| ids.into_iter().zip(to).filter_map(|(id, at)| Some((id?, at)));
         each([one, other]).for_each(|(id, at)| self.remove_child(at.0, at.1, id));

@@ -1,4 +1,4 @@
-//! Opening and reading files.
+//! Opens and reads files.
 
 use std::sync::{Arc, atomic::AtomicU32};
 
@@ -58,9 +58,8 @@ impl Mount<'_> {
         {
             let mut state = self.lock();
             state.handles.room()?;
-            let node = state.nodes.get_mut(id).ok_or(Errno::STALE)?;
-            if let Some(unheard) = node.unheard.take() {
-                return Err(unheard.error);
+            if let Some(error) = state.nodes.take_unheard(id) {
+                return Err(error);
             }
         }
         if how.writes || how.truncates {
@@ -145,7 +144,9 @@ impl Mount<'_> {
             }
             let (version, settled) = (seen.stat.version(), is_settled(seen.stat.changed, begun));
             let key = Key { version, policy };
-            let known = self.lock().views.get(id, &key);
+            // The first open by the agent's programs has a record, also if the setup read the file.
+            let is_setup = self.is_setup();
+            let known = if is_setup { None } else { self.lock().views.get(id, &key) };
             if let Some(view) = known
                 && self.repeats(path, &seen.stat)
             {
@@ -158,7 +159,7 @@ impl Mount<'_> {
             let view = self.read_version(pid, id, (path, key))?;
             drop(reading);
             let is_certain = self.seen(path)?.stat.version() == version && self.policy() == policy;
-            if is_certain && settled {
+            if is_certain && settled && !is_setup {
                 self.lock().views.insert(id, key, Arc::clone(&view));
             }
             if is_certain || attempts.next().is_none() {

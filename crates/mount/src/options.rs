@@ -1,6 +1,13 @@
 //! The options of a mount.
 
-use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use portcullis_policy::model::ClaimedToolCall;
 
 use crate::{command_leaders::CommandLeaders, scratch::Scratch};
 
@@ -17,6 +24,11 @@ pub struct Options {
     pub processes: Option<OwnedFd>,
     /// The leading processes of commands that the gateway starts in the sandbox, if it does.
     pub leaders: Option<Arc<CommandLeaders>>,
+    /// The tool call that the agent says is in progress.
+    pub tool_call: Arc<ClaimedToolCall>,
+    /// True as long as only the sandbox's setup runs, which makes the private repository: its requests
+    /// are recorded as the setup's, and count as no one's first open.
+    pub setup: Arc<AtomicBool>,
     /// The absolute paths at which programs see the workspace.
     pub roots: Vec<PathBuf>,
     /// The scratch directories, if the policy names any.
@@ -57,6 +69,8 @@ impl Options {
             gid,
             processes: None,
             leaders: None,
+            tool_call: Arc::default(),
+            setup: Arc::default(),
             roots: Vec::new(),
             scratch: None,
             timeout: Duration::from_secs(1),

@@ -32,7 +32,7 @@ const KILL: u64 = 1 << 8;
 const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum of cached processes.
 const MAX_CACHED: usize = 1024;
-/// The maximum of processes, each the parent of the one before, that are compared with commands.
+/// The maximum of processes, each the parent of the one before: the last one stands for their tree.
 const MAX_CHAIN: usize = 64;
 /// The maximum of parents in a record.
 const MAX_PARENTS: usize = 8;
@@ -59,10 +59,43 @@ type Redact<'r> = dyn Fn(&[&str]) -> Option<Vec<String>> + 'r;
 struct Known {
     /// The thread's own name: after an exec, or with a reused id, it usually differs.
     name: String,
-    process: Map<String, Value>,
-    /// The record of its command.
-    command: Option<u64>,
+    requester: Requester,
     at: Instant,
+}
+
+/// The process that sent a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Requester {
+    process: Map<String, Value>,
+    pub(crate) tree: ProcessTree,
+}
+
+/// A tree of processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ProcessTree {
+    /// The kernel itself.
+    Kernel,
+    /// Those of the command with this record.
+    Command(u64),
+    /// The descendants of this process.
+    Of(u32),
+}
+
+impl Requester {
+    fn with_pid(pid: u32) -> Self {
+        Self { process: with_pid(pid), tree: ProcessTree::Of(pid) }
+    }
+
+    /// Returns the facts for a record; none of the kernel itself.
+    pub(crate) fn facts(self) -> BTreeMap<String, Value> {
+        let command = match self.tree {
+            ProcessTree::Command(record) => Some(("command".to_owned(), record.into())),
+            ProcessTree::Kernel => return BTreeMap::new(),
+            ProcessTree::Of(_) => None,
+        };
+        let process = ("process".to_owned(), self.process.into());
+        BTreeMap::from_iter(command.into_iter().chain([process]))
+    }
 }
 
 #[derive(Debug)]
@@ -83,17 +116,13 @@ impl ProcessReader {
         Self { processes, leaders, known: Mutex::default(), reader }
     }
 
-    /// Returns the facts about the process of the thread `thread`, which is the id that the kernel
-    /// gives. Text that `redact` returns `None` for is left out.
-    pub(crate) fn facts(&self, thread: u32, redact: &Redact<'_>) -> BTreeMap<String, Value> {
-        // A request of the kernel itself.
+    /// Returns the process of the thread `thread`, which is the id that the kernel gives: 0 for the
+    /// kernel itself. Text that `redact` returns `None` for is left out.
+    pub(crate) fn requester(&self, thread: u32, redact: &Redact<'_>) -> Requester {
         if thread == 0 {
-            return BTreeMap::new();
+            return Requester { process: Map::new(), tree: ProcessTree::Kernel };
         }
-        let looked = self.look(thread, redact);
-        let (process, command) = looked.unwrap_or_else(|| (with_pid(thread), None));
-        let command = command.map(|record| ("command".to_owned(), record.into()));
-        BTreeMap::from_iter(command.into_iter().chain([("process".to_owned(), process.into())]))
+        self.look(thread, redact).unwrap_or_else(|| Requester::with_pid(thread))
     }
 
     /// Returns true if the process of a thread is being killed: the kernel then has `SIGKILL`
@@ -110,7 +139,7 @@ impl ProcessReader {
         pending.is_some_and(|pending| pending & KILL != 0)
     }
 
-    fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<(Map<String, Value>, Option<u64>)> {
+    fn look(&self, thread: u32, redact: &Redact<'_>) -> Option<Requester> {
         let processes = self.processes.as_deref()?;
         let name = read(processes, thread, "comm", 64);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +148,7 @@ impl ProcessReader {
             && name.as_ref().is_none_or(|name| known.name == *name)
             && known.at.elapsed() < CACHE_TIMEOUT
         {
-            return Some((known.process.clone(), known.command));
+            return Some(known.requester.clone());
         }
         let name = name?;
         let status = read(processes, thread, "status", 256)?;
@@ -140,7 +169,9 @@ impl ProcessReader {
             let belongs: Vec<_> = chain.iter().flat_map(|one| [one.group, one.pid]).collect();
             leaders.record_of(&belongs)
         });
-        let Some(arguments) = self.ask(pid) else { return Some((process, command)) };
+        let eldest = chain.last().map_or(pid, |eldest| eldest.pid);
+        let tree = command.map_or(ProcessTree::Of(eldest), ProcessTree::Command);
+        let Some(arguments) = self.ask(pid) else { return Some(Requester { process, tree }) };
         if let Some(arguments) = recorded(&arguments, redact) {
             process.insert("arguments".to_owned(), arguments.into());
         }
@@ -148,22 +179,20 @@ impl ProcessReader {
         if known.len() >= MAX_CACHED {
             known.clear();
         }
-        let at = Instant::now();
-        known.insert(thread, Known { name, process: process.clone(), command, at });
-        Some((process, command))
+        let (at, requester) = (Instant::now(), Requester { process, tree });
+        known.insert(thread, Known { name, requester: requester.clone(), at });
+        Some(requester)
     }
 
     /// Returns a process, its parent and so on, up to process 1, which has none.
     fn chain(&self, processes: &OwnedFd, pid: u32) -> Vec<Process> {
-        let has_commands = self.leaders.as_ref().is_some_and(|leaders| !leaders.are_none());
-        let most = if has_commands { MAX_CHAIN } else { MAX_PARENTS + 1 };
         let mut next = pid;
         let one = || {
             let found = (next > 1).then(|| Process::look(processes, next))??;
             next = found.parent;
             Some(found)
         };
-        std::iter::from_fn(one).take(most).collect()
+        std::iter::from_fn(one).take(MAX_CHAIN).collect()
     }
 
     fn ask(&self, pid: u32) -> Option<String> {
@@ -264,7 +293,11 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "looks at /proc")]
     fn a_process_is_named() {
         let pid = std::process::id();
-        let facts = ProcessReader::new(Some(proc()), None).facts(pid, &as_it_is);
+        let reader = ProcessReader::new(Some(proc()), None);
+        // A read of the arguments has a timeout, which a busy machine exceeds.
+        let mut tries =
+            std::iter::repeat_with(|| reader.requester(pid, &as_it_is).facts()).take(1000);
+        let facts = tries.find(|facts| facts["process"].get("arguments").is_some()).unwrap();
         let process = &facts["process"];
         assert_eq!(process["pid"], pid);
         let own = std::env::args().next().unwrap();
@@ -279,7 +312,7 @@ mod tests {
     #[test]
     fn a_thread_is_part_of_its_process() {
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let facts = ProcessReader::new(Some(proc()), None).facts(thread, &as_it_is);
+        let facts = ProcessReader::new(Some(proc()), None).requester(thread, &as_it_is).facts();
         assert_eq!(facts["process"]["pid"], std::process::id());
         assert_ne!(thread, std::process::id());
     }
@@ -290,20 +323,17 @@ mod tests {
         let process_reader = ProcessReader::new(Some(proc()), Some(Arc::clone(&leaders)));
         let own = std::process::id();
         leaders.settle(100, Some(std::os::unix::process::parent_id()));
-        assert_eq!(process_reader.facts(own, &as_it_is)["command"], 100);
+        assert_eq!(process_reader.requester(own, &as_it_is).facts()["command"], 100);
         leaders.forget(100);
-        assert_eq!(
-            ProcessReader::new(Some(proc()), Some(leaders)).facts(own, &as_it_is).get("command"),
-            None
-        );
+        let reader = ProcessReader::new(Some(proc()), Some(leaders));
+        assert_eq!(reader.requester(own, &as_it_is).facts().get("command"), None);
     }
 
     #[test]
     fn without_proc_there_is_the_id() {
-        assert_eq!(
-            ProcessReader::new(None, None).facts(7, &as_it_is)["process"],
-            json!({"pid": 7})
-        );
-        assert!(ProcessReader::new(Some(proc()), None).facts(0, &as_it_is).is_empty());
+        let facts = ProcessReader::new(None, None).requester(7, &as_it_is).facts();
+        assert_eq!(facts["process"], json!({"pid": 7}));
+        let of_kernel = ProcessReader::new(Some(proc()), None).requester(0, &as_it_is);
+        assert!(of_kernel.facts().is_empty());
     }
 }

@@ -89,7 +89,16 @@ impl<'a, 'g> Router<'a, 'g> {
 impl FileSystem for Router<'_, '_> {
     fn lookup(&self, caller: Caller, parent: NodeId, name: &OsStr) -> Result<Option<Entry>> {
         let mut room = u64::MAX;
-        self.find(caller, parent, name, &mut room)
+        let found = self.find(caller, parent, name, &mut room)?;
+        if found.is_none()
+            && let Destination::Mount(parent) = self.to(parent)
+            && let Some(path) =
+                name.to_str().and_then(|name| self.mount.path_of(parent.0, name).ok())
+            && !self.mount.scratch.as_ref().is_some_and(|scratch| scratch.rules().matches(&path))
+        {
+            self.mount.record_hidden(&path, caller.pid);
+        }
+        Ok(found)
     }
 
     fn is_ending(&self, caller: Caller) -> bool {

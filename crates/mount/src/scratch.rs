@@ -174,22 +174,27 @@ impl Scratch {
         ScratchMetrics { entries: self.usage.entries(), bytes, refused: self.usage.refused() }
     }
 
-    /// Stores the usage at the end, or removes everything.
+    /// Removes what `rules` do not keep in `directory`, and counts what ended mounts did not. This
+    /// process must not be confined: below a Landlock domain, each access takes a time that grows
+    /// with its depth.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn settle(directory: &OwnedFd, rules: &Rules) -> Result<()> {
+        roots::settle(directory, rules)
+    }
+
+    /// Stores the usage at the end, if it is known and the content is kept.
     ///
     /// # Errors
     /// The error of the system.
     pub(crate) fn end(&self) -> Result<()> {
-        if self.rules.keep() {
-            // Removed files that are still open vanish with this process, so the next session
-            // counts anew.
-            if self.table().has_removed_files() {
-                return Ok(());
-            }
-            let numbers = self.numbers();
-            return roots::note_usage(&self.base, (numbers.bytes, numbers.entries));
+        // Removed files that are still open vanish with this process, so the rest is counted anew.
+        if !self.rules.keep() || self.table().has_removed_files() {
+            return Ok(());
         }
-        let roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
-        roots.by_path.values().try_for_each(|root| roots::remove(&self.base, root.number))
+        let numbers = self.numbers();
+        roots::note_usage(&self.base, (numbers.bytes, numbers.entries))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

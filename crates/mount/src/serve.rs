@@ -81,7 +81,7 @@ impl Mount<'_> {
             self.is_over.store(true, Ordering::Release);
             self.invalidations.end();
             self.repeats.end();
-            // After an error the usage is counted anew at the next start, or the content removed.
+            // Without a usage, the content is counted anew or removed once this process has ended.
             let _ = self.scratch.as_ref().map(Scratch::end);
             ended
         });

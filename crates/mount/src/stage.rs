@@ -1,4 +1,4 @@
-//! Opening for writing; creation and changes of staged versions.
+//! Opens for writing; creation and changes of staged versions.
 
 use std::sync::Arc;
 
@@ -250,6 +250,8 @@ impl Mount<'_> {
         };
         let (file, staged) = self.writable(handle, pid).inspect_err(keep)?;
         let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data);
+        let end = offset.saturating_add(data.len() as u64);
+        let wrote = wrote.map_err(|error| self.record_size(file.node, end, pid, error));
         let wrote = wrote.inspect_err(keep)?;
         if wrote != offset {
             // The kernel assumed another end of the file.
@@ -310,7 +312,10 @@ impl Mount<'_> {
         pid: u32,
     ) -> Result<(), Errno> {
         match handle.map(|handle| self.writable(handle, pid)) {
-            Some(Ok((_, staged))) => return staged.resize(size),
+            Some(Ok((file, staged))) => {
+                let done = staged.resize(size);
+                return done.map_err(|error| self.record_size(file.node, size, pid, error));
+            }
             // For a handle that is open for reading; the kernel does not send this.
             None | Some(Err(Errno::BADF)) => {}
             Some(Err(error)) => return Err(error),
@@ -322,11 +327,29 @@ impl Mount<'_> {
         // The open count keeps a close by another thread from being the last.
         self.lock().nodes.open(id);
         let done = self.stage(id, size == 0, pid).and_then(|(staged, _)| {
-            staged.resize(size)?;
+            staged.resize(size).map_err(|error| self.record_size(id, size, pid, error))?;
             self.commit(id, &staged, pid)
         });
         self.close(id);
         done
+    }
+
+    /// Records or counts the refusal of a write that would make the file `size` bytes long, if
+    /// `error` is that. Returns the error.
+    fn record_size(&self, id: u64, size: u64, pid: u32, error: Errno) -> Errno {
+        if error != Errno::FBIG {
+            return error;
+        }
+        // A file without a name is never stored.
+        let Ok(path) = self.path(id) else { return error };
+        if self.oversized_files.is_first(self.policy(), path.clone(), path.as_str().len()) {
+            let denial = self.view().deny_size(&path, size, || self.claimed(pid));
+            self.refused(id, &denial);
+        } else {
+            self.counts.refusals.add();
+            self.repeats.denial(&path);
+        }
+        error
     }
 }
 

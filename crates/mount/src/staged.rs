@@ -41,8 +41,8 @@ struct StagedContent {
     revision: u64,
     /// The last committed revision.
     committed: Option<u64>,
-    /// The error of all further use, once it was discarded.
-    dropped: Option<Errno>,
+    /// The errors of further use, once it was discarded.
+    dropped: Option<Dropped>,
     first: Option<FirstCommit>,
     modified: Time,
     changed: Time,
@@ -56,6 +56,16 @@ struct StagedContent {
 enum StagedBytes {
     Shared(View),
     Own(Vec<u8>),
+}
+
+/// The errors of a discarded version.
+#[derive(Debug, Clone, Copy)]
+struct Dropped {
+    /// That of the refused commit, for further commits: the program that wrote may have another
+    /// handle than the one whose commit was refused.
+    commit: Errno,
+    /// That of reads and writes.
+    other: Errno,
 }
 
 /// Attributes that are set with the next commit.
@@ -163,9 +173,17 @@ impl Staged {
     /// Checks that it can still be used.
     ///
     /// # Errors
-    /// The error with which it was discarded.
+    /// That of use after it was discarded.
     pub(crate) fn live(&self) -> Result<(), Errno> {
-        self.lock().dropped.map_or(Ok(()), Err)
+        self.lock().live()
+    }
+
+    /// Checks that no commit was refused.
+    ///
+    /// # Errors
+    /// That of the commit.
+    pub(crate) fn accepted(&self) -> Result<(), Errno> {
+        self.lock().accepted()
     }
 
     /// Passes the bytes from `offset`, at most `count`, to `take`.
@@ -179,7 +197,7 @@ impl Staged {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, Errno> {
         let content = self.lock();
-        content.dropped.map_or(Ok(()), Err)?;
+        content.live()?;
         let bytes = content.bytes();
         Ok(take(bytes.get(range(bytes.len(), offset, count)).unwrap_or_default()))
     }
@@ -190,7 +208,7 @@ impl Staged {
     /// `EFBIG`, `EDQUOT`, and when it was discarded.
     pub(crate) fn write(&self, offset: Option<u64>, data: &[u8]) -> Result<u64, Errno> {
         let mut content = self.lock();
-        content.dropped.map_or(Ok(()), Err)?;
+        content.live()?;
         let offset = offset.unwrap_or_else(|| content.len());
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         let length = content.len().max(end);
@@ -207,7 +225,7 @@ impl Staged {
     /// As [`Staged::write`].
     pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
         let mut content = self.lock();
-        content.dropped.map_or(Ok(()), Err)?;
+        content.live()?;
         content.change(size)?;
         content.touch();
         Ok(())
@@ -219,7 +237,7 @@ impl Staged {
     /// When it was discarded.
     pub(crate) fn empty(&self) -> Result<(), Errno> {
         let mut content = self.lock();
-        content.dropped.map_or(Ok(()), Err)?;
+        content.live()?;
         content.change(0)?;
         content.base = None;
         content.touch();
@@ -237,7 +255,7 @@ impl Staged {
     /// Zeroes at most `count` bytes from `offset` on.
     pub(crate) fn clear(&self, offset: u64, count: u64) -> Result<(), Errno> {
         let mut content = self.lock();
-        content.dropped.map_or(Ok(()), Err)?;
+        content.live()?;
         let size = content.len();
         let bytes = content.change(size)?;
         let range = range(bytes.len(), offset, usize::try_from(count).unwrap_or(usize::MAX));
@@ -292,10 +310,10 @@ impl Staged {
     /// Returns the content to commit; `None` if the disk has it.
     ///
     /// # Errors
-    /// When it was discarded.
+    /// As [`Staged::accepted`].
     pub(crate) fn stored(&self) -> Result<Option<Stored>, Errno> {
         let content = self.lock();
-        content.dropped.map_or(Ok(()), Err)?;
+        content.accepted()?;
         Ok(content.is_dirty().then(|| Stored {
             bytes: content.bytes().to_vec(),
             revision: content.revision,
@@ -349,7 +367,8 @@ impl Staged {
     /// write returns `error` itself.
     pub(crate) fn discard(&self, error: Errno) {
         let mut content = self.lock();
-        content.dropped = Some(if content.len() == 0 { error } else { Errno::IO });
+        let other = if content.len() == 0 { error } else { Errno::IO };
+        content.dropped = Some(Dropped { commit: error, other });
         content.bytes = StagedBytes::Own(Vec::new());
         content.give_back();
     }
@@ -370,6 +389,14 @@ impl StagedContent {
 
     fn len(&self) -> u64 {
         self.bytes().len() as u64
+    }
+
+    fn live(&self) -> Result<(), Errno> {
+        self.dropped.map_or(Ok(()), |dropped| Err(dropped.other))
+    }
+
+    fn accepted(&self) -> Result<(), Errno> {
+        self.dropped.map_or(Ok(()), |dropped| Err(dropped.commit))
     }
 
     fn is_dirty(&self) -> bool {

@@ -19,7 +19,7 @@ use super::{
     cgroup::Cgroup,
     channel::{Channel, ChannelError},
     home, landlock,
-    launch_error::LaunchError,
+    launch_error::{LaunchError, LaunchFailure},
     launcher,
     layout::{self, GrantError, Layout, Plan},
     limits::Controllers,
@@ -481,27 +481,4 @@ struct Prepared {
     /// Links on the way to the program and to the workspaces.
     links: Vec<(PathBuf, PathBuf)>,
     suspects: Vec<PathBuf>,
-}
-
-/// Failure of one mode of making the sandbox.
-enum LaunchFailure {
-    /// A weaker mode may work.
-    Namespaces(String),
-    /// No other mode would work.
-    Final(LaunchError),
-}
-
-impl From<LaunchError> for LaunchFailure {
-    fn from(error: LaunchError) -> Self {
-        Self::Final(error)
-    }
-}
-
-impl From<LaunchFailure> for LaunchError {
-    fn from(attempt: LaunchFailure) -> Self {
-        match attempt {
-            LaunchFailure::Namespaces(reason) => Self::Refused(reason),
-            LaunchFailure::Final(error) => error,
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Dropping all capabilities irrevocably.
+//! Drops all capabilities irrevocably.
 
 use rustix::{
     fs::{Gid, Uid},

@@ -8,22 +8,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Maximum of open files that this program asks for. Some programs that it starts iterate over all
 /// possible descriptors.
-const OWN_MAX_FILES: u64 = 524_288;
+const MAX_OWN_FILES: u64 = 524_288;
 /// Maximum of open files of an agent, and the least that it gets where the limit is only a little
 /// higher.
-const AGENT_MAX_FILES: u64 = 65_536;
+const MAX_AGENT_FILES: u64 = 65_536;
 const MIN_AGENT_FILES: u64 = 4096;
 /// Distance between the limit of an agent and that of the gateway process: two messages full of
 /// descriptors.
-const GATEWAY_RESERVE: u64 = 512;
+const FILE_DISTANCE: u64 = 512;
 /// Limit below which nothing is shared.
-const SHARING_MIN_FILES: u64 = 1024;
+const MIN_SHARED_FILES: u64 = 1024;
 
 /// Raises the limit of open files of this process, and of those that it starts, as far as the
 /// system allows. Returns the previous limit.
 pub fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.unwrap_or(OWN_MAX_FILES).min(OWN_MAX_FILES);
+    let most = limit.maximum.unwrap_or(MAX_OWN_FILES).min(MAX_OWN_FILES);
     if limit.current.is_some_and(|current| current < most) {
         // A failure leaves the lower limit, which suffices for less work.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
@@ -47,12 +47,12 @@ pub(super) fn set(current: Option<u64>, is_confined: bool) -> io::Result<()> {
 
 /// Returns the maximum of an agent where the operator's is `maximum`.
 fn of_agent(maximum: u64) -> u64 {
-    if maximum < SHARING_MIN_FILES {
+    if maximum < MIN_SHARED_FILES {
         return maximum;
     }
     (maximum / 2)
-        .min(AGENT_MAX_FILES)
-        .max(maximum.saturating_sub(GATEWAY_RESERVE).min(MIN_AGENT_FILES))
+        .min(MAX_AGENT_FILES)
+        .max(maximum.saturating_sub(FILE_DISTANCE).min(MIN_AGENT_FILES))
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn an_agent_has_fewer_files_than_the_gateway_and_enough() {
         let given = [64, 1024, 4096, 8192, 20_000, 524_288, 1 << 30, u64::MAX];
-        let got = [64, 512, 3584, 4096, 10_000, AGENT_MAX_FILES, AGENT_MAX_FILES, AGENT_MAX_FILES];
+        let got = [64, 512, 3584, 4096, 10_000, MAX_AGENT_FILES, MAX_AGENT_FILES, MAX_AGENT_FILES];
         assert_eq!(given.map(of_agent), got);
     }
 }

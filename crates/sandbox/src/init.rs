@@ -9,14 +9,17 @@ use std::{
 };
 
 use nix::sys::signalfd::SignalFd;
-use rustix::process::{Pid, umask};
+use rustix::{
+    net::SendFlags,
+    process::{Pid, umask},
+};
 
 use super::{
     capabilities,
     channel::{self, Channel},
     messages::{Init, RootReady, StageMessage},
     mount,
-    process::{self, SignalTarget},
+    process::{self, Lifeline, SignalTarget},
     root::{self, EnteredRoot},
     spec::Mode,
     stage::{Stage, StageError, failed},
@@ -29,7 +32,10 @@ pub(super) fn run() -> Result<u8, StageError> {
     match start(&channel) {
         Ok(started) => {
             drop(channel);
-            serve(started, &lifeline)
+            let code = serve(started, &lifeline)?;
+            // The launcher need not wait until the kernel has ended everything else.
+            let _ = rustix::net::send(&lifeline, &[code], SendFlags::NOSIGNAL);
+            Ok(code)
         }
         Err(error) => {
             let _ = channel.send(&error.messages(), &[]);
@@ -117,9 +123,14 @@ fn give_up(mode: Mode) -> io::Result<()> {
 
 fn serve(started: Started, lifeline: &OwnedFd) -> Result<u8, StageError> {
     let Started { mode, agent, signals, named } = started;
-    let code =
-        process::supervise(agent, SignalTarget::Group, &signals, Some(lifeline), Some(named))
-            .map_err(failed("wait for the agent"))?;
+    let code = process::supervise(
+        agent,
+        SignalTarget::Group,
+        &signals,
+        Lifeline::Parent(lifeline),
+        Some(named),
+    )
+    .map_err(failed("wait for the agent"))?;
     if !mode.is_full() {
         process::kill_descendants().map_err(failed("stop what the agent left behind"))?;
     }

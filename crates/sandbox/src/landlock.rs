@@ -19,7 +19,7 @@ pub(super) enum AccessRight {
     Read,
     /// Read files and list directories, but execute nothing.
     ReadOnlyData,
-    /// Everything but making device nodes.
+    /// All rights but the creation of device nodes.
     Write,
     /// Read and write, but execute nothing and make neither device nodes nor sockets: the gateway's
     /// right on a workspace.

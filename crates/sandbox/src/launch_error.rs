@@ -37,7 +37,7 @@ pub enum LaunchError {
     #[error("cannot confine the agent: {0}")]
     Refused(String),
     /// The self-test failed.
-    #[error("refusing to start the agent: the self-test inside its sandbox was surprised by: {0}")]
+    #[error("refusing to start the agent: the self-test of its sandbox failed: {0}")]
     SelfTest(String),
     /// A stage failed for another reason.
     #[error("cannot start the agent: cannot {0}: {1}")]
@@ -51,6 +51,29 @@ pub enum LaunchError {
     /// The program was not executed.
     #[error("the agent's program was not executed: {0}")]
     NotExecuted(io::Error),
+}
+
+/// Failure of one mode of making the sandbox.
+pub(super) enum LaunchFailure {
+    /// A weaker mode may work.
+    Namespaces(String),
+    /// No other mode would work.
+    Final(LaunchError),
+}
+
+impl From<LaunchError> for LaunchFailure {
+    fn from(error: LaunchError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl From<LaunchFailure> for LaunchError {
+    fn from(attempt: LaunchFailure) -> Self {
+        match attempt {
+            LaunchFailure::Namespaces(reason) => Self::Refused(reason),
+            LaunchFailure::Final(error) => error,
+        }
+    }
 }
 
 fn hint_text(directories: &[PathBuf]) -> String {

@@ -8,7 +8,7 @@
 
 use std::{
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Command, Stdio},
 };
 
@@ -23,7 +23,7 @@ use super::{
     channel::Channel,
     loopback,
     messages::{Launch, MapsWritten, StageMessage},
-    process::{self, SignalTarget},
+    process::{self, Lifeline, SignalTarget},
     spec::{INNER_USER, Mode},
     stage::{Stage, StageError, failed},
 };
@@ -39,7 +39,8 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
         Ok(Launched { mode, init, lifeline, signals }) => {
             // Only the stages that report may have the channel open.
             drop(channel);
-            let code = process::supervise(init, SignalTarget::Process, &signals, None, None);
+            let end = Lifeline::Child(&lifeline);
+            let code = process::supervise(init, SignalTarget::Process, &signals, end, None);
             drop(lifeline);
             if !mode.is_full() {
                 // The init may have been killed.
@@ -57,7 +58,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
 struct Launched {
     mode: Mode,
     init: Pid,
-    /// The init watches the other end, which closes when this process ends.
+    /// The init has the other end: it ends when this one is closed, and sends its exit code.
     lifeline: OwnedFd,
     signals: nix::sys::signalfd::SignalFd,
 }
@@ -72,12 +73,12 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
         process::adopt_orphans().map_err(failed("adopt the agent's orphans"))?;
     }
     let signals = process::supervision().map_err(failed("watch for signals"))?;
-    let (watched, lifeline) = io::pipe().map_err(failed("open a pipe"))?;
+    let (watched, lifeline) = UnixStream::pair().map_err(failed("open a pair of sockets"))?;
     let child = Command::new("/proc/self/exe")
         .args(Stage::Init.arguments())
         .env_clear()
         .stdin(channel.try_clone()?)
-        .stdout(Stdio::from(watched))
+        .stdout(Stdio::from(OwnedFd::from(watched)))
         .spawn()
         .map_err(failed("start the sandbox's init"))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

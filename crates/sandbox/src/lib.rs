@@ -83,7 +83,9 @@ pub use launch_error::LaunchError;
 pub use layout::GrantError;
 pub use limits::{EnforcedLimit, EnforcedLimits, Mechanism, ResourceLimits};
 pub use mount::{Mount, NoMount};
-pub use named_pipes::{ANNOUNCEMENTS, END, NONCE, SLOTS, input as pipe_in, output as pipe_out};
+pub use named_pipes::{
+    ANNOUNCEMENTS, END, MAX_CLIENTS, NONCE, input as pipe_in, output as pipe_out,
+};
 pub use probe::{
     LandlockErratum, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };

@@ -68,7 +68,7 @@ pub enum Mechanism {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnforcedLimit {
     /// The limit.
-    pub most: u64,
+    pub max: u64,
     /// The part of the kernel that enforces it.
     pub by: Mechanism,
 }
@@ -109,9 +109,9 @@ pub(super) fn enforce(
     first_processor: usize,
 ) -> Result<EnforcedLimits, LimitError> {
     let mut enforced = EnforcedLimits::default();
-    if let Some(most) = limits.cpu {
-        keep_to(most, first_processor)?;
-        enforced.cpu = Some(EnforcedLimit { most, by: Mechanism::Affinity });
+    if let Some(max) = limits.cpu {
+        keep_to(max, first_processor)?;
+        enforced.cpu = Some(EnforcedLimit { max, by: Mechanism::Affinity });
     }
     let limits = limits.beside_the_operators();
     let counted = count_processes(limits.all_processes())?;
@@ -123,13 +123,13 @@ pub(super) fn enforce(
         }
         (false, Err(_)) => None,
     };
-    enforced.processes = by.map(|by| EnforcedLimit { most: limits.processes, by });
-    if let Some(most) = limits.memory {
+    enforced.processes = by.map(|by| EnforcedLimit { max: limits.processes, by });
+    if let Some(max) = limits.memory {
         if !cgroup.memory {
-            lower(Resource::Data, most)?;
+            lower(Resource::Data, max)?;
         }
         let by = if cgroup.memory { Mechanism::Cgroup } else { Mechanism::Rlimit };
-        enforced.memory = Some(EnforcedLimit { most, by });
+        enforced.memory = Some(EnforcedLimit { max, by });
     }
     Ok(enforced)
 }

@@ -1,10 +1,10 @@
 //! Named pipes that lead from a sandbox without namespaces to the gateway. UNIX sockets are refused
 //! there: before ABI 9, Landlock cannot restrict which of the host's sockets a process connects to.
 //!
-//! A directory contains `announcements` and, for each of [`SLOTS`] concurrent connections, `N.in`
-//! and `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to `announcements`,
-//! and reads `N.out` up to the line `NONCE`: bytes before it were for an earlier client. Then it
-//! writes to `N.in` and reads the gateway's messages, up to the byte [`END`].
+//! A directory contains `announcements` and, for each of [`MAX_CLIENTS`] concurrent connections,
+//! `N.in` and `N.out`. A client locks `N.out` (flock(2)), opens both, writes `N NONCE` to
+//! `announcements`, and reads `N.out` up to the line `NONCE`: bytes before it were for an earlier
+//! client. Then it writes to `N.in` and reads the gateway's messages, up to the byte [`END`].
 
 use std::{
     io::{self, ErrorKind},
@@ -23,7 +23,7 @@ use rustix::{
 use super::{mounts, random::random_hex};
 
 /// Maximum of concurrent clients.
-pub const SLOTS: usize = 16;
+pub const MAX_CLIENTS: usize = 16;
 /// Name of the pipe in which a client announces a connection.
 pub const ANNOUNCEMENTS: &str = "announcements";
 /// Byte after the gateway's last message: no line of JSON contains it.
@@ -105,7 +105,7 @@ impl NamedPipes {
         // Both ends, so that reads never end.
         let announcements = open(ANNOUNCEMENTS, OFlags::RDWR)?;
         let mut slots = Vec::new();
-        for slot in 0..SLOTS {
+        for slot in 0..MAX_CLIENTS {
             // A pipe without a reader cannot be opened for writing.
             let _reader = open(&output(slot), OFlags::RDONLY)?;
             let writer = open(&output(slot), OFlags::WRONLY)?;
@@ -126,7 +126,7 @@ pub(super) fn paths(directory: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 fn names() -> impl Iterator<Item = String> {
-    let slots = (0..SLOTS).flat_map(|slot| [input(slot), output(slot)]);
+    let slots = (0..MAX_CLIENTS).flat_map(|slot| [input(slot), output(slot)]);
     std::iter::once(ANNOUNCEMENTS.to_owned()).chain(slots)
 }
 

@@ -11,7 +11,7 @@ use std::{
     },
     path::PathBuf,
     process::Child,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::sys::{
@@ -19,7 +19,7 @@ use nix::sys::{
     signalfd::{SfdFlags, SignalFd},
 };
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open, readlink},
     io::Errno,
     process::{
@@ -237,40 +237,67 @@ pub(super) enum SignalTarget {
     Group,
 }
 
+/// A connection between two stages.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lifeline<'a> {
+    /// The parent stage's. Its end ends this stage, with 137.
+    Parent(&'a OwnedFd),
+    /// The child stage's, which sends its exit code just before it ends.
+    Child(&'a OwnedFd),
+}
+
+/// Time for a child to end once it has sent its exit code. An init ends after all processes of its
+/// namespace, which may wait for a disk.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Waits for `child`, reaps other children, and forwards signals: to the child, or to the process
 /// that it names by `named`, if it names one. Returns the exit code as a shell does: 128 and the
-/// signal's number for a death by signal. Also returns, with 137, when the other end of `lifeline`
-/// is closed.
+/// signal's number for a death by signal.
 pub(super) fn supervise(
     child: Pid,
     toward: SignalTarget,
     signals: &SignalFd,
-    lifeline: Option<&OwnedFd>,
+    lifeline: Lifeline<'_>,
     mut named: Option<Channel>,
 ) -> io::Result<u8> {
-    let mut target = child;
+    let (mut target, mut lifeline, mut sent) = (child, Some(lifeline), None::<(u8, Instant)>);
     loop {
         while let Some((pid, status)) = reap()? {
             if pid == child {
                 return Ok(exit_code(status));
             }
         }
+        let left = match sent {
+            Some((code, end)) if end <= Instant::now() => return Ok(code),
+            Some((_, end)) => {
+                Timespec::try_from(end.saturating_duration_since(Instant::now())).ok()
+            }
+            None => None,
+        };
         let mut waiting = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
-        if let Some(lifeline) = lifeline {
-            waiting.push(PollFd::new(lifeline, PollFlags::IN));
+        if let Some(Lifeline::Parent(end) | Lifeline::Child(end)) = lifeline {
+            waiting.push(PollFd::new(end, PollFlags::IN));
         }
         if let Some(named) = &named {
             waiting.push(PollFd::new(named, PollFlags::IN));
         }
-        match poll(&mut waiting, None) {
+        match poll(&mut waiting, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
         let mut ready = waiting.iter().skip(1).map(|waited| !waited.revents().is_empty());
-        let is_cut = lifeline.is_some() && ready.next().unwrap_or_default();
+        let has_news = lifeline.is_some() && ready.next().unwrap_or_default();
         let has_name = ready.next().unwrap_or_default();
-        if is_cut {
-            return Ok(137);
+        match lifeline.take_if(|_| has_news) {
+            Some(Lifeline::Parent(_)) => return Ok(137),
+            Some(Lifeline::Child(end)) => {
+                let mut code = [0];
+                // A child that was killed sends none.
+                if rustix::io::read(end, &mut code) == Ok(1) {
+                    sent = Some((code[0], Instant::now() + END_TIMEOUT));
+                }
+            }
+            None => {}
         }
         if let Some(channel) = named.take_if(|_| has_name) {
             let leader =

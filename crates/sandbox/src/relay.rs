@@ -25,7 +25,7 @@ use rustix::{
 use super::{
     channel::{Channel, stream_pair},
     confine::restrict_relay,
-    named_pipes::{Directory, END, NONCE, NamedPipes, SLOTS},
+    named_pipes::{Directory, END, MAX_CLIENTS, NONCE, NamedPipes},
     process::{self, Running},
     stage::{Stage, StageError, failed},
 };
@@ -83,7 +83,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     process::die_with(parent).map_err(failed("follow the broker"))?;
     let [gateway, announcements] = receive(&control)?;
     let mut slots = Vec::new();
-    for _ in 0..SLOTS {
+    for _ in 0..MAX_CLIENTS {
         let [input, output] = receive(&control)?;
         slots.push(Slot { input, output, connection: None });
     }

@@ -184,7 +184,7 @@ fn prove_pipes(directory: &Path) -> Result<(), String> {
             .map_err(|error| format!("the agent cannot open `{}`: {error}", path.display()))
     };
     opened(directory.join(named_pipes::ANNOUNCEMENTS), OFlags::WRONLY)?;
-    for slot in 0..named_pipes::SLOTS {
+    for slot in 0..named_pipes::MAX_CLIENTS {
         opened(directory.join(named_pipes::input(slot)), OFlags::WRONLY)?;
         opened(directory.join(named_pipes::output(slot)), OFlags::RDONLY)?;
     }

@@ -52,13 +52,13 @@ pub(super) enum Purpose {
         unix: bool,
         /// Internet sockets are allowed.
         internet: bool,
-        /// Listening is allowed: nobody outside can connect, or Landlock restricts
+        /// Sockets may listen: nobody outside can connect, or Landlock restricts
         /// the ports.
         listen: bool,
         /// Calls that Landlock does not cover and that reach files by path are refused: the sandbox
         /// has no root directory of its own.
         metadata: bool,
-        /// Changing the processors that a process may run on is allowed.
+        /// The processors that a process may run on may be changed.
         affinity: bool,
     },
     /// A program of the system that processes untrusted data: no sockets, no other processes.
@@ -70,7 +70,7 @@ pub(super) enum Purpose {
     Worker,
     /// A process that serves by its open descriptors: as a worker, and no paths at all.
     Front,
-    /// As a front process, but pairs of connected sockets are allowed.
+    /// The filter of a front process that may also make pairs of connected sockets.
     Relay,
     /// A process that connects to addresses of the network and serves nothing: no programs, no
     /// other sockets.

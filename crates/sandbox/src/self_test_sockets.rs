@@ -1,4 +1,4 @@
-//! Listening sockets of the broker that the self-test tries to reach and must
+//! Sockets on which the broker listens that the self-test tries to reach and must
 //! not.
 
 use std::{

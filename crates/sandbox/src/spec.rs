@@ -269,7 +269,7 @@ impl Report {
         }
         if !self.denied.is_empty() {
             let paths = self.denied.iter().map(|grant| grant.path.to_string_lossy());
-            facts.insert("deniedGrants".to_owned(), paths.collect());
+            facts.insert("deniedAgentPaths".to_owned(), paths.collect());
         }
         facts
     }
@@ -294,12 +294,12 @@ pub struct GatewayAddress {
 /// Modes of making a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Mode {
-    /// With the capabilities of the host's root, all dropped afterwards.
+    /// The capabilities of the host's root, all dropped afterwards.
     Root {
         /// The user that the agent becomes.
         user: u32,
     },
-    /// In a user namespace, by a root without those capabilities, such as a
+    /// A user namespace made by a root without those capabilities, such as a
     /// container's, or where there is a mount; the broker maps its own user and the
     /// agent's.
     Mapped {
@@ -308,14 +308,14 @@ pub(super) enum Mode {
         /// The same user as it sees itself.
         inner: u32,
     },
-    /// In a user namespace that an unprivileged user made for itself.
+    /// A user namespace that an unprivileged user made for itself.
     User,
-    /// Without namespaces.
+    /// No namespaces.
     Partial {
         /// The user to become, when started as root.
         user: Option<u32>,
     },
-    /// Without confinement.
+    /// No confinement.
     Open,
 }
 

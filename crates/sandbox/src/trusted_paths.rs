@@ -21,6 +21,8 @@ use super::file_locations::{FileLocator, Index};
 pub enum Trusted {
     /// The state directory of a workspace or of a service.
     State,
+    /// A file in a state directory: a key, or a part of the log.
+    StateFile,
     /// The directory in which state directories are made by default.
     StatePlace,
     /// A policy, or a file that it extends.
@@ -70,6 +72,12 @@ impl Trusted {
         !matches!(self, PublicKey | Signer | Notifier | Certificate | Homes | Program | Summary)
     }
 
+    /// True if an agent that reads it by another name learns a secret.
+    fn has_secret(self) -> bool {
+        use Trusted::{CertificateKey, CopyToken, CredentialKey, SignerKey, StateFile};
+        matches!(self, StateFile | CopyToken | SignerKey | CertificateKey | CredentialKey)
+    }
+
     /// True if it is a secret that this process uses, so that a test can try to open it.
     pub(super) fn is_in_use(self) -> bool {
         matches!(self, Self::State | Self::Policy | Self::Configuration | Self::Copies)
@@ -82,7 +90,7 @@ impl Trusted {
 
     fn advice(self) -> &'static str {
         match self {
-            Self::State => "choose a state directory elsewhere with `--state`",
+            Self::State | Self::StateFile => "choose a state directory elsewhere with `--state`",
             Self::Program => "install it elsewhere, and start it from there",
             Self::Summary => "write it to a file elsewhere, such as one beside the workspace",
             Self::Policy | Self::Signature => "keep policies elsewhere",
@@ -103,6 +111,7 @@ impl fmt::Display for Trusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::State => "state directory",
+            Self::StateFile => "file of the state directory",
             Self::StatePlace => "directory of state directories",
             Self::Policy => "policy file",
             Self::Signature => "signature of the policy",
@@ -194,7 +203,7 @@ pub enum TrustError {
     Overlap {
         /// The role of the path that an agent gets.
         one: String,
-        /// That path.
+        /// The path.
         one_path: PathBuf,
         /// The role of the other path.
         other: String,
@@ -214,11 +223,11 @@ pub enum TrustError {
         through: PathBuf,
         /// The role of the directory that contains the name.
         location: String,
-        /// That directory.
+        /// The directory.
         location_path: PathBuf,
     },
     /// An agent could change the file under another name.
-    #[error("the {role} `{}` has another name (a hard link), which may lie in the {location} `{}`, and there the agent may change it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), location_path.display(), file = path.display())]
+    #[error("the {role} `{}` has another name (a hard link), which may lie in the {location} `{}`, and there the agent reaches it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), location_path.display(), file = path.display())]
     HardLink {
         /// The role of the file.
         role: String,
@@ -226,7 +235,7 @@ pub enum TrustError {
         path: PathBuf,
         /// The role of a directory on the same file system.
         location: String,
-        /// That directory.
+        /// The directory.
         location_path: PathBuf,
     },
     /// A path cannot be looked up.
@@ -380,15 +389,17 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// Checks that no trusted file has another name where an agent may change it: an agent made one
-    /// beside its draft, and the operator moved the draft.
+    /// Checks that no trusted file has another name where an agent may change it, or read it if it is
+    /// secret: an agent made one beside its draft, and the operator moved the draft; or a copy of the
+    /// state directory has links in place of files.
     fn hard_links(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
             // Build tools link a program.
             if *role == Trusted::Program || !entry.has_other_names()? {
                 continue;
             }
-            let agents = self.agents.iter().filter(|(access, _)| access.is_writable());
+            let agents =
+                self.agents.iter().filter(|(access, _)| access.is_writable() || role.has_secret());
             // A place that was not made yet has no other name of the file.
             let shared =
                 self.trusted.iter().filter(|(role, it)| role.is_of_agents() && it.exists());

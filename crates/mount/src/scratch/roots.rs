@@ -102,15 +102,45 @@ pub(crate) fn take_slot(directory: &OwnedFd) -> Result<OwnedFd> {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let opened = beneath::open(directory, Path::new(&name), flags, Mode::empty())?;
-        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(opened),
-            Err(Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(error),
+        if let Some(locked) = lock_slot(directory, &name)? {
+            return Ok(locked);
         }
     }
     Err(Errno::BUSY)
+}
+
+/// Opens a slot; `None` if another process has it locked.
+fn lock_slot(directory: &OwnedFd, name: &str) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let opened = beneath::open(directory, Path::new(name), flags, Mode::empty())?;
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(opened)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what `rules` do not keep, and counts the rest, in each slot that has no usage and that no
+/// mount uses.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn settle(directory: &OwnedFd, rules: &Rules) -> Result<()> {
+    for slot in 0..MAX_SLOTS {
+        let name = format!("slot-{slot}");
+        // A slot with a usage must stay free for a mount that begins.
+        if beneath::stat(directory, &Path::new(&name).join(USAGE)).is_ok() {
+            continue;
+        }
+        let base = match lock_slot(directory, &name) {
+            Ok(Some(base)) => base,
+            Ok(None) | Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error),
+        };
+        let mut kept = load(&base, rules)?;
+        note_usage(&base, usage(&base, &mut kept)?)?;
+    }
+    Ok(())
 }
 
 /// Returns the relative path of a scratch directory or file.

@@ -2,12 +2,16 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::Path,
+    process::Stdio,
+    thread,
+    time::Duration,
 };
 
 use portcullis_mount::Options;
-
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 
 use crate::rig::{ALL, Rig, with, with_end, with_options};
@@ -202,7 +206,7 @@ fails(23, lambda: many(os.O_RDONLY))";
         let mut records = rig.records();
         records.retain(|record| record["op"] == "limit");
         let bound =
-            |record: &Value| format!("{} {}", record["facts"]["bound"], record["facts"]["most"]);
+            |record: &Value| format!("{} {}", record["facts"]["bound"], record["facts"]["max"]);
         let mut bounds: Vec<_> = records.iter().map(bound).collect();
         bounds.sort();
         bounds.join(", ")
@@ -258,6 +262,34 @@ fn an_error_that_no_close_told_is_told_by_the_next_open() {
     });
 }
 
+impl Rig<'_> {
+    /// Has a program map a file and close it, runs `replace`, and returns what the program sees of
+    /// the file's name then. It does `before` and `after` around the replacement, then `write`.
+    fn maps_and_writes(
+        &self,
+        name: &str,
+        (before, after, write): (&str, &str, &str),
+        replace: impl FnOnce(),
+    ) -> String {
+        let script = format!(
+            "import ctypes, os, sys, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n\
+             name = '{name}'\nf = os.open(name, os.O_RDWR)\n\
+             p = libc.mmap(None, 8, 3, 1, f, ctypes.c_long(0))\nos.close(f)\n\
+             p = ctypes.c_void_p(p)\n{before}\nprint('mapped', flush=True)\nsys.stdin.readline()\n\
+             {after}\n{write}\nlibc.munmap(p, ctypes.c_long(8))\ntime.sleep(1.1)\n\
+             try: open(name)\nexcept OSError as e: print(e.errno)\n\
+             print('another' in str(os.getxattr(name, 'user.portcullis.why')), open(name).read())"
+        );
+        let mut command = self.command("python3", &["-c", &script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 7]).unwrap();
+        replace();
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    }
+}
+
 /// The error stayed with the replaced file, which no program opens any more, or was `ESTALE`, after
 /// which the kernel opens a file again.
 #[test]
@@ -274,29 +306,68 @@ fn an_error_about_a_file_that_was_replaced_is_told_by_the_next_open_of_its_name(
     ] {
         with(ALL, file, |rig| {
             let write = if before.is_empty() { write } else { "" };
-            let script = format!(
-                "import ctypes, os, sys, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n\
-                 f = os.open('file', os.O_RDWR)\np = libc.mmap(None, 8, 3, 1, f, ctypes.c_long(0))\nos.close(f)\n\
-                 p = ctypes.c_void_p(p)\n{before}\nprint('mapped', flush=True)\nsys.stdin.readline()\n\
-                 {after}\n{write}\nlibc.munmap(p, ctypes.c_long(8))\ntime.sleep(1.1)\n\
-                 try: open('file')\nexcept OSError as e: print(e.errno)\n\
-                 print('another' in str(os.getxattr('file', 'user.portcullis.why')), open('file').read())"
-            );
-            let mut command = rig.command("python3", &["-c", &script]);
-            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-            let mut child = command.spawn().unwrap();
-            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 7]).unwrap();
-            fs::write(rig.host("other"), "other\n").unwrap();
-            fs::rename(rig.host("other"), rig.host("file")).unwrap();
-            std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
-            let output = child.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
+            let said = rig.maps_and_writes("file", (&before, after, write), || {
+                fs::write(rig.host("other"), "other\n").unwrap();
+                fs::rename(rig.host("other"), rig.host("file")).unwrap();
+            });
             assert_eq!(said, "5\nTrue other\n\n", "{before:?} {after:?}");
             assert_eq!(rig.read("file"), "other\n");
             let conflicts = rig.about("file").into_iter().filter(|r| r.ends_with("conflict"));
             assert_eq!(conflicts.count(), 1, "{before:?} {after:?}");
         });
     }
+}
+
+/// The error stayed with the file in the directory that was there before.
+#[test]
+fn an_error_about_a_file_in_a_directory_that_was_replaced_was_told_to_nobody() {
+    let write = "ctypes.memmove(p, b'ONE', 3)";
+    let before = format!("{write}; libc.syncfs(os.open('.', os.O_RDONLY))");
+    let fill = |root: &Path| {
+        fs::create_dir_all(root.join("dir/below")).unwrap();
+        file(&root.join("dir/below"));
+        fs::create_dir_all(root.join("new/below")).unwrap();
+        fs::write(root.join("new/below/file"), "other\n").unwrap();
+    };
+    // The new file is known when the error comes, or it is not. The kernel writes at any time, so
+    // the directory is replaced in one step.
+    for (before, after, write) in [
+        (&*before, "", ""),
+        (&*before, "time.sleep(1.1); os.stat(name)", ""),
+        ("", "time.sleep(1.1); os.stat(name)", write),
+    ] {
+        with(ALL, fill, |rig| {
+            let said = rig.maps_and_writes("dir/below/file", (before, after, write), || {
+                let (new, dir) = (rig.host("new"), rig.host("dir"));
+                renameat_with(CWD, new, CWD, dir, RenameFlags::EXCHANGE).unwrap();
+            });
+            assert_eq!(said, "5\nTrue other\n\n", "{before:?} {after:?}");
+            assert_eq!(rig.read("dir/below/file"), "other\n");
+            assert_eq!(rig.read("new/below/file"), "one\ntwo\n");
+        });
+    }
+}
+
+/// The next open of the name was told that the file is missing, which it was when the kernel wrote,
+/// and no record told of the write.
+#[test]
+fn an_error_about_a_file_that_was_missing_is_recorded_and_told() {
+    with(ALL, file, |rig| {
+        let path = rig.host("file");
+        // The mapping that `maps_and_writes` unmaps is another one.
+        let write = "ctypes.memmove(p, b'ONE', 3)\nlibc.munmap(p, ctypes.c_long(8))\n\
+            p = ctypes.c_void_p(libc.mmap(None, 8, 3, 0x22, -1, ctypes.c_long(0)))\n\
+            while not os.path.exists(name): time.sleep(0.1)";
+        let said = rig.maps_and_writes("file", ("", "", write), || {
+            fs::remove_file(&path).unwrap();
+            thread::spawn(move || {
+                thread::sleep(Duration::from_secs(2));
+                fs::write(path, "other\n").unwrap();
+            });
+        });
+        assert_eq!(said, "5\nTrue other\n\n");
+        assert!(rig.about("file").iter().any(|r| r.ends_with("conflict")));
+    });
 }
 
 #[test]

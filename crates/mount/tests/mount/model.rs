@@ -160,7 +160,7 @@ fn request(call: &Call) -> Option<Box<dyn AsOperation>> {
 }
 
 /// Runs a sequence and counts its results.
-fn sequence(seed: u64, met: &mut BTreeMap<String, u64>) {
+fn sequence(seed: u64, results: &mut BTreeMap<String, u64>) {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     with(
         MODEL_POLICY,
@@ -203,7 +203,7 @@ fn sequence(seed: u64, met: &mut BTreeMap<String, u64>) {
                 } else {
                     call.name
                 };
-                *met.entry(format!("{name} {answer}")).or_default() += 1;
+                *results.entry(format!("{name} {answer}")).or_default() += 1;
             }
             program.end();
             rig.verify();
@@ -214,9 +214,9 @@ fn sequence(seed: u64, met: &mut BTreeMap<String, u64>) {
 #[test]
 fn a_program_in_the_mount_does_what_the_model_does() {
     let first = std::env::var("PORTCULLIS_TEST_SEED").map_or(0, |seed| seed.parse().unwrap());
-    let mut met = BTreeMap::new();
+    let mut results = BTreeMap::new();
     for seed in 0..SEQUENCES * budget() {
-        sequence(first + seed, &mut met);
+        sequence(first + seed, &mut results);
     }
     for (call, answers) in [
         ("read", "ok ENOENT EISDIR"),
@@ -237,8 +237,8 @@ fn a_program_in_the_mount_does_what_the_model_does() {
         ("symlink", "ok EEXIST EACCES"),
     ] {
         for answer in answers.split(' ') {
-            let times = met.get(&format!("{call} {answer}")).copied().unwrap_or_default();
-            assert!(times > 0, "`{call}` was never `{answer}`: {met:#?}");
+            let times = results.get(&format!("{call} {answer}")).copied().unwrap_or_default();
+            assert!(times > 0, "`{call}` was never `{answer}`: {results:#?}");
         }
     }
 }

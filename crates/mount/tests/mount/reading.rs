@@ -97,9 +97,26 @@ fn what_leads_to_something_allowed_is_passed() {
         fs::write(root.join("a/no"), "text").unwrap();
     };
     with(policy, fill, |rig| {
-        assert_eq!(rig.sh("ls; ls a; cat a/b/f; stat -c %a a").ok(), "a\nb\ntext111\n");
+        assert_eq!(rig.sh("ls; ls a; cat a/b/f; stat -c %a a").ok(), "a\nb\ntext333\n");
         rig.sh("cat a/no").fails("No such file");
         rig.sh("cat other").fails("No such file");
+    });
+}
+
+/// The kernel denied it by the mode of the directory, without a record.
+#[test]
+fn nothing_was_made_in_a_directory_that_is_only_passed() {
+    let policy = "schema = 1\n[allowedPaths]\nread = [\"a/*\"]\nlist = [\"a/*\"]\n\
+                  write = [\"a/*.md\"]\nremove = [\"a/*\"]\n";
+    let fill = |root: &Path| {
+        fs::create_dir(root.join("a")).unwrap();
+        fs::write(root.join("a/old"), "text").unwrap();
+    };
+    with(policy, fill, |rig| {
+        rig.sh("echo x >a/new.md && rm a/old && mv a/new.md a/moved.md && cat a/moved.md").ok();
+        assert_eq!((rig.read("a/moved.md").as_str(), rig.host("a/old").exists()), ("x\n", false));
+        rig.sh("echo x >a/new").fails("ermission denied");
+        assert_eq!(rig.about("a/new"), ["decision write denied"]);
     });
 }
 

@@ -200,6 +200,7 @@ pub(crate) fn with_end(
         agent: "tester".parse().unwrap(),
         user: "root".to_owned(),
         transport: Transport::Mount,
+        acp: None,
     };
     options.roots = vec![base.join("mnt")];
     if let Some(rules) = gateway.policy().scratch() {

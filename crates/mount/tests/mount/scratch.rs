@@ -334,22 +334,6 @@ fn each_name_of_a_file_takes_space() {
     );
 }
 
-/// A tree is renamed to the bottom of another.
-#[test]
-fn a_tree_deeper_than_any_path_goes_with_the_mount() {
-    let deep = "import os\nos.mkdir('target')\ntop = os.open('target', os.O_RDONLY)\n\
-        for name in 'ab':\n  os.mkdir(name, dir_fd=top); os.fchdir(top); os.chdir(name)\n  \
-        for _ in range(10): os.mkdir('n' * 250); os.chdir('n' * 250)\n\
-        os.rename('a', 'deep', src_dir_fd=top)";
-    with_end(
-        &policy("keep = false\n"),
-        Options::new(0, 0),
-        |_| {},
-        |rig| drop(rig.python(deep).ok()),
-        |rig| assert!(!rig.beside("slot-0/0").exists()),
-    );
-}
-
 /// Returns the counters of a mount.
 fn counted(rig: &Rig<'_>) -> (u64, u64) {
     let numbers = rig.mount.scratch().unwrap();

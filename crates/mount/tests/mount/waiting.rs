@@ -11,7 +11,7 @@ import os, threading, time
 # The kernel has the directory of a rename wait for it, so the others are open.
 third, other = [os.open(name, os.O_RDONLY) for name in ['third', 'other']]
 big = os.open('big/f', os.O_WRONLY | os.O_CREAT)
-for n in range(24): os.write(big, b'one two three 44\n' * (1 << 16))
+for n in range(48): os.write(big, b'one two three 44\n' * (1 << 16))
 ended = {}
 def run(name, do):
     begun = time.time(); do(); ended[name] = (begun, time.time())
@@ -53,7 +53,7 @@ fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
     with(&policy, fill, |rig| {
         let said = rig.python(BUSY).ok();
         assert!(said.starts_with("True True True True "), "{said}");
-        assert_eq!(fs::metadata(rig.host("moved/f")).unwrap().len(), (24 << 16) * 17);
+        assert_eq!(fs::metadata(rig.host("moved/f")).unwrap().len(), (48 << 16) * 17);
         assert_eq!(rig.read("other/y"), "x\n");
     });
 }
@@ -62,7 +62,7 @@ fn a_commit_and_a_rename_that_waits_for_it_keep_no_other_path_waiting() {
 const MANY: &str = r"
 import os, threading, time
 big = os.open('big', os.O_WRONLY | os.O_CREAT)
-for n in range(24): os.write(big, b'one two three 44\n' * (1 << 16))
+for n in range(48): os.write(big, b'one two three 44\n' * (1 << 16))
 copies, ended = [os.dup(big) for _ in range(32)], []
 def close(copy): os.close(copy); ended.append(time.time())
 threads = [threading.Thread(target=close, args=(copy,)) for copy in copies]

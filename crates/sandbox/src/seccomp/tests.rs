@@ -110,7 +110,7 @@ fn no_socket_of_a_pair_can_send_to_sockets_of_the_host() {
     }
 }
 
-/// Through a descriptor open for reading, an agent changed flags of what it may only
+/// Regression: through a descriptor open for reading, an agent changed flags of what it may only
 /// read, and kept others from opening it.
 #[test]
 fn a_descriptor_for_reading_changed_flags_and_held_leases() {

@@ -180,7 +180,7 @@ fn control_characters_of_eight_bits_are_dropped() {
     }
 }
 
-/// In a terminal that does not decode UTF-8, the second byte of `Û` is CSI.
+/// The second byte of `Û` is CSI in a terminal that does not decode UTF-8.
 #[test]
 fn other_terminals_get_ascii() {
     let mut filter = Filter::new(false);
@@ -460,7 +460,7 @@ proptest! {
         prop_assert_eq!(once, twice);
     }
 
-    /// After an undo, a terminal is as if the program had never written.
+    /// A terminal after an undo is as if the program had never written.
     #[test]
     fn what_undoes_changes_leaves_none(written in written()) {
         let mut filter = Filter::new(true);
