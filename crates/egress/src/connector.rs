@@ -6,6 +6,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket},
     os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -15,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::{
     messages::{Candidate, FromConnector, ToConnector},
     packet,
+    routes::Routes,
 };
 
 /// The timeout of one connection attempt.
@@ -27,9 +29,11 @@ const MAX_ADDRESSES: usize = 16;
 ///
 /// # Errors
 /// When a thread cannot be started, or a link fails.
-pub fn run_connector(links: Vec<OwnedFd>) -> io::Result<()> {
+pub fn run_connector(links: Vec<OwnedFd>, routes: Routes) -> io::Result<()> {
+    let routes = Arc::new(routes);
     let serve = |link: OwnedFd| {
-        thread::Builder::new().name("connect".to_owned()).spawn(move || serve(&link))
+        let routes = Arc::clone(&routes);
+        thread::Builder::new().name("connect".to_owned()).spawn(move || serve(&link, &routes))
     };
     let threads = links.into_iter().map(serve).collect::<io::Result<Vec<_>>>()?;
     for thread in threads {
@@ -39,18 +43,18 @@ pub fn run_connector(links: Vec<OwnedFd>) -> io::Result<()> {
 }
 
 /// Carries out the orders of one link, one after the other.
-fn serve(link: &OwnedFd) -> io::Result<()> {
+fn serve(link: &OwnedFd, routes: &Routes) -> io::Result<()> {
     while let Some((order, _)) = packet::receive(link, RecvFlags::empty())? {
-        let (reply, socket) = obey(&order);
+        let (reply, socket) = obey(&order, routes);
         packet::send(link, &reply, socket.as_ref().map(TcpStream::as_fd), SendFlags::empty())?;
     }
     Ok(())
 }
 
-fn obey(order: &ToConnector) -> (FromConnector, Option<TcpStream>) {
+fn obey(order: &ToConnector, routes: &Routes) -> (FromConnector, Option<TcpStream>) {
     let done = match order {
         ToConnector::Resolve { host } => {
-            resolve(host).map(|addresses| (FromConnector::Resolved { addresses }, None))
+            resolve(host, routes).map(|addresses| (FromConnector::Resolved { addresses }, None))
         }
         ToConnector::Dial { address } => {
             dial(*address).map(|stream| (FromConnector::Dialed, Some(stream)))
@@ -59,7 +63,7 @@ fn obey(order: &ToConnector) -> (FromConnector, Option<TcpStream>) {
     done.unwrap_or_else(|error| (FromConnector::Failed { reason: error.to_string() }, None))
 }
 
-fn resolve(host: &str) -> io::Result<Vec<Candidate>> {
+fn resolve(host: &str, routes: &Routes) -> io::Result<Vec<Candidate>> {
     let found: Vec<_> = match host.parse() {
         Ok(address) => vec![address],
         Err(_) => (host, 0).to_socket_addrs()?.map(|found| found.ip()).collect(),
@@ -68,7 +72,8 @@ fn resolve(host: &str) -> io::Result<Vec<Candidate>> {
     for address in found {
         let is_new = addresses.iter().all(|known| known.address != address);
         if is_new && addresses.len() < MAX_ADDRESSES {
-            addresses.push(Candidate { address, is_own: is_own(address) });
+            let is_local = is_own(address) || routes.is_on_link(address)?;
+            addresses.push(Candidate { address, is_local });
         }
     }
     Ok(addresses)

@@ -50,7 +50,7 @@ impl DialError {
     pub(crate) fn refused(&self, to: &Connect) -> Refused {
         match self {
             Self::Gone => {
-                let text = "the connector ended: no connection is opened until it is started again";
+                let text = "the connector ended, and is being started again: try again";
                 Refused::new(502, "Connector is gone", text)
             }
             Self::Failed(reason) => Refused::new(

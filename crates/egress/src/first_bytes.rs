@@ -48,8 +48,10 @@ impl fmt::Display for CutOffTunnel {
 /// The reason why a tunnel is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CutOffReason {
-    /// The name in TLS is that of another host, or missing.
+    /// The name in TLS is that of another host.
     OtherName,
+    /// There is no name in TLS.
+    NoName,
     /// The name in TLS is encrypted.
     Encrypted,
     /// The TLS handshake has another form.
@@ -65,7 +67,7 @@ pub(crate) enum CutOffReason {
 impl CutOffReason {
     /// True if the program speaks TLS.
     pub(crate) fn is_tls(self) -> bool {
-        matches!(self, Self::OtherName | Self::Encrypted | Self::Tls)
+        matches!(self, Self::OtherName | Self::NoName | Self::Encrypted | Self::Tls)
     }
 }
 
@@ -73,6 +75,7 @@ impl fmt::Display for CutOffReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OtherName => "the name in TLS (SNI) is not the host that was asked for",
+            Self::NoName => "there is no name in TLS (SNI), which is to be the host that was asked for",
             Self::Encrypted => {
                 "the client hides the name of the host (ECH or its GREASE): turn that off in the client, \
                  such as `network.dns.echconfig.enabled` of Firefox, `EncryptedClientHelloEnabled` of \
@@ -126,6 +129,7 @@ fn check(hello: &ClientHello, host: &Host) -> Result<(), CutOffReason> {
     let is_same = match (&hello.server_name, host) {
         // An address has no name (RFC 6066, 3).
         (None, Host::Address(_)) => true,
+        (None, Host::Name(_)) => return Err(CutOffReason::NoName),
         (Some(name), Host::Name(_)) => Host::parse(name).is_ok_and(|name| name == *host),
         _ => false,
     };
@@ -139,18 +143,18 @@ mod tests {
     #[test]
     fn what_is_cut_off_names_the_other_host() {
         let host = Host::parse("a.example").unwrap();
-        let said = |request: &str| judge(request.as_bytes(), &host, 80).unwrap_err().to_string();
+        let reason = |request: &str| judge(request.as_bytes(), &host, 80).unwrap_err().to_string();
         for (request, named) in [
             ("GET / HTTP/1.1\r\nHost: b.example:81\r\n\r\n", "b.example"),
             ("GET http://b.example/x?y HTTP/1.1\r\nHost: a.example\r\n\r\n", "b.example"),
             ("CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "b.example"),
             ("GET / HTTP/1.1\r\nHost: b\" x\r\n\r\n", "b\\\" x"),
         ] {
-            let said = said(request);
-            assert!(said.ends_with(&format!("; it names \"{named}\"")), "{said}");
+            let message = reason(request);
+            assert!(message.ends_with(&format!("; it names \"{named}\"")), "{message}");
         }
         let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "b".repeat(9000));
-        assert!(said(&long).len() < 400);
-        assert!(!said("GET / HTTP/1.1\r\n\r\n").contains("names"));
+        assert!(reason(&long).len() < 400);
+        assert!(!reason("GET / HTTP/1.1\r\n\r\n").contains("names"));
     }
 }

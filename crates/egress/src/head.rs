@@ -8,12 +8,18 @@ use std::borrow::Cow;
 
 use portcullis_policy::model::Host;
 
-use crate::body::Framing;
+use crate::{
+    body::Framing,
+    messages::{MAX_HOST, NamedRequest, RefusedRequest, beginning, without_user},
+};
 
 /// The longest head, in bytes.
 pub(crate) const MAX_HEAD: usize = 16 * 1024;
 const MAX_FIELDS: usize = 100;
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
+/// The longest method that is repeated, in bytes.
+const MAX_METHOD: usize = 32;
 
 /// Fields that are about one connection, not the request (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 8] = [
@@ -32,6 +38,10 @@ const END_TO_END: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
 /// The reason why a head is refused, as a text.
 pub(crate) type HeadError = &'static str;
+
+/// The reasons for a request that names a second host.
+const OTHER_HOST: HeadError = "`Host` is not the host that was asked for";
+const SEVERAL_HOSTS: HeadError = "there are several `Host` fields";
 
 /// The reason for bytes of another protocol.
 pub(crate) const NO_HTTP: HeadError = "this is no HTTP/1 request";
@@ -94,7 +104,12 @@ pub(crate) fn to_proxy(bytes: &[u8]) -> Parsed<ProxyRequest> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let Some((head, length)) = parse(bytes, &mut fields)? else { return Ok(None) };
     if head.method == "CONNECT" {
-        return Ok(Some((ProxyRequest::Tunnel(Authority::parse(head.target, None)?), length)));
+        let to = Authority::parse(head.target, None)?;
+        // The gateway refuses what is no host.
+        if let Ok(host) = Host::parse(&to.host) {
+            head.check_host(&host, to.port)?;
+        }
+        return Ok(Some((ProxyRequest::Tunnel(to), length)));
     }
     let scheme = head.target.split_at_checked("http://".len());
     let Some((_, rest)) = scheme.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http://"))
@@ -146,6 +161,42 @@ pub(crate) fn named_host(bytes: &[u8]) -> Option<String> {
     }?;
     let parsed = Authority::parse(&authority, Some(HTTP_PORT));
     Some(parsed.map_or(authority, |authority| authority.host))
+}
+
+/// Returns the refusal of a request to the proxy whose head begins with these bytes.
+pub(crate) fn refused(bytes: &[u8], why: HeadError) -> RefusedRequest {
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let target = String::from_utf8_lossy(target);
+    let (rest, default) = match target.split_once("://") {
+        Some(("https", rest)) => (rest, Some(HTTPS_PORT)),
+        Some((_, rest)) => (rest, Some(HTTP_PORT)),
+        None => (&*target, None),
+    };
+    // User information, the path and what follows may have secrets.
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let has_more = rest.get(authority.len()..).is_some_and(|more| more.contains('@'));
+    let authority = without_user(authority);
+    let shown = match Authority::parse(authority, default) {
+        Ok(Authority { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
+        Ok(Authority { host, port }) => format!("{host}:{port}"),
+        // A user or a password may have a slash.
+        Err(_) if has_more => String::new(),
+        Err(_) => authority.to_owned(),
+    };
+    let is_method = !method.is_empty() && method.iter().all(u8::is_ascii_alphabetic);
+    let method = is_method.then(|| String::from_utf8_lossy(method));
+    RefusedRequest {
+        status: 400,
+        reason: why.to_owned(),
+        target: beginning(&shown, MAX_HOST).to_owned(),
+        has_other_host: [OTHER_HOST, SEVERAL_HOSTS].contains(&why),
+        named: NamedRequest {
+            method: method.map(|method| beginning(&method, MAX_METHOD).to_owned()),
+            path: None,
+        },
+    }
 }
 
 fn parse<'b, 'f>(bytes: &'b [u8], fields: &'f mut [httparse::Header<'b>]) -> Parsed<Head<'b, 'f>> {
@@ -214,16 +265,15 @@ impl Head<'_, '_> {
     }
 
     fn check_host(&self, host: &Host, port: u16) -> Result<(), HeadError> {
-        const OTHER: HeadError = "`Host` is not the host that was asked for";
         match *self.values("host")? {
             [] => Ok(()),
             [value] => {
-                let named = Authority::parse(value, Some(port)).map_err(|_| OTHER)?;
+                let named = Authority::parse(value, Some(port)).map_err(|_| OTHER_HOST)?;
                 let is_same = named.port == port
                     && Host::parse(&named.host).is_ok_and(|named| named == *host);
-                if is_same { Ok(()) } else { Err(OTHER) }
+                if is_same { Ok(()) } else { Err(OTHER_HOST) }
             }
-            _ => Err("there are several `Host` fields"),
+            _ => Err(SEVERAL_HOSTS),
         }
     }
 

@@ -17,7 +17,9 @@ use tokio::{
 
 use crate::{
     head::Authority,
-    messages::{End, FromProxy, Id, MAX_HOST, Reason, ToProxy, beginning},
+    messages::{
+        End, FromProxy, Id, MAX_HOST, NamedRequest, Reason, RefusedRequest, ToProxy, beginning,
+    },
     packet,
     refused::Refused,
 };
@@ -54,8 +56,7 @@ impl Link {
         self: &Rc<Self>,
         to: &Authority,
     ) -> Result<(ServerConnection, oneshot::Receiver<Reason>), Refused> {
-        let id = self.next.get();
-        self.next.set(id + 1);
+        let id = self.take_id();
         // A host that is too long is cut to fit into a packet, and stays too long.
         let (host, port) = (beginning(&to.host, MAX_HOST + 1).to_owned(), to.port);
         match self.ask(id, &FromProxy::Connect { id, host, port }).await {
@@ -64,20 +65,26 @@ impl Link {
                 self.open.borrow_mut().insert(id, close);
                 let server = TcpStream::from_std(socket.into()).map_err(|_| Refused::gone())?;
                 let link = Rc::clone(self);
-                let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
-                let requests = Cell::new(None);
-                Ok((ServerConnection { link, id, server, bytes_in, bytes_out, requests }, closing))
+                Ok((ServerConnection::new(link, id, server), closing))
             }
             Some(Reply::Refused(refused)) => Err(refused),
             Some(Reply::Counted) | None => Err(Refused::gone()),
         }
     }
 
-    /// Reports that a request was not passed on.
-    #[cfg(feature = "tls")]
-    pub(crate) async fn refused(&self, reason: String) {
-        // A gateway process that is gone records nothing more.
-        let _ = self.send(&FromProxy::Refused { reason }).await;
+    /// Reports that a request is not passed on, and returns the reply to it.
+    pub(crate) async fn refuse(&self, request: RefusedRequest) -> Refused {
+        let id = self.take_id();
+        match self.ask(id, &FromProxy::Refuse { id, request }).await {
+            Some(Reply::Refused(refused)) => refused,
+            Some(Reply::Opened(_) | Reply::Counted) | None => Refused::gone(),
+        }
+    }
+
+    fn take_id(&self) -> Id {
+        let id = self.next.get();
+        self.next.set(id + 1);
+        id
     }
 
     async fn ask(&self, id: Id, message: &FromProxy) -> Option<Reply> {
@@ -143,9 +150,17 @@ pub(crate) struct ServerConnection {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     requests: Cell<Option<u64>>,
+    /// The request that has no whole reply yet.
+    request: RefCell<NamedRequest>,
 }
 
 impl ServerConnection {
+    fn new(link: Rc<Link>, id: Id, server: TcpStream) -> Self {
+        let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
+        let (requests, request) = (Cell::new(None), RefCell::default());
+        Self { link, id, server, bytes_in, bytes_out, requests, request }
+    }
+
     /// Returns the number of bytes that came from the server.
     pub(crate) fn bytes_in(&self) -> u64 {
         self.bytes_in.get()
@@ -158,8 +173,15 @@ impl ServerConnection {
 
     /// Counts a request that is sent on it.
     #[cfg(feature = "tls")]
-    pub(crate) fn requested(&self) {
+    pub(crate) fn requested(&self, request: NamedRequest) {
         self.requests.set(Some(self.requests.get().unwrap_or(0) + 1));
+        self.request.replace(request);
+    }
+
+    /// Notes that the last request on it has its whole reply.
+    #[cfg(feature = "tls")]
+    pub(crate) fn answered(&self) {
+        self.request.take();
     }
 
     /// Asks the gateway process to count bytes for the server, and waits until they may be sent.
@@ -181,8 +203,9 @@ impl ServerConnection {
         // The server may have closed it already.
         let _ = shutdown(server, Shutdown::Both);
         let (bytes_in, bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
-        let (id, requests) = (*id, self.requests.get());
+        let (id, requests, request) = (*id, self.requests.get(), self.request.take());
+        let closed = FromProxy::Closed { id, bytes_in, bytes_out, requests, request, reason };
         // A gateway process that is gone has recorded the end.
-        let _ = link.send(&FromProxy::Closed { id, bytes_in, bytes_out, requests, reason }).await;
+        let _ = link.send(&closed).await;
     }
 }

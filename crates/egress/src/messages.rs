@@ -17,12 +17,17 @@ pub(crate) const MAX_HOST: usize = 255;
 /// of its characters is escaped.
 pub(crate) const MAX_DETAIL: usize = 1000;
 
+/// Returns an authority without its user information, which may be a password.
+pub(crate) fn without_user(authority: &str) -> &str {
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
 /// Returns the beginning of a text: `most` bytes, or a few less so that no character is cut.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default()
 }
 
-/// From the egress process to the gateway process.
+/// A message of the egress process to the gateway process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromProxy {
     /// A program asks for a connection.
@@ -42,10 +47,46 @@ pub(crate) enum FromProxy {
         bytes_out: u64,
         /// The number of requests that were sent, if they were counted.
         requests: Option<u64>,
+        /// The request that had no whole reply yet, if requests are told apart.
+        request: NamedRequest,
         reason: Reason,
     },
-    /// A program sent a request that was not passed on, and why.
-    Refused { reason: String },
+    /// A program sent a request that is not passed on; [`ToProxy::Refused`] is the reply, once that
+    /// is recorded.
+    Refuse { id: Id, request: RefusedRequest },
+}
+
+/// A request that is not passed on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RefusedRequest {
+    /// The status of the reply.
+    pub(crate) status: u16,
+    /// The reason; has [`MAX_DETAIL`] bytes at most.
+    pub(crate) reason: String,
+    /// The host and port as the program wrote them; at most [`MAX_HOST`] bytes. A credential's
+    /// process names none.
+    pub(crate) target: String,
+    /// True if the request is for that host, and names another one besides.
+    pub(crate) has_other_host: bool,
+    /// Its method and path, as far as they are known.
+    pub(crate) named: NamedRequest,
+}
+
+/// The names of a request in records: its method, and its path without the query.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamedRequest {
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<String>,
+}
+
+impl NamedRequest {
+    /// Returns the names of a request; each has [`MAX_HOST`] bytes at most.
+    #[cfg(feature = "tls")]
+    pub(crate) fn new(method: &str, path: &str) -> Self {
+        let shown = |text| Some(beginning(text, MAX_HOST).to_owned());
+        let (method, path) = (shown(method), shown(path));
+        Self { method, path: path.filter(|path| !path.is_empty()) }
+    }
 }
 
 /// The reason why a connection ended.
@@ -63,6 +104,8 @@ pub(crate) enum End {
     Closed,
     /// The connection was cut off for what a side sent, such as the name of another host.
     Refused,
+    /// The server cannot be used: it is not the one that its certificate is to prove.
+    Failed,
     /// A side sent nothing in time.
     Timeout,
     /// A side broke the connection off.
@@ -78,6 +121,7 @@ impl From<End> for EndReason {
         match end {
             End::Closed => Self::Closed,
             End::Refused => Self::Refused,
+            End::Failed => Self::Failed,
             End::Timeout => Self::Timeout,
             End::Reset => Self::Reset,
             End::Ended => Self::Ended,
@@ -92,7 +136,7 @@ impl Reason {
     }
 }
 
-/// From the gateway process to the egress process.
+/// A message of the gateway process to the egress process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToProxy {
     /// The connection is open; its socket is attached.
@@ -107,7 +151,7 @@ pub(crate) enum ToProxy {
     Stop,
 }
 
-/// From the gateway process to the connector.
+/// A message of the gateway process to the connector.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToConnector {
     /// Look up the addresses of a host, which is a name or an address.
@@ -116,7 +160,7 @@ pub(crate) enum ToConnector {
     Dial { address: SocketAddr },
 }
 
-/// From the connector to the gateway process.
+/// A message of the connector to the gateway process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromConnector {
     /// The addresses of a host.
@@ -131,8 +175,8 @@ pub(crate) enum FromConnector {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Candidate {
     pub(crate) address: IpAddr,
-    /// True if this machine has the address.
-    pub(crate) is_own: bool,
+    /// True if this machine, or a network that it is on, has the address.
+    pub(crate) is_local: bool,
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-use portcullis_core::{OpenConnection, Refusal};
+use portcullis_core::OpenConnection;
 use portcullis_policy::model::Connect;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 
 use crate::{
     credential::CredentialRoute,
-    messages::{End, FromProxy, Id, Reason, ToProxy},
+    messages::{End, FromProxy, Id, NamedRequest, Reason, ToProxy},
     packet,
     refused::Refused,
     service::{Service, spawn},
@@ -41,6 +41,8 @@ pub(crate) struct Peer {
 pub(crate) struct Opened {
     pub(crate) connection: OpenConnection,
     pub(crate) to: Connect,
+    /// The id of the credential with which it was opened.
+    pub(crate) credential: Option<String>,
 }
 
 /// An end of a connection that is still to be recorded.
@@ -48,6 +50,7 @@ pub(crate) struct UnrecordedEnd {
     pub(crate) opened: Opened,
     pub(crate) bytes: (u64, u64),
     pub(crate) requests: Option<u64>,
+    pub(crate) request: NamedRequest,
     pub(crate) reason: Reason,
 }
 
@@ -90,9 +93,10 @@ impl Peer {
             false => (End::Reset, "the egress process ended"),
         };
         for (_, opened) in self.open().drain() {
-            let reason = Reason::new(end, detail);
+            let (reason, request) = (Reason::new(end, detail), NamedRequest::default());
+            let bytes = (0, 0);
             // The threads that record live until `ends` is dropped.
-            let _ = ends.send(UnrecordedEnd { opened, bytes: (0, 0), requests: None, reason });
+            let _ = ends.send(UnrecordedEnd { opened, bytes, requests: None, request, reason });
         }
         let _ = looks.map(JoinHandle::join);
     }
@@ -100,17 +104,12 @@ impl Peer {
     fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<UnrecordedEnd>) {
         match message {
             FromProxy::Connect { id, host, port } => {
-                let peer = Arc::clone(self);
-                let started = self.service.attempts.begin().map(|running| {
-                    spawn("connection", move || {
-                        peer.connect(id, &host, port);
-                        drop((peer, running));
-                    })
-                });
-                if !matches!(started, Some(Ok(_))) {
-                    self.refuse(id, Refused::busy());
-                }
+                self.begin(id, move |peer| peer.connect(id, &host, port));
             }
+            FromProxy::Refuse { id, request } => self.begin(id, move |peer| {
+                let refused = peer.service.refuse(peer.route.as_deref(), &request);
+                peer.refuse(id, refused);
+            }),
             FromProxy::Sending { id, bytes } => {
                 let counted = self.open().get(&id).map(|opened| opened.connection.account(bytes));
                 let reply = match counted {
@@ -119,20 +118,26 @@ impl Peer {
                 };
                 self.send(&reply, None);
             }
-            FromProxy::Closed { id, bytes_in, bytes_out, requests, reason } => {
+            FromProxy::Closed { id, bytes_in, bytes_out, requests, request, reason } => {
                 if let Some(opened) = self.open().remove(&id) {
                     let bytes = (bytes_in, bytes_out);
-                    let _ = ends.send(UnrecordedEnd { opened, bytes, requests, reason });
+                    let _ = ends.send(UnrecordedEnd { opened, bytes, requests, request, reason });
                 }
             }
-            FromProxy::Refused { reason } => {
-                // The egress process has no requests to refuse.
-                let Some(route) = &self.route else { return };
-                let (service, to) = (&self.service, route.to.to_string());
-                let refusal = Refusal::Parameters(reason);
-                service.pause();
-                service.gateway.refuse(&service.session, "connect", Some(&to), &refusal);
-            }
+        }
+    }
+
+    /// Handles a message that may take time in a thread of its own, if there are not too many.
+    fn begin(self: &Arc<Self>, id: Id, handle: impl FnOnce(&Arc<Self>) + Send + 'static) {
+        let peer = Arc::clone(self);
+        let started = self.service.attempts.begin().map(|running| {
+            spawn("connection", move || {
+                handle(&peer);
+                drop((peer, running));
+            })
+        });
+        if !matches!(started, Some(Ok(_))) {
+            self.refuse(id, Refused::busy());
         }
     }
 

@@ -63,7 +63,11 @@ impl Proxy {
         let mut received = Vec::new();
         let parsed = self.read_until(client, &mut received, head::to_proxy);
         let parsed = timeout(HEAD_TIMEOUT, parsed).await.map_err(|_| Refused::slow())?;
-        let Some((wanted, length)) = parsed.map_err(Refused::malformed)? else { return Ok(()) };
+        let parsed = match parsed {
+            Ok(parsed) => parsed,
+            Err(why) => return Err(self.link.refuse(head::refused(&received, why)).await),
+        };
+        let Some((wanted, length)) = parsed else { return Ok(()) };
         received.drain(..length.min(received.len()));
         match wanted {
             ProxyRequest::Tunnel(to) => {

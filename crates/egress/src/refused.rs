@@ -1,13 +1,10 @@
 //! Refusals of requests and connections, as programs get them.
 
-use portcullis_core::{Error, ErrorKind};
+use portcullis_core::Error;
 use portcullis_policy::model::Connect;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    head::HeadError,
-    messages::{MAX_DETAIL, beginning},
-};
+use crate::messages::{MAX_DETAIL, beginning};
 
 /// The longest reason phrase, in bytes.
 const MAX_PHRASE: usize = 200;
@@ -25,11 +22,6 @@ impl Refused {
         let phrase = beginning(phrase.as_ref(), MAX_PHRASE).to_owned();
         let text = format!("portcullis: {text}");
         Self { status, phrase, text: format!("{}\n", beginning(&text, MAX_DETAIL)) }
-    }
-
-    /// The refusal of a malformed request.
-    pub(crate) fn malformed(why: HeadError) -> Self {
-        Self::new(400, "Bad Request", why)
     }
 
     /// The refusal of a request that did not come in time.
@@ -53,23 +45,35 @@ impl Refused {
         Self::new(502, "Bad Gateway", why)
     }
 
-    /// Returns the refusal for an error of the gateway, such as a denial.
-    pub(crate) fn because(error: &Error, to: &Connect) -> Self {
-        if error.kind() != ErrorKind::Denied {
-            let text = format_args!("no connection to `{to}` is opened: {error}");
-            return Self::new(503, "Gateway cannot decide", text);
-        }
-        let rule = error.rule().unwrap_or("default");
-        let why = error.reason().map(|why| format!(": {why}")).unwrap_or_default();
+    /// The refusal of a connection on which the gateway cannot decide.
+    pub(crate) fn undecided(error: &Error, to: &Connect) -> Self {
+        let text = format_args!("no connection to `{to}` is opened: {error}");
+        Self::new(503, "Gateway cannot decide", text)
+    }
+
+    /// The refusal of a connection that is denied by `rule`, with its reason and help.
+    pub(crate) fn denied(to: &Connect, rule: &str, why: &str, help: &str) -> Self {
         let text = format_args!(
-            "the policy denies a connection to `{to}`, by rule `{rule}`{why}\nhelp: the operator can \
-             allow it in `[[network.rules]]`; `portcullis policy explain connect {to}` says more"
+            "the policy denies a connection to `{to}`, by rule `{rule}`{why}\nhelp: {help}"
         );
         Self::new(403, format!("Denied by rule {rule}"), text)
     }
 
+    /// The refusal of a request that is not passed on.
+    pub(crate) fn not_passed_on(status: u16, why: &str) -> Self {
+        let phrase = if status == 400 { "Bad Request" } else { "Forbidden" };
+        Self::new(status, phrase, why)
+    }
+
     pub(crate) fn no_host(why: &str) -> Self {
         Self::new(400, "No host", format_args!("the request names no host: {why}"))
+    }
+
+    /// The refusal of a connection once the connector has ended for good.
+    pub(crate) fn no_connector() -> Self {
+        let text = "the connector ended and is not started again: no connection is opened in this \
+            session; the operator can start a new one";
+        Self::new(502, "Connector is gone", text)
     }
 
     /// The refusal of a connection above the maximum that is opened at once.

@@ -19,12 +19,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Writes the last bytes to a program, then reads until it closes its side or `DRAIN_TIMEOUT` is
 /// over.
 pub(crate) async fn close_with(client: &TcpStream, last: &[u8], scratch: &Scratch) {
-    let said = async {
+    let written = async {
         stream::write(client, last).await?;
         stream::end(client);
         while !scratch.read(client).await?.is_empty() {}
         std::io::Result::Ok(())
     };
     // A program that is gone does not need the reply.
-    let _ = timeout(DRAIN_TIMEOUT, said).await;
+    let _ = timeout(DRAIN_TIMEOUT, written).await;
 }

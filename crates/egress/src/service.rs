@@ -2,26 +2,34 @@
 //! up, its address connected to, and its socket passed on only as decided.
 
 use std::{
-    collections::BTreeSet,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use portcullis_core::{
-    Approver, Client, ConnectionAttempt, ConnectionEnd, EndReason, Error, Gateway, OpenConnection,
-    Refusal,
+    Approver, Client, ConnectionAttempt, ConnectionEnd, EndReason, Error, ErrorKind, Gateway,
+    OpenConnection, Refusal,
 };
-use portcullis_policy::model::{Connect, Escaped, Host, Session};
+use portcullis_policy::{
+    Effect,
+    model::{Connect, Escaped, Host, Session},
+};
 
 use crate::{
     attempts::Attempts,
     credential::CredentialRoute,
     dialer::{DialError, Dialer},
-    messages::{End, MAX_HOST, Reason, ToProxy, beginning},
+    help::{DeniedConnection, Help, RuleKind},
+    messages::{End, MAX_HOST, Reason, RefusedRequest, ToProxy, beginning, without_user},
+    notices::Notices,
     peer::{Opened, Peer, UnrecordedEnd},
     refused::Refused,
 };
@@ -30,10 +38,10 @@ use crate::{
 const RECORDING_THREADS: usize = 4;
 /// The interval at which the ends of the threads are looked for.
 const STOP_INTERVAL: Duration = Duration::from_millis(2);
+/// The target in records of requests whose target cannot be read.
+const UNREADABLE: &str = "(unreadable)";
 /// The operation in records of the processes.
 const NOTE: &str = "egress";
-/// The maximum of different warnings about connections that were cut off.
-const MAX_NOTES: usize = 32;
 
 /// The proxy of one sandbox and the processes of its credentials, served until
 /// [`stop`](Self::stop).
@@ -55,6 +63,15 @@ pub struct Links {
     pub connector: Vec<OwnedFd>,
 }
 
+/// The options with which `portcullis policy explain` explains decisions of the session.
+#[derive(Debug, Clone, Default)]
+pub struct ExplainOptions {
+    /// Those for the operator.
+    pub operator: String,
+    /// Those for programs, which name no file of the host.
+    pub program: String,
+}
+
 /// A process that is served, and the thread that reads its messages.
 #[derive(Debug)]
 struct ServedPeer {
@@ -65,10 +82,12 @@ struct ServedPeer {
 pub(crate) struct Service {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) session: Session,
-    notify: fn(&str),
+    explain: ExplainOptions,
     dialer: Mutex<Arc<Dialer>>,
     pub(crate) attempts: Arc<Attempts>,
-    noted: Mutex<BTreeSet<String>>,
+    notices: Notices,
+    /// True once the connector has ended for good.
+    has_no_connector: AtomicBool,
 }
 
 impl std::fmt::Debug for Service {
@@ -79,7 +98,7 @@ impl std::fmt::Debug for Service {
 
 impl Egress {
     /// Serves an egress process with a connector, for one session. `approver` gets the requests for
-    /// approval, and `notify` the warnings for the operator.
+    /// approval, and `notify` the warnings for the operator, which explain denials with `explain`.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -88,15 +107,16 @@ impl Egress {
         session: Session,
         links: Links,
         approver: Box<dyn Approver + Send>,
-        notify: fn(&str),
+        (notify, explain): (fn(&str), ExplainOptions),
     ) -> io::Result<Self> {
         let service = Arc::new(Service {
             gateway,
             session,
-            notify,
+            explain,
             dialer: Mutex::new(Arc::new(Dialer::new(links.connector)?)),
             attempts: Arc::new(Attempts::new(approver)),
-            noted: Mutex::default(),
+            notices: Notices::new(notify),
+            has_no_connector: AtomicBool::new(false),
         });
         let (ends, ended) = mpsc::channel();
         let ended = Arc::new(Mutex::new(ended));
@@ -159,6 +179,17 @@ impl Egress {
         let next = Arc::new(Dialer::new(links)?);
         *self.service.dialer.lock().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
+    }
+
+    /// Refuses connections from now on: the connector is not started again.
+    pub fn lose_connector(&self) {
+        self.service.has_no_connector.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if a connection or request that was denied, cut off or failed was reported to the
+    /// operator.
+    pub fn has_reported(&self) -> bool {
+        self.service.notices.has_reported()
     }
 
     fn served(&self) -> MutexGuard<'_, Vec<ServedPeer>> {
@@ -233,33 +264,66 @@ impl Service {
             (Some(route), _) => route.to.clone(),
             (None, Ok(host)) => Connect { host, port },
             (None, Err(error)) => {
-                let shown = format!("{}:{port}", beginning(host, MAX_HOST));
-                let refusal = Refusal::Parameters(error.to_string());
-                self.gateway.refuse(&self.session, "connect", Some(&shown), &refusal);
-                return Err(Refused::no_host(&error.to_string()));
+                let host = beginning(without_user(host), MAX_HOST);
+                let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+                let reason = error.to_string();
+                self.refuse_malformed(&format!("{shown}:{port}"), &reason);
+                return Err(Refused::no_host(&reason));
             }
         };
         let client = Client::asking(&*self.attempts);
         let credential = route.map(|route| &*route.id);
         let attempt = self.gateway.connect_with(&self.session, &to, credential, client);
-        let attempt = attempt.map_err(|error| Refused::because(&error, &to))?;
+        let denied = |error: Error, address| self.denied(&error, &to, (address, credential));
+        let attempt = attempt.map_err(|error| denied(error, None))?;
         let dialer = self.dialer();
-        let candidates = dialer.resolve(&to.host.to_string());
-        let candidates = candidates.map_err(|error| error.refused(&to))?;
-        let mut refused = DialError::Failed("it has no address".to_owned()).refused(&to);
+        let failed = |error: DialError| match self.has_no_connector.load(Ordering::Relaxed) {
+            true => Refused::no_connector(),
+            false => error.refused(&to),
+        };
+        let candidates = dialer.resolve(&to.host.to_string()).map_err(|error| {
+            self.note_unreachable(&attempt, &error.to_string());
+            failed(error)
+        })?;
+        let none = DialError::Failed("it has no address".to_owned());
+        // A connection that was tried has a record of its own.
+        let mut untried = Some(none.to_string());
+        let mut refused = none.refused(&to);
         for candidate in candidates {
-            if candidate.is_own {
-                self.gateway.know_own_address(candidate.address);
+            if candidate.is_local {
+                self.gateway.add_local_address(candidate.address);
             }
-            match attempt.open(candidate.address, client) {
-                Ok(connection) => match self.dial(&dialer, &attempt, connection) {
-                    Ok((connection, socket)) => return Ok((Opened { connection, to }, socket)),
-                    Err(error) => refused = error.refused(&to),
-                },
-                Err(error) => refused = Refused::because(&error, &to),
+            let connection = match attempt.open(candidate.address, client) {
+                Ok(connection) => connection,
+                Err(error) if error.kind() == ErrorKind::Denied => {
+                    untried = untried.map(|_| error.to_string());
+                    refused = denied(error, Some(candidate.address));
+                    continue;
+                }
+                // No other address is tried where nobody decides any more.
+                Err(error) => return Err(denied(error, Some(candidate.address))),
+            };
+            untried = None;
+            match self.dial(&dialer, &attempt, connection) {
+                Ok((connection, socket)) => {
+                    let credential = credential.map(str::to_owned);
+                    return Ok((Opened { connection, to, credential }, socket));
+                }
+                Err(error) => refused = failed(error),
             }
         }
+        if let Some(reason) = untried {
+            self.note_unreachable(&attempt, &reason);
+        }
         Err(refused)
+    }
+
+    /// Records that no connection came of an attempt.
+    fn note_unreachable(&self, attempt: &ConnectionAttempt, reason: &str) {
+        if let Err(error) = attempt.unreachable(reason) {
+            // The log refuses all records then, also that of the next connection.
+            tracing::error!(%error, "cannot record that a host was not reached");
+        }
     }
 
     /// Connects to the address that was decided on.
@@ -274,11 +338,8 @@ impl Service {
             Ok(socket) => Ok((connection, socket)),
             Err(error) => {
                 let detail = error.to_string();
-                let reason = EndReason::Unreachable;
-                let detail = Some(&*detail);
-                let end =
-                    ConnectionEnd { bytes_in: 0, bytes_out: 0, reason, detail, requests: None };
-                self.close(connection, end);
+                let end = ConnectionEnd::of(EndReason::Unreachable);
+                self.close(connection, ConnectionEnd { detail: Some(&*detail), ..end });
                 Err(error)
             }
         }
@@ -288,16 +349,29 @@ impl Service {
     fn record(&self, ended: &Mutex<mpsc::Receiver<UnrecordedEnd>>) {
         loop {
             let next = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(UnrecordedEnd { opened, bytes, requests, reason }) = next else { return };
+            let Ok(UnrecordedEnd { opened, bytes, requests, request, reason }) = next else {
+                return;
+            };
             let (bytes_in, bytes_out) = bytes;
-            let Opened { connection, to } = opened;
+            let Opened { connection, to, credential } = opened;
+            if let Some(error) = connection.denial() {
+                let _ =
+                    self.denied(&error, &to, (Some(connection.address()), credential.as_deref()));
+            }
             let Reason { end, detail } = reason;
-            if end == End::Refused {
-                self.note(&to, &detail);
+            let what = match end {
+                End::Refused => Some("was cut off"),
+                End::Failed => Some("failed"),
+                _ => None,
+            };
+            if let Some(what) = what {
+                self.warn(&format!("a connection to `{to}` {what}"), &detail);
             }
             let reason = end.into();
             let detail = Some(&*detail).filter(|detail| !detail.is_empty());
-            self.close(connection, ConnectionEnd { bytes_in, bytes_out, reason, detail, requests });
+            let (method, path) = (request.method.as_deref(), request.path.as_deref());
+            let end = ConnectionEnd { bytes_in, bytes_out, reason, detail, requests, method, path };
+            self.close(connection, end);
         }
     }
 
@@ -308,14 +382,93 @@ impl Service {
         }
     }
 
-    /// Warns the operator why a connection was cut off: a program that speaks TLS is not told.
-    fn note(&self, to: &Connect, detail: &str) {
-        let detail = Escaped(detail);
-        let note = format!("portcullis: warning: a connection to `{to}` was cut off: {detail}");
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.len() < MAX_NOTES && noted.insert(note.clone()) {
-            (self.notify)(&note);
+    /// Refuses a request that was not passed on, and records that.
+    pub(crate) fn refuse(
+        &self,
+        route: Option<&CredentialRoute>,
+        request: &RefusedRequest,
+    ) -> Refused {
+        self.pause();
+        let RefusedRequest { status, reason, target, has_other_host, named } = request;
+        let to = match route {
+            Some(route) => Ok(route.to.clone()),
+            None => Connect::parse(target),
+        };
+        match to {
+            Ok(to) if route.is_some() || *has_other_host => {
+                let credential = route.map(|route| &*route.id);
+                let refused = portcullis_core::RefusedRequest {
+                    to: &to,
+                    credential,
+                    status: *status,
+                    method: named.method.as_deref(),
+                    path: named.path.as_deref(),
+                    reason,
+                };
+                let error = self.gateway.refuse_request(&self.session, &refused);
+                if error.kind() != ErrorKind::Denied {
+                    return Refused::undecided(&error, &to);
+                }
+                self.warn(&format!("a request to `{to}` was refused"), reason);
+            }
+            _ => self.refuse_malformed(target, reason),
         }
+        Refused::not_passed_on(*status, reason)
+    }
+
+    /// Records the refusal of a request that names no host, or has two readings.
+    fn refuse_malformed(&self, target: &str, reason: &str) {
+        let target = if target.is_empty() { UNREADABLE } else { target };
+        let refusal = Refusal::Parameters(reason.to_owned());
+        self.gateway.refuse(&self.session, "connect", Some(target), &refusal);
+        self.warn(&format!("a request to `{}` was refused", Escaped(target)), reason);
+    }
+
+    /// Warns the operator: a program that speaks TLS is not told, and most do not show what they
+    /// are told.
+    fn warn(&self, what: &str, reason: &str) {
+        let text = format!("portcullis: warning: {what}: {}", Escaped(reason));
+        self.notices.report(text.clone(), &text);
+    }
+
+    /// Returns the refusal for an error of the gateway, and tells the operator of a denial.
+    fn denied(
+        &self,
+        error: &Error,
+        to: &Connect,
+        (address, credential): (Option<IpAddr>, Option<&str>),
+    ) -> Refused {
+        if error.kind() != ErrorKind::Denied {
+            return Refused::undecided(error, to);
+        }
+        let rule = error.rule().unwrap_or("default");
+        let stated = self.gateway.host_rule(&self.session, rule);
+        let address = address.map(|address| address.to_string());
+        let Help { advice, explain } = DeniedConnection {
+            to: &to.to_string(),
+            address: address.as_deref(),
+            rule,
+            kind: match &stated {
+                Some(rule) if rule.when_read => RuleKind::WhenRead(rule.read.as_deref()),
+                Some(rule) if rule.effect == Effect::Ask => RuleKind::Ask,
+                _ => RuleKind::Deny,
+            },
+            has_credential: credential.is_some(),
+            status: None,
+        }
+        .help();
+        let help = |options: &str| match &explain {
+            Some(explain) => format!("{advice}; `portcullis {explain}{options}` says more"),
+            None => advice.clone(),
+        };
+        let why = error.reason().map(|why| format!(": {why}")).unwrap_or_default();
+        let told = format!(
+            "portcullis: denied: a connection to `{to}`, by rule `{rule}`{}\n  help: {}",
+            Escaped(&why),
+            help(&self.explain.operator)
+        );
+        self.notices.report(format!("{to} {rule}"), &told);
+        Refused::denied(to, rule, &why, &help(&self.explain.program))
     }
 
     /// Returns the links with the current connector.

@@ -1,4 +1,4 @@
-//! Reading from and writing to sockets without a buffer for each.
+//! Reads from and writes to sockets without a buffer for each.
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,4 +1,4 @@
-//! Copying between a program and a server.
+//! Copies bytes between a program and a server.
 
 use std::{io, pin::pin, time::Duration};
 

@@ -8,10 +8,12 @@ use hyper::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header,
     request::{Builder, Parts},
 };
+use portcullis_policy::model::QuotedName;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::{CredentialOrder, query};
+use crate::messages::{NamedRequest, beginning};
 
 /// Headers that concern one connection or the framing of a body, or that are written anew, by their
 /// [letters](query::letters).
@@ -34,6 +36,9 @@ const NOT_PASSED: [&str; 16] = [
     "transferencoding",
     "upgrade",
 ];
+
+/// The longest method or path that a reason repeats, in bytes.
+const MAX_SHOWN: usize = 200;
 
 /// Tokens of `Connection` that are admitted: they concern no header that is passed on.
 const CONNECTION_TOKENS: [&str; 3] = ["close", "keep-alive", "te"];
@@ -100,7 +105,11 @@ impl Filter {
         self.check_phantom(headers)?;
         let target = self.check_target(&parts.uri)?;
         if !self.methods.contains(method) {
-            return Err(RejectedRequest(403, "the credential is not for this method".to_owned()));
+            let reason = format!(
+                "the credential is not for the method `{}`, which its `methods` do not have",
+                beginning(method.as_str(), MAX_SHOWN)
+            );
+            return Err(RejectedRequest(403, reason));
         }
         let mut onward = HeaderMap::new();
         for (name, value) in headers {
@@ -137,7 +146,7 @@ impl Filter {
             return Ok(());
         }
         let reason = format!(
-            "the header `{}` has not the value that the environment of this session has for it",
+            "the header `{}` does not have the value that this session's environment has for it",
             self.header
         );
         Err(RejectedRequest(401, reason))
@@ -151,7 +160,11 @@ impl Filter {
             return Err(malformed(reason));
         }
         if !query::is_listed(path, &self.paths) {
-            return Err(RejectedRequest(403, "the credential is not for this path".to_owned()));
+            let reason = format!(
+                "the credential is not for the path {}, which its `paths` do not have",
+                QuotedName(beginning(path, MAX_SHOWN))
+            );
+            return Err(RejectedRequest(403, reason));
         }
         let Some(query) = target.query() else { return Ok(path.to_owned()) };
         if !query.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -167,6 +180,12 @@ impl Filter {
 }
 
 impl FilteredRequest {
+    /// Returns the names of the request in records.
+    pub(super) fn named(&self) -> NamedRequest {
+        let path = self.target.split('?').next().unwrap_or_default();
+        NamedRequest::new(self.method.as_str(), path)
+    }
+
     /// Builds the request without its body, for that version of HTTP.
     pub(super) fn onward(&self, filter: &Filter, version: Version) -> Builder {
         let Self { method, target, headers } = self;

@@ -5,20 +5,20 @@
 
 use std::rc::Rc;
 
-use base64::{
-    Engine,
-    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
-};
 use bytes::Bytes;
-use memchr::memmem::Finder;
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding, HEXLOWER, HEXUPPER};
+use memchr::memmem;
 use zeroize::Zeroizing;
 
 /// The forms of the key that the search finds. One search for each is several times as fast as one
-/// automaton for all.
+/// automaton for all. No searcher is stored: it would have a copy of its form, which nobody zeroizes.
 pub(super) struct KeyForms {
-    finders: Vec<Finder<'static>>,
+    forms: Vec<Form>,
     longest: usize,
 }
+
+/// A form of the key, which is as secret as the key.
+type Form = Zeroizing<Vec<u8>>;
 
 /// The error for bytes in which the key was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,22 +27,23 @@ pub(super) struct KeyFound;
 impl KeyForms {
     pub(super) fn new(key: &str) -> Self {
         let bytes = key.as_bytes();
-        let mut forms = Zeroizing::new(vec![bytes.to_vec()]);
+        let mut forms = vec![Zeroizing::new(bytes.to_vec())];
         for before in 0..3 {
-            for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
-                forms.push(in_base64(&engine, bytes, before));
+            for encoding in [BASE64_NOPAD, BASE64URL_NOPAD] {
+                forms.push(in_base64(&encoding, bytes, before));
             }
         }
-        let digits = String::from_iter(bytes.iter().map(|byte| format!("{byte:02x}")));
-        forms.extend([digits.to_uppercase().into_bytes(), digits.into_bytes()]);
-        forms.sort();
-        forms.dedup();
-        let longest = forms.iter().map(Vec::len).max().unwrap_or(0);
-        Self { finders: forms.iter().map(|form| Finder::new(form).into_owned()).collect(), longest }
+        for encoding in [HEXLOWER, HEXUPPER] {
+            forms.push(Zeroizing::new(encoding.encode(bytes).into_bytes()));
+        }
+        forms.sort_by(|one, other| one.as_slice().cmp(other));
+        forms.dedup_by(|one, other| one == other);
+        let longest = forms.iter().map(|form| form.len()).max().unwrap_or(0);
+        Self { forms, longest }
     }
 
     pub(super) fn are_in(&self, bytes: &[u8]) -> bool {
-        self.finders.iter().any(|finder| finder.find(bytes).is_some())
+        self.forms.iter().any(|form| memmem::find(bytes, form).is_some())
     }
 
     /// Returns the length of the longest suffix of `bytes` with which a form of the key could
@@ -50,8 +51,7 @@ impl KeyForms {
     fn begun(&self, bytes: &[u8]) -> usize {
         let begins = |length: &usize| {
             let end = bytes.get(bytes.len().saturating_sub(*length)..).unwrap_or_default();
-            let mut forms = self.finders.iter().map(Finder::needle);
-            forms.any(|form| form.len() > end.len() && form.starts_with(end))
+            self.forms.iter().any(|form| form.len() > end.len() && form.starts_with(end))
         };
         (1..self.longest.min(bytes.len() + 1)).rev().find(begins).unwrap_or(0)
     }
@@ -59,11 +59,11 @@ impl KeyForms {
 
 /// Returns the part of the Base64 encoding of `bytes` that depends on no bytes around them, where
 /// `before` other bytes come first.
-fn in_base64(engine: &impl Engine, bytes: &[u8], before: usize) -> Vec<u8> {
+fn in_base64(encoding: &Encoding, bytes: &[u8], before: usize) -> Form {
     let all = Zeroizing::new([&vec![0; before][..], bytes].concat());
-    let encoded = Zeroizing::new(engine.encode(&*all));
+    let encoded = Zeroizing::new(encoding.encode(&all));
     let (first, end) = ((before * 8).div_ceil(6), (before + bytes.len()) * 8 / 6);
-    encoded.as_bytes().get(first..end).unwrap_or_default().to_vec()
+    Zeroizing::new(encoded.as_bytes().get(first..end).unwrap_or_default().to_vec())
 }
 
 /// A search in a body, part by part.
@@ -125,7 +125,7 @@ mod tests {
         let mut bodies = vec![KEY.to_owned(), digits.to_uppercase(), digits];
         bodies.extend(
             ["", "a", "ab", "abc", "x-api-key: "]
-                .map(|before| STANDARD_NO_PAD.encode(format!("{before}{KEY} and more"))),
+                .map(|before| BASE64_NOPAD.encode(format!("{before}{KEY} and more").as_bytes())),
         );
         for body in bodies {
             let body = format!("sk-sk-test-{body}!");

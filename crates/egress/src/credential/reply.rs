@@ -76,8 +76,9 @@ pub(super) fn pass(
     // The extensions may have the server's own reason phrase.
     extensions.clear();
     parts.version = hyper::Version::HTTP_11;
-    let search = Search::new(forms);
-    Response::from_parts(parts, Either::Right(Searched { body, search, cut, is_over: false }))
+    let searched = Searched { body, search: Search::new(forms), cut, is_over: false };
+    searched.note_end();
+    Response::from_parts(parts, Either::Right(searched))
 }
 
 /// Returns a refusal as a reply.
@@ -96,6 +97,15 @@ pub(super) struct Searched {
     search: Search,
     cut: ConnectionCloser,
     is_over: bool,
+}
+
+impl Searched {
+    /// Notes that the request is answered, once nothing of the body is left.
+    fn note_end(&self) {
+        if self.is_end_stream() {
+            self.cut.answered();
+        }
+    }
 }
 
 /// The reason why a body was broken off.
@@ -140,6 +150,9 @@ impl Body for Searched {
                     Ok(self.search.rest())
                 }
             };
+            if passed.is_ok() {
+                self.note_end();
+            }
             match passed {
                 Ok(bytes) if bytes.is_empty() => {}
                 Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),

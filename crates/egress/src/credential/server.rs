@@ -13,7 +13,12 @@ use super::{
     reply::{self, ReplyBody},
     upstream::{Target, Upstream},
 };
-use crate::{accept, link::Link, refused::Refused};
+use crate::{
+    accept,
+    link::Link,
+    messages::{NamedRequest, RefusedRequest},
+    refused::Refused,
+};
 
 /// The timeout of the head of a request, and of a connection that is idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,8 +66,22 @@ impl Server {
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
-        // A program that is gone gets no error, and one that sent no HTTP has got a reply.
-        let _ = builder.serve_connection(TokioIo::new(client), service).await;
+        let served = builder.serve_connection(TokioIo::new(client), service).await;
+        // A program that is gone gets no error, and one whose request cannot be parsed has got a
+        // reply.
+        if let Err(error) = served
+            && error.is_parse()
+        {
+            let reason = format!("the request is malformed: {error}");
+            self.refuse(400, reason, NamedRequest::default()).await;
+        }
+    }
+
+    /// Has the refusal of a request recorded, and returns the reply.
+    async fn refuse(&self, status: u16, reason: String, named: NamedRequest) -> Refused {
+        let (target, has_other_host) = (String::new(), false);
+        let request = RefusedRequest { status, reason, target, has_other_host, named };
+        self.target.link.refuse(request).await
     }
 
     async fn answer(&self, upstream: &Upstream, request: Request<Incoming>) -> Response<ReplyBody> {
@@ -70,8 +89,8 @@ impl Server {
         let admitted = match self.target.filter.admit(&parts) {
             Ok(admitted) => admitted,
             Err(RejectedRequest(status, reason)) => {
-                self.target.link.refused(reason.clone()).await;
-                return reply::refusal(&Refused::new(status, "", reason));
+                let named = NamedRequest::new(parts.method.as_str(), parts.uri.path());
+                return reply::refusal(&self.refuse(status, reason, named).await);
             }
         };
         match upstream.send(&admitted, body).await {

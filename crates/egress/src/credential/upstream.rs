@@ -3,7 +3,9 @@
 //! Each connection of a program has at most one connection to the host, which ends with it: a
 //! request that a program gives up is given up at the server, too.
 
-use std::{cell::RefCell, pin::Pin, rc::Rc, sync::Arc, task::Context, task::Poll, time::Duration};
+use std::{
+    cell::RefCell, io, pin::Pin, rc::Rc, sync::Arc, task::Context, task::Poll, time::Duration,
+};
 
 use bytes::Bytes;
 use hyper::{
@@ -23,7 +25,7 @@ use tokio::{
 use tokio_rustls::{
     TlsConnector,
     rustls::{
-        ClientConfig, RootCertStore,
+        self, ClientConfig, RootCertStore,
         crypto::aws_lc_rs,
         pki_types::{CertificateDer, ServerName},
     },
@@ -112,12 +114,24 @@ impl Target {
         let stream = timeout(TLS_TIMEOUT, self.tls.connect(self.name.clone(), wire)).await;
         let (end, why) = match stream {
             Ok(Ok(stream)) => return converse_in(stream, open, made, tasks).await,
-            Ok(Err(error)) => (End::Refused, error.to_string()),
+            Ok(Err(error)) => (End::Failed, untrusted(&error)),
             Err(_) => (End::Timeout, "it takes too long".to_owned()),
         };
         let why = format!("no TLS with `{}`: {why}", self.to.host);
         let _ = made.send(Err(Refused::unusable(&why)));
         Reason::new(end, why)
+    }
+}
+
+/// Returns why there is no TLS, with advice where the certificate is the reason.
+fn untrusted(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(_)) => format!(
+            "{error}; `ca` in `[[credentials]]` of the configuration names the certificates to trust \
+             in place of the system's"
+        ),
+        _ => error.to_string(),
     }
 }
 
@@ -203,21 +217,29 @@ pub(super) struct Upstream {
 /// A connection to the host that may be used again.
 struct IdleConnection {
     sender: Sender,
-    open: Rc<ServerConnection>,
     cut: ConnectionCloser,
 }
 
-/// The means to cut a connection off; once all clones are dropped, the connection is closed.
+/// The means to end a request: to cut its connection off, or to note its whole reply. Once all clones
+/// are dropped, the connection is closed.
 #[derive(Clone)]
-pub(super) struct ConnectionCloser(Rc<RefCell<Option<oneshot::Sender<Reason>>>>);
+pub(super) struct ConnectionCloser {
+    open: Rc<ServerConnection>,
+    cut: Rc<RefCell<Option<oneshot::Sender<Reason>>>>,
+}
 
 impl ConnectionCloser {
     /// Cuts the connection off; the operator is told why.
     pub(super) fn cut_off(&self, why: &str) {
-        if let Some(cut) = self.0.take() {
+        if let Some(cut) = self.cut.take() {
             // The connection may have ended already.
             let _ = cut.send(Reason::new(End::Refused, why));
         }
+    }
+
+    /// Notes that the request has its whole reply.
+    pub(super) fn answered(&self) {
+        self.open.answered();
     }
 }
 
@@ -237,7 +259,7 @@ impl Upstream {
         let request = request
             .body(ForwardedBody(body))
             .map_err(|error| Refused::unusable(&error.to_string()))?;
-        live.open.requested();
+        live.cut.open.requested(admitted.named());
         let cut = live.cut.clone();
         let reply = live.sender.send(request).await;
         let reply =
@@ -259,7 +281,8 @@ impl Upstream {
         spawn_local(Rc::clone(&self.target).carry(made, cutting));
         let (sender, open) =
             making.await.map_err(|_| Refused::unusable("the connection was closed"))??;
-        Ok(IdleConnection { sender, open, cut: ConnectionCloser(Rc::new(RefCell::new(Some(cut)))) })
+        let cut = Rc::new(RefCell::new(Some(cut)));
+        Ok(IdleConnection { sender, cut: ConnectionCloser { open, cut } })
     }
 }
 
