@@ -91,10 +91,16 @@ impl Commit {
         [&self.author, &self.committer, &self.message]
     }
 
-    /// True if the message has a line like the trailers of an import.
-    pub(super) fn has_reserved_trailers(&self) -> bool {
-        let is_reserved = |line: &str| line.trim_start().to_lowercase().starts_with(RESERVED);
-        self.message.lines().any(is_reserved)
+    /// True if the message has a line that is, or looks like, a trailer of an import, where characters
+    /// that `is_invisible` are not displayed.
+    pub(super) fn has_reserved_trailers(&self, is_invisible: impl Fn(char) -> bool) -> bool {
+        let is_dash = |c: char| matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}');
+        let is_reserved = |line: &str| {
+            let shown = line.chars().filter(|c| !is_invisible(*c));
+            let shown: String = shown.map(|c| if is_dash(c) { '-' } else { c }).collect();
+            shown.trim_start().to_lowercase().starts_with(RESERVED)
+        };
+        self.message.split(['\n', '\u{2028}', '\u{2029}']).any(is_reserved)
     }
 
     /// Makes the object with this content.
@@ -107,6 +113,16 @@ impl Commit {
         text.push_str(&format!("author {author}\ncommitter {committer}\n\n{message}"));
         Object::new(format, ObjectKind::Commit, text.into_bytes())
     }
+}
+
+/// Returns the parents of a commit, also of one of another form than [`Commit::parse`] takes; none if
+/// it cannot be read.
+pub(super) fn parents(source: &mut dyn Source, id: &ObjectId) -> Vec<ObjectId> {
+    let bytes = source.read(id, ObjectKind::Commit, MAX_COMMIT).unwrap_or_default();
+    let headers = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
+    let parent =
+        |line: &[u8]| ObjectId::parse(str::from_utf8(line.strip_prefix(b"parent ")?).ok()?);
+    headers.filter_map(parent).collect()
 }
 
 /// Appends trailers to a message.
@@ -165,8 +181,16 @@ mod tests {
     #[test]
     fn trailers_of_an_import_and_identities_that_git_does_not_write_are_found() {
         let reserved = commit("", "x\n\n portcullis-Session: y").unwrap();
-        assert!(reserved.has_reserved_trailers());
-        assert!(!commit("", "a\n\n\tb Portcullis-x\n").unwrap().has_reserved_trailers());
+        let is_invisible = |c: char| c == '\u{200b}';
+        assert!(reserved.has_reserved_trailers(is_invisible));
+        for line in
+            ["\u{200b}Portcullis-Session: y", "a\u{2028}Port\u{200b}cullis\u{2011}Record: 1"]
+        {
+            assert!(commit("", line).unwrap().has_reserved_trailers(is_invisible), "{line}");
+        }
+        for line in ["a\n\n\tb Portcullis-x\n", "portcullis: a subject\n"] {
+            assert!(!commit("", line).unwrap().has_reserved_trailers(is_invisible), "{line}");
+        }
         for who in
             ["<a> 1 +0000", "a <b> x +0000", "a <b> 1 0000", "a <<b> 1 +0000", "a <b> 01 +0000"]
         {

@@ -5,6 +5,7 @@
 //! are made anew ([`Replay`]), so that only the parsed and decided parts of a hostile object get
 //! there.
 
+mod ancestry;
 mod commit;
 mod diff;
 mod error;
@@ -19,7 +20,7 @@ mod update;
 pub use commit::Commit;
 pub use diff::{Change, diff};
 pub use error::Error;
-pub use name::{check_branch, check_path};
+pub use name::check_branch;
 pub use object::{Format, Object, ObjectId, ObjectKind};
 pub use pack::write_pack;
 pub use replay::{Begin, FileChange, Outcome, PathAuthorizer, Replay, Replayed};

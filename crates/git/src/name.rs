@@ -32,7 +32,7 @@ fn is_modules(name: &str) -> bool {
 ///
 /// # Errors
 /// The reason why it does not.
-pub fn check_path(path: &[u8]) -> Result<&str, Error> {
+pub(crate) fn check_path(path: &[u8]) -> Result<&str, Error> {
     let refuse = |reason| Error::path(path, reason);
     let text = str::from_utf8(path).map_err(|_| refuse("the path is not UTF-8"))?;
     for name in text.split('/') {
@@ -75,6 +75,22 @@ pub(super) fn check_link(path: &str) -> Result<(), &'static str> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_read = |name: &str| name.starts_with(".git") || name == ".mailmap";
     if may_be(name, is_read) { Err("a file that git reads is no link") } else { Ok(()) }
+}
+
+/// Checks that a link's target is read alike by all programs: git takes what comes before a zero byte,
+/// and on some systems `\` for `/`.
+///
+/// # Errors
+/// The reason why it is not.
+pub(super) fn check_target(target: &[u8]) -> Result<&str, &'static str> {
+    let text = str::from_utf8(target).map_err(|_| "the target of the link is not UTF-8")?;
+    if text.is_empty() {
+        return Err("the link has no target");
+    }
+    if text.contains(|c: char| c.is_control() || c == '\\') {
+        return Err("the target of the link has a control character or `\\`");
+    }
+    Ok(text)
 }
 
 /// Checks that a branch's name is valid beneath `refs/portcullis/SESSION/`, as
@@ -150,6 +166,12 @@ mod tests {
         assert!(check_content("attributes", &[b'x'; 2048]).is_ok());
         assert!(check_link("a/.gitignore").is_err() && check_link(".MailMap").is_err());
         assert!(check_link("a/git").is_ok());
+        for target in
+            [&b""[..], b"..\0/x", b"a\n", b"a\r", b"..\\x", b"a\x7f", b"\xff", "\u{85}".as_bytes()]
+        {
+            assert!(check_target(target).is_err(), "{target:?}");
+        }
+        assert_eq!(check_target("../ü x".as_bytes()), Ok("../ü x"));
     }
 
     #[test]

@@ -1,20 +1,15 @@
 //! The replay of commits of one repository onto a commit of another one.
 
-use std::collections::{HashMap, HashSet};
+mod one_commit;
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use self::one_commit::{CommitReplay, Side};
 use super::{
-    Change, Commit, Entry, Error, Format, Mode, Object, ObjectId, ObjectKind, Source, Tree,
-    check_path,
-    commit::with_trailers,
-    diff,
-    name::{check_content, check_link},
-    update::{Node, Overlay},
+    Commit, Error, Object, ObjectId, Source, ancestry::Ancestry, commit::with_trailers, diff,
+    update::Overlay,
 };
 
-/// Maximum size of a file in a commit, in bytes.
-const MAX_FILE: u64 = 64 << 20;
-/// Maximum length of a link's target, in bytes.
-const MAX_TARGET: u64 = 4096;
 /// Maximum number of refusals that are reported for one commit.
 const MAX_REFUSALS: usize = 20;
 /// Number of refusals of all commits after which one is reported for each.
@@ -23,6 +18,8 @@ const MAX_ALL_REFUSALS: usize = 2000;
 const MAX_PATHS: usize = 200_000;
 /// Maximum number of bytes of those paths.
 const MAX_PATH_BYTES: usize = 64 << 20;
+/// The reason for a commit of which a parent was refused.
+const REFUSED_PARENT: &str = "it builds on a commit that is refused";
 /// Maximum number of bytes of a subject that is reported.
 const MAX_SUBJECT: usize = 4096;
 /// Maximum number of bytes of all new objects together.
@@ -41,6 +38,8 @@ pub struct FileChange<'a> {
     pub before: Option<&'a [u8]>,
     /// The content that it replaces in the target repository.
     pub original: Option<&'a [u8]>,
+    /// The target of the symbolic link that the commit replaces.
+    pub link: Option<&'a str>,
     /// The permission bits that it gets in the target repository, if they differ from those there.
     pub mode: Option<u32>,
 }
@@ -52,6 +51,9 @@ pub trait PathAuthorizer {
     /// # Errors
     /// The reason for a refusal.
     fn text(&mut self, text: &str) -> Result<(), String>;
+
+    /// Returns true if a character is not displayed.
+    fn is_invisible(&self, c: char) -> bool;
 
     /// Returns the content that is stored in place of `content`.
     ///
@@ -129,6 +131,10 @@ pub struct Replay<'a> {
     trailers: Vec<String>,
     /// The new names of commits; `None` for refused ones.
     names: HashMap<ObjectId, Option<ObjectId>>,
+    /// The commit of which each replayed one has the operator's files, in the source repository. All
+    /// that it changes since then was decided.
+    roots: HashMap<ObjectId, ObjectId>,
+    ancestry: Ancestry,
     added: HashMap<ObjectId, Object>,
     /// The numbers of objects and of their bytes that may still be added.
     left: (usize, usize),
@@ -149,9 +155,22 @@ impl<'a> Replay<'a> {
         trailers: Vec<String>,
     ) -> Result<Self, Error> {
         Commit::read(onto, &begin.base)?;
-        let (names, added) = (HashMap::new(), HashMap::new());
+        let (names, roots, added) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let ancestry = Ancestry::new(begin.known.values().cloned().collect());
         let (left, paths_left) = ((MAX_NEW_OBJECTS, MAX_NEW), (MAX_PATHS, MAX_PATH_BYTES));
-        Ok(Self { from, onto, begin, trailers, names, added, left, paths_left, refusals: 0 })
+        Ok(Self {
+            from,
+            onto,
+            begin,
+            trailers,
+            names,
+            roots,
+            ancestry,
+            added,
+            left,
+            paths_left,
+            refusals: 0,
+        })
     }
 
     /// Replays one commit whose parents were replayed. If an object of either repository cannot be
@@ -196,10 +215,6 @@ impl<'a> Replay<'a> {
         objects
     }
 
-    fn format(&self) -> Format {
-        self.begin.base.format()
-    }
-
     fn try_commit(
         &mut self,
         id: &ObjectId,
@@ -217,142 +232,102 @@ impl<'a> Replay<'a> {
         if let Err(reason) = commit.texts().into_iter().try_for_each(|text| decide.text(text)) {
             return refused(reason);
         }
-        if commit.has_reserved_trailers() {
+        if commit.has_reserved_trailers(|c| decide.is_invisible(c)) {
             return refused("its message has a line like the trailers of an import".to_owned());
         }
         let start = self.begin.start.as_slice();
         // If the source repository has the target's history, the base is the parent of the start.
         let is_first = commit.parents.is_empty() || commit.parents == [self.begin.base.clone()];
         let old = if is_first { start.to_vec() } else { commit.parents.clone() };
-        let mut parents = Vec::new();
-        for parent in &old {
-            match self.new_name(parent) {
-                Some(parent) if parents.contains(&parent) => {}
-                Some(parent) => parents.push(parent),
-                None => return refused("it builds on a commit that is refused".to_owned()),
-            }
-        }
-        let before = match old.first() {
-            Some(first) => Some(Commit::read(self.from, first)?.tree),
-            None => None,
+        let names: Option<Vec<_>> = old.iter().map(|parent| self.new_name(parent)).collect();
+        let Some(names) = names else {
+            return refused(REFUSED_PARENT.to_owned());
         };
-        let changes = diff(self.from, before.as_ref(), Some(&commit.tree))?;
-        // Before the first decision, since each one is recorded.
-        let bytes = changes.iter().map(|change| change.path.len()).sum();
-        let (paths_left, bytes_left) = self.paths_left;
-        let left = paths_left.checked_sub(changes.len()).zip(bytes_left.checked_sub(bytes));
-        self.paths_left = left.ok_or(Error::ImportChanges)?;
-        let first = parents.first().unwrap_or(&self.begin.base).clone();
-        if parents.is_empty() {
-            parents.push(first.clone());
-        }
-        let format = self.format();
+        let (reference, is_newest) = self.reference(&old);
+        let (before, onto) = match &reference {
+            Some(at) => (Some(Commit::read(self.from, at)?.tree), self.new_name(at)),
+            None => (None, None),
+        };
+        let onto = onto.unwrap_or_else(|| self.begin.base.clone());
+        let root = match &reference {
+            Some(reference) if is_newest => self.root(reference),
+            _ => id.clone(),
+        };
         let mut overlay = Overlay::new(self.onto, &self.added, self.left);
-        let tree = Commit::read(&mut overlay, &first)?.tree;
-        let (mut root, mut refusals) = (Node::default(), Vec::new());
-        let mut one =
-            CommitReplay { from: self.from, onto: &mut overlay, tree: &tree, commit: id, decide };
-        let most = MAX_ALL_REFUSALS.saturating_sub(self.refusals).clamp(1, MAX_REFUSALS);
-        for change in &changes {
-            if refusals.len() >= most {
-                break;
-            }
-            match one.entry(change, format) {
-                Ok(entry) => root.set(check_path(&change.path)?, entry),
-                Err(Error::Path { path, reason }) => refusals.push((Some(path), reason)),
-                Err(error) => {
-                    let path = String::from_utf8_lossy(&change.path).into_owned();
-                    refusals.push((Some(path), error.to_string()));
-                }
-            }
+        let mut sides = Vec::new();
+        for (parent, name) in
+            old.iter().zip(&names).filter(|(at, _)| Some(*at) != reference.as_ref())
+        {
+            sides.push(Side {
+                theirs: Commit::read(self.from, parent)?.tree,
+                ours: Commit::read(&mut overlay, name)?.tree,
+                has_root: is_newest && self.roots.get(parent).unwrap_or(parent) == &root,
+            });
         }
+        let tree = Commit::read(&mut overlay, &onto)?.tree;
+        let mut replay = CommitReplay {
+            from: self.from,
+            onto: &mut overlay,
+            commit: id,
+            decide,
+            paths_left: &mut self.paths_left,
+            most_refusals: MAX_ALL_REFUSALS.saturating_sub(self.refusals).clamp(1, MAX_REFUSALS),
+            paths: BTreeSet::new(),
+            refusals: Vec::new(),
+        };
+        let changes = diff(replay.from, before.as_ref(), Some(&commit.tree))?;
+        let tree = replay.apply(&tree, &changes, &sides)?;
+        for side in sides.iter().filter(|_| !is_newest) {
+            replay.compare(side, (&commit.tree, &tree))?;
+        }
+        let (paths, refusals) = (replay.paths.len(), replay.refusals);
         if !refusals.is_empty() {
             self.refusals += refusals.len();
             return Ok(Outcome::Refused(refusals));
         }
-        let tree = match root.apply(&mut overlay, format, Some(&tree))? {
-            Some(tree) => tree,
-            None => overlay.add(Tree::default().object(format))?,
-        };
+        let mut parents = Vec::new();
+        for name in if names.is_empty() { vec![onto] } else { names } {
+            if !parents.contains(&name) {
+                parents.push(name);
+            }
+        }
         let message = with_trailers(&commit.message, &self.trailers);
         let new = Commit { tree, parents: parents.clone(), message, ..commit };
-        let new = overlay.add(new.object(format))?;
+        let new = overlay.add(new.object(self.begin.base.format()))?;
         self.left = overlay.left();
         let made = overlay.made;
         self.added.extend(made);
-        Ok(Outcome::Imported { commit: new, parents, paths: changes.len() })
+        self.roots.insert(id.clone(), root);
+        self.ancestry.add(new.clone());
+        Ok(Outcome::Imported { commit: new, parents, paths })
     }
-}
 
-/// The replay of one commit.
-struct CommitReplay<'a, 'o> {
-    from: &'a mut dyn Source,
-    onto: &'a mut Overlay<'o>,
-    /// The tree onto which the commit is replayed.
-    tree: &'a ObjectId,
-    commit: &'a ObjectId,
-    decide: &'a mut dyn PathAuthorizer,
-}
+    fn root(&self, commit: &ObjectId) -> ObjectId {
+        self.roots.get(commit).unwrap_or(commit).clone()
+    }
 
-impl CommitReplay<'_, '_> {
-    /// Returns the entry that a change makes; `None` removes it.
-    fn entry(&mut self, change: &Change, format: Format) -> Result<Option<Entry>, Error> {
-        let path = check_path(&change.path)?;
-        let refuse = |reason: String| Error::path(&change.path, reason);
-        let is_submodule =
-            |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode == Mode::Submodule);
-        let there = self.onto.entry_at(self.tree, path)?;
-        if [&change.old, &change.new, &there].into_iter().any(is_submodule) {
-            return Err(refuse("submodules are not imported".to_owned()));
+    /// Returns the parent with which a commit is compared, and true if it has the newest of the
+    /// operator's commits that the parents build on. If none has, it is the first one, and the result
+    /// is compared with the others, too: each may have commits of the operator's that the result would
+    /// undo.
+    fn reference(&mut self, parents: &[ObjectId]) -> (Option<ObjectId>, bool) {
+        let roots: Vec<_> = parents.iter().map(|parent| self.root(parent)).collect();
+        for (parent, root) in parents.iter().zip(&roots) {
+            if roots.iter().all(|other| other == root || self.includes(root, other)) {
+                return (Some(parent.clone()), true);
+            }
         }
-        let is_file = |entry: &Option<Entry>| entry.as_ref().is_some_and(|e| e.mode.is_file());
-        // The removed paths show that the commit replaces a directory.
-        let there = there.filter(|entry| entry.mode != Mode::Directory);
-        let are_files = is_file(&change.old) && is_file(&there);
-        // Contents of files are compared by [`PathAuthorizer`], since secrets differ.
-        if !are_files && change.old != there {
-            return Err(refuse(
-                "it is not in the operator's commit as the agent's commit had it: it was not \
-                 committed, or is hidden, when the session began"
-                    .to_owned(),
-            ));
-        }
-        let (before, original) = match (&change.old, &there) {
-            (Some(old), Some(there)) if are_files => (
-                Some(self.from.read(&old.id, ObjectKind::Blob, MAX_FILE)?),
-                Some(self.onto.read(&there.id, ObjectKind::Blob, MAX_FILE)?),
-            ),
-            _ => (None, None),
+        (parents.first().cloned(), parents.is_empty())
+    }
+
+    /// True if what one commit became in the target repository has all commits of the operator's that
+    /// another one has.
+    fn includes(&mut self, newer: &ObjectId, older: &ObjectId) -> bool {
+        let (Some(newer), Some(older)) = (self.new_name(newer), self.new_name(older)) else {
+            return false;
         };
-        let (before, original) = (before.as_deref(), original.as_deref());
-        let mode = match (&change.old, &change.new, &there) {
-            // The commit does not change the permission bits.
-            (Some(old), Some(new), Some(there)) if are_files && old.mode == new.mode => there.mode,
-            (_, Some(new), _) => new.mode,
-            (_, None, _) => Mode::File,
-        };
-        let is_set = mode.is_file() && there.as_ref().is_none_or(|there| there.mode != mode);
-        let set = is_set.then(|| mode.permissions());
-        let file = FileChange { path, commit: self.commit, before, original, mode: set };
-        let Some(new) = &change.new else {
-            self.decide.remove(&file).map_err(refuse)?;
-            return Ok(None);
-        };
-        if new.mode == Mode::Link {
-            let target = self.from.read(&new.id, ObjectKind::Blob, MAX_TARGET)?;
-            let text = str::from_utf8(&target);
-            let text =
-                text.map_err(|_| refuse("the target of the link is not UTF-8".to_owned()))?;
-            check_link(path).map_err(|reason| refuse(reason.to_owned()))?;
-            self.decide.link(&file, text).map_err(refuse)?;
-            let id = self.onto.add(Object::new(format, ObjectKind::Blob, target))?;
-            return Ok(Some(Entry { mode: Mode::Link, id }));
-        }
-        let content = self.from.read(&new.id, ObjectKind::Blob, MAX_FILE)?;
-        let content = self.decide.write(&file, &content).map_err(refuse)?;
-        check_content(path, &content).map_err(|reason| refuse(reason.to_owned()))?;
-        let id = self.onto.add(Object::new(format, ObjectKind::Blob, content))?;
-        Ok(Some(Entry { mode, id }))
+        let mut target = Overlay::new(self.onto, &self.added, self.left);
+        self.ancestry.includes(&mut target, &newer, &older)
     }
 }
 

@@ -1,4 +1,5 @@
-use super::*;
+use super::{one_commit::DIFFERS, *};
+use crate::{Entry, Format, Mode, ObjectKind, update::Node};
 
 /// A repository in memory.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Source for Memory {
     }
 }
 
-/// Restores `SECRET` in place of `[x]`, and refuses `denied`.
+/// Restores `SECRET` in place of `[x]` if the original has it, and refuses `denied`.
 struct Judge(Vec<String>);
 
 impl Judge {
@@ -61,8 +62,16 @@ impl PathAuthorizer for Judge {
         Ok(())
     }
 
+    fn is_invisible(&self, _: char) -> bool {
+        false
+    }
+
     fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String> {
         self.check("write", change)?;
+        let original = String::from_utf8_lossy(change.original.unwrap_or_default());
+        if content.starts_with(b"[x]") && !original.contains("SECRET") {
+            return Err("nothing to restore".to_owned());
+        }
         Ok(String::from_utf8_lossy(content).replace("[x]", "SECRET").into_bytes())
     }
 
@@ -245,4 +254,113 @@ fn a_refused_commit_decides_on_no_more_paths_than_it_reports() {
     assert_eq!((reasons[0], reasons[98], reasons[199]), (20, 20, 1));
     // The file `a` comes first in each.
     assert_eq!(decisions, reasons.iter().sum::<usize>() + reasons.len(), "{reasons:?}");
+}
+
+/// Replays a merge of two imported commits that are on commits of the operator's with these files, of
+/// which the agent does not see `hidden`, and returns its outcome and the decisions.
+fn merged(
+    files: [&[(&str, Mode, &str)]; 2],
+    tree: &[(&str, Mode, &str)],
+) -> (Outcome, Vec<String>) {
+    merged_with(files, tree, None, MAX_PATHS)
+}
+
+/// The same without the object of a `missing` content, where an import may change `paths_left`.
+fn merged_with(
+    files: [&[(&str, Mode, &str)]; 2],
+    tree: &[(&str, Mode, &str)],
+    missing: Option<&str>,
+    paths_left: usize,
+) -> (Outcome, Vec<String>) {
+    let (mut theirs, mut ours) = (Memory::default(), Memory::default());
+    let start = ours.commit(&[], &[("a", File, "0\n"), ("hidden", File, "0\n")]);
+    let mut known = HashMap::new();
+    let mut parents = Vec::new();
+    for (number, files) in files.into_iter().enumerate() {
+        let seen: Vec<_> = files.iter().filter(|file| file.0 != "hidden").copied().collect();
+        let label = format!("{number}\n");
+        let above = theirs.commit(&[], &[("n", File, label.as_str())]);
+        let from = theirs.commit(&[&above], &seen);
+        let operators = ours.commit(&[&start], files);
+        let imported = ours.commit(&[&operators], files);
+        known.insert(from.clone(), imported);
+        parents.push(from);
+    }
+    let merge = theirs.commit(&parents.iter().collect::<Vec<_>>(), tree);
+    let begin = Begin {
+        base: start,
+        start: parents.first().cloned(),
+        listed: HashSet::from([merge.clone()]),
+        known,
+    };
+    theirs.0.retain(|_, object| missing.is_none_or(|text| object.bytes != text.as_bytes()));
+    let mut replay = Replay::new((&mut theirs, &mut ours), begin, Vec::new()).unwrap();
+    replay.paths_left.0 = paths_left;
+    let mut judge = Judge(Vec::new());
+    (replay.commit(&merge, &mut judge).outcome, judge.0)
+}
+
+#[test]
+fn a_merge_of_two_lines_of_the_operators_takes_back_neither() {
+    let hidden = [("a", File, "1\n"), ("hidden", File, "1\n")];
+    let other = [("a", File, "1\n"), ("hidden", File, "2\n")];
+    let reasons = refusals(merged([&hidden, &other], &[("a", File, "1\n")]).0);
+    assert_eq!(reasons, [(Some("hidden".to_owned()), DIFFERS.to_owned())]);
+    for (path, is_refused) in [("b", false), ("denied", true)] {
+        let [one, two] = ["1\n", "2\n"].map(|text| [("a", File, "1\n"), (path, File, text)]);
+        let (outcome, decisions) = merged([&one, &two], &one);
+        assert_eq!(matches!(outcome, Outcome::Refused(_)), is_refused, "{outcome:?}");
+        assert_eq!(decisions, [format!("write {path}")]);
+    }
+}
+
+/// Regression: which parent came first decided whether a merge could keep a file with a secret.
+#[test]
+fn a_merge_keeps_a_file_that_one_parent_removed_in_any_order() {
+    for is_removed_first in [false, true] {
+        let (mut theirs, mut ours) = (Memory::default(), Memory::default());
+        let secret = ("s", File, "[x]\n");
+        let start = theirs.commit(&[], &[("a", File, "1\n"), secret]);
+        let base = ours.commit(&[], &[("a", File, "1\n"), ("s", File, "SECRET\n")]);
+        let kept = theirs.commit(&[&start], &[("a", File, "2\n"), secret]);
+        let removed = theirs.commit(&[&start], &[("a", File, "1\n")]);
+        let parents = if is_removed_first { [&removed, &kept] } else { [&kept, &removed] };
+        let merge = theirs.commit(&parents, &[("a", File, "2\n"), secret]);
+        let listed = [&kept, &removed, &merge];
+        let begin = Begin {
+            base,
+            start: Some(start),
+            listed: listed.into_iter().cloned().collect(),
+            known: HashMap::new(),
+        };
+        let mut replay = Replay::new((&mut theirs, &mut ours), begin, Vec::new()).unwrap();
+        let mut judge = Judge(Vec::new());
+        let outcomes = listed.map(|id| replay.commit(id, &mut judge).outcome);
+        let Outcome::Imported { commit, .. } = &outcomes[2] else { panic!("{outcomes:?}") };
+        // It was decided on, with what it brings back.
+        assert_eq!(judge.0.contains(&"write s".to_owned()), is_removed_first, "{:?}", judge.0);
+        let commit = commit.clone();
+        replay.into_objects().into_iter().for_each(|object| drop(ours.add(object)));
+        let tree = Commit::read(&mut ours, &commit).unwrap().tree;
+        let files = diff(&mut ours, None, Some(&tree)).unwrap();
+        let contents = files.iter().map(|file| {
+            let id = &file.new.as_ref().unwrap().id;
+            ours.read(id, ObjectKind::Blob, 100).unwrap()
+        });
+        assert_eq!(contents.collect::<Vec<_>>(), [b"2\n".to_vec(), b"SECRET\n".to_vec()]);
+    }
+}
+
+/// Regression: the comparison with the other parents decided on paths before it counted all of them,
+/// and did not say on which path it failed.
+#[test]
+fn a_comparison_with_the_other_parents_counts_first_and_names_the_path() {
+    let [one, two] = ["1\n", "2\n"].map(|text| [("b", File, text), ("c", File, text)]);
+    let (outcome, decisions) = merged_with([&one, &two], &one, None, 1);
+    assert!(refusals(outcome)[0].1.contains("import again"));
+    assert!(decisions.is_empty(), "{decisions:?}");
+    let (outcome, _) = merged_with([&one, &two], &one, Some("2\n"), MAX_PATHS);
+    let reasons = refusals(outcome);
+    let paths: Vec<_> = reasons.iter().map(|(path, _)| path.as_deref().unwrap()).collect();
+    assert_eq!(paths, ["b", "c"], "{reasons:?}");
 }
