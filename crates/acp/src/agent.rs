@@ -111,6 +111,7 @@ impl AcpProxy<'_> {
             self.send(Peer::Agent, render::error(id, response::INTERNAL, text, receipt.as_ref()));
             return LineTreatment::Stop;
         }
+        self.note_tool_call(method, params);
         LineTreatment::Forward
     }
 
@@ -119,6 +120,7 @@ impl AcpProxy<'_> {
             return self.agent_cancels(params);
         }
         if !method.starts_with("fs/") && self.allowed.notification(method) {
+            self.note_tool_call(method, params);
             let shown = params.and_then(|params| self.with_terminals(params));
             let shown = shown.and_then(|params| rebuilt(line, "params", params));
             return shown.map_or(LineTreatment::Forward, LineTreatment::Rebuilt);

@@ -8,13 +8,13 @@ use portcullis_rpc::framing::line_for;
 use crate::{FurtherWorkspace, mcp_attach::AttachTokens};
 
 use super::{editor_user::EditorUser, notices::OperatorOutput};
-use crate::model::Session;
+use crate::model::{ClaimedToolCall, Session};
 
 /// The configuration of one connection.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The connection's session in the log, for records that belong to no ACP session. Each ACP
-    /// session gets a session of its own with the same agent and user.
+    /// The connection's session in the log, with the agent and user. Each ACP session is a part of
+    /// it, with limits and approvals of its own.
     pub session: Session,
     /// The workspace's canonical path, which requests to the editor use.
     pub workspace_root: PathBuf,
@@ -47,6 +47,8 @@ pub struct Config {
     pub attach: Option<Arc<AttachTokens>>,
     /// The editor's user as somebody else asks: for programs in the sandbox.
     pub user: Arc<EditorUser>,
+    /// Gets the tool call that the agent says is in progress, for the records of its mount.
+    pub tool_call: Arc<ClaimedToolCall>,
     /// Messages for the person who started the gateway.
     pub notices: Option<Arc<dyn OperatorOutput>>,
 }
@@ -90,6 +92,7 @@ impl Config {
             grace: Duration::from_secs(5),
             attach: None,
             user: Arc::default(),
+            tool_call: Arc::default(),
             notices: None,
         }
     }

@@ -1,4 +1,4 @@
-//! Asking the editor's user for programs in the sandbox, which belong to no ACP session.
+//! Questions to the editor's user about programs in the sandbox, which belong to no ACP session.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Editing of `initialize`, and of login methods in errors.
+//! Changes of `initialize`, and of login methods in errors.
 //!
 //! Towards the agent, protocol version 1 at most is offered, and `fs`, which the gateway serves:
 //! with [`SourceMode::Editor`] as far as the editor does, with [`SourceMode::Mount`] not at all.

@@ -52,6 +52,7 @@ mod notices;
 mod params;
 mod peer_reader;
 mod permission_request;
+mod prompt_turns;
 mod proxy;
 mod render;
 mod request_queue;
@@ -60,6 +61,7 @@ mod terminal_content;
 mod terminal_requests;
 mod terminal_updates;
 mod terminals;
+mod tool_calls;
 mod workspaces;
 
 use portcullis_core as gateway;

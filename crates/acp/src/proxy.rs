@@ -18,7 +18,7 @@ use crate::{
     gateway::{self, Gateway, Refusal, random_hex},
     lock,
     mcp_attach::AttachTokens,
-    model::{AsOperation as _, Session},
+    model::{AcpSession, AsOperation as _, Session},
 };
 
 use super::{
@@ -37,9 +37,11 @@ use super::{
     request_queue::{AgentRequest, CREATE_TERMINAL, QueuedRequest, RequestQueue},
     sessions::{Effect, SessionLink, Sessions},
     terminals::Terminals,
+    tool_calls::ToolCalls,
 };
 
-/// Maximum number of waiting `fs/*` and `terminal/create` requests: an agent may send many before it reads.
+/// Maximum number of waiting `fs/*` and `terminal/create` requests: an agent may send many before
+/// it reads.
 const MAX_QUEUED: usize = 4096;
 /// Maximum number of bytes of content in them.
 const MAX_QUEUED_BYTES: usize = 64 * 1024 * 1024;
@@ -67,6 +69,7 @@ pub(super) struct AcpProxy<'g> {
     /// The session of records that belong to no ACP session.
     pub(super) connection: Session,
     pub(super) sessions: Sessions,
+    pub(super) tool_calls: ToolCalls,
     pub(super) agent_requests: RequestQueue,
     /// The terminals, if the policy allows them.
     pub(super) terminals: Option<Terminals>,
@@ -140,6 +143,7 @@ impl<'g> AcpProxy<'g> {
             output: AgentOutput::new(config.notices.clone()),
             connection: config.session.clone(),
             sessions: Sessions::default(),
+            tool_calls: ToolCalls::new(Arc::clone(&config.tool_call)),
             agent_requests: RequestQueue::new(MAX_QUEUED, MAX_QUEUED_BYTES, MAX_WORKERS),
             editor_requests,
             to_editor,
@@ -291,30 +295,10 @@ impl<'g> AcpProxy<'g> {
         }
     }
 
-    /// Records the end of a prompt turn, with the agent's reason.
-    fn turn_ended(&self, id: &str, outcome: Option<Outcome<'_>>) {
-        let claimed = match outcome {
-            Some(Outcome::Result(result)) => Object::parse(result.get())
-                .and_then(|result| serde_json::from_str(result.get("stopReason")?.get()).ok()),
-            Some(Outcome::Error(_)) => Some("error".to_owned()),
-            None => None,
-        };
-        let mut facts = BTreeMap::from([("event".to_owned(), Value::from("end"))]);
-        facts.extend(claimed.map(|reason: String| ("claimed".to_owned(), short(&reason).into())));
-        self.note_turn(id, facts);
-    }
-
-    /// Records the beginning or the end of a prompt turn in the log of each workspace.
-    pub(super) fn note_turn(&self, id: &str, facts: BTreeMap<String, Value>) {
-        let Some(session_link) = self.sessions.get(id) else { return };
-        for gateway in self.gateways() {
-            recorded(gateway.note(&session_link.session, "acp.prompt", facts.clone()));
-        }
-    }
-
     fn forget(&self, ended: Option<Arc<SessionLink>>) {
         if let Some(session_link) = ended {
             self.user.forget(&session_link.acp_id);
+            self.tool_calls.forget(&session_link);
             self.end_session(&session_link.session);
         }
     }
@@ -341,7 +325,14 @@ impl<'g> AcpProxy<'g> {
     /// before its ACP ID is known.
     pub(super) fn expect_session(&self) -> Option<Session> {
         self.attach.as_ref()?;
-        Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() })
+        self.make_session()
+    }
+
+    /// Makes the session of an ACP session, which has limits and approvals of its own, and records
+    /// in the session of the connection.
+    fn make_session(&self) -> Option<Session> {
+        let (id, acp) = (random_hex::<16>().ok()?, Some(AcpSession::new(&self.connection.id)));
+        Some(Session { id, acp, ..self.connection.clone() })
     }
 
     /// Adds the gateway's own MCP server to the line, which stays unchanged if that is not
@@ -387,13 +378,17 @@ impl<'g> AcpProxy<'g> {
 
     /// Adds a session as `coming`, if that was made before.
     fn open_session_as(&self, id: &str, coming: Option<Session>) -> bool {
-        let fresh = || Some(Session { id: random_hex::<16>().ok()?, ..self.connection.clone() });
-        let make = || coming.or_else(fresh);
+        let make = || {
+            let session = coming.or_else(|| self.make_session())?;
+            if let (Some(acp), Some(id)) = (&session.acp, self.gateway.redact_text(id)) {
+                acp.set_id(short(&id));
+            }
+            Some(session)
+        };
         let Some(session_link) = self.sessions.open(id, make) else { return false };
         self.user.set_session(id);
-        let facts = BTreeMap::from([("acpSession".to_owned(), short(id).into())]);
         for gateway in self.gateways() {
-            recorded(gateway.note(&session_link.session, "acp.session", facts.clone()));
+            recorded(gateway.note(&session_link.session, "acp.session", BTreeMap::new()));
         }
         true
     }
@@ -481,10 +476,10 @@ impl Peer {
 }
 
 /// Logs a failure to record. Without its log, the gateway itself refuses every file.
-fn recorded(written: Result<Receipt, gateway::Error>) -> Option<Receipt> {
+pub(super) fn recorded(written: Result<Receipt, gateway::Error>) -> Option<Receipt> {
     written.inspect_err(|error| tracing::error!(%error, "cannot record")).ok()
 }
 
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().take(MAX_FACT).collect()
 }

@@ -1,9 +1,9 @@
 //! The queue of `fs/*` and `terminal/create` requests.
 //!
 //! It is bounded in number and bytes. Requests about the same path are served in order, and so are
-//! those for commands; others in parallel. A request can be cancelled until a worker takes it, but not
-//! afterwards, so that changes are atomic. A request that waits for an approval has not begun, so it can be
-//! cancelled and does not block others.
+//! those for commands; others in parallel. A request can be cancelled until a worker takes it, but
+//! not afterwards, so that changes are atomic. A request that waits for an approval has not begun,
+//! so it can be cancelled and does not block others.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -45,7 +45,7 @@ pub(super) struct QueuedRequest {
 #[derive(Debug)]
 pub(super) enum AgentRequest {
     File(FileRequest),
-    /// To start a command, and to store this many bytes of its output.
+    /// The start of a command of whose output this many bytes are stored.
     Command(CommandLine, usize),
 }
 
@@ -319,6 +319,7 @@ mod tests {
             agent: "a".parse().unwrap(),
             user: String::new(),
             transport: Transport::Acp,
+            acp: None,
         };
         QueuedRequest {
             id: Id::Number(id),

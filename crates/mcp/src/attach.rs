@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     ClientMemory,
-    gateway::{Ticket, random_hex},
+    gateway::{TOKEN_PREFIX, Ticket, random_hex},
     lock,
     model::{Session, Transport},
 };
@@ -113,7 +113,7 @@ impl AttachTokens {
     /// Issues a token for a session; `acp_id` is the session's id over ACP, if it has
     /// one.
     pub fn issue(&self, session: &Session, acp_id: Option<&str>) -> Option<String> {
-        let token = random_hex::<16>().ok()?;
+        let token = format!("{TOKEN_PREFIX}{}", random_hex::<16>().ok()?);
         let known = AcpId::default();
         acp_id.map(|acp_id| known.set(acp_id.to_owned()));
         let session = Session { transport: Transport::Mcp, ..session.clone() };
@@ -255,6 +255,7 @@ mod tests {
             agent: "a".parse().unwrap(),
             user: "u".to_owned(),
             transport: Transport::Acp,
+            acp: None,
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Changes {
 
 #[derive(Default)]
 struct FollowedList {
-    /// By URI.
+    /// The subscriptions by URI.
     files: BTreeMap<String, Subscription>,
     /// All files, for changes of their list.
     all: Option<Subscription>,

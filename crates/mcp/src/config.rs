@@ -10,11 +10,11 @@ use crate::{gateway::Question, model::Session};
 /// The location of a client, which decides what it can reach besides the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientLocation {
-    /// In a sandbox without the files of the workspace.
+    /// A client in a sandbox without the files of the workspace.
     Sandbox,
-    /// In a sandbox with a mount, which shows the files, too.
+    /// A client in a sandbox with a mount, which shows the files, too.
     Mounted,
-    /// On this machine, possibly with access to the files.
+    /// A client on this machine, possibly with access to the files.
     Host,
     /// Possibly on another machine.
     Remote,

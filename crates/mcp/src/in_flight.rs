@@ -12,6 +12,7 @@ use std::{
 
 use portcullis_rpc::Reservation;
 use rmcp::model::RequestId;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::memory::CallSlot;
@@ -24,6 +25,18 @@ const MAX_IN_FLIGHT: usize = 4096;
 pub const IN_USE: &str = "the id is that of a request that is not answered yet";
 /// The notification by which a front reports that it refused such a request.
 pub const REPEATED: &str = "notifications/portcullis/repeated";
+
+/// The method by which a front reports a request that it refused otherwise, with [`RefusedRequest`].
+pub const REFUSED: &str = "portcullis/refused";
+
+/// The parameters of a request [`REFUSED`].
+#[derive(Debug, Deserialize, Serialize)]
+pub struct RefusedRequest {
+    /// The method of the refused request.
+    pub method: String,
+    /// The reason.
+    pub reason: String,
+}
 
 /// The requests in flight.
 #[derive(Default)]

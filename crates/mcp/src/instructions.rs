@@ -35,7 +35,8 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
         ClientLocation::Mounted => {
             "Your own file tools and your shell have these files, too, as far as the policy shows \
              them: what it hides is missing there, and what it denies is refused. Both ways are \
-             decided, kept and recorded alike."
+             decided, kept and recorded alike. Have git check out other versions outside of the \
+             directory (`git worktree add ~/NAME COMMIT`): here it may not write what is denied."
         }
         ClientLocation::Host => {
             "Use these tools for these files, not your own file tools and not your shell: what \

@@ -59,7 +59,7 @@ use portcullis_rpc::{count, hangup, lock, output, spin_wait};
 pub use config::{ClientLocation, Config};
 pub use elicit::REQUEST;
 pub use further::FurtherWorkspace;
-pub use in_flight::{IN_USE, REPEATED};
+pub use in_flight::{IN_USE, REFUSED, REPEATED, RefusedRequest};
 pub use introduction::shorten;
 pub(crate) use memory::ClientMemory;
 pub use reader::Input;

@@ -85,7 +85,11 @@ impl Listening {
         self.serve(request, context).await.map_err(|error| {
             // An error of `rmcp` itself, some of which depend on the revision.
             let bare = error.code == ErrorCode::METHOD_NOT_FOUND && error.data.is_none();
-            if bare { self.server.no_method(&method) } else { error }
+            if bare {
+                self.server.no_method(&method)
+            } else {
+                self.server.shared.on_record(&method, error)
+            }
         })
     }
 

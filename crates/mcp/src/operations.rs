@@ -41,9 +41,9 @@ enum Step<T> {
 pub(super) enum AskMethod {
     /// The client cannot ask.
     None,
-    /// By a request to the client.
+    /// A request to the client.
     Request,
-    /// By the reply to the call.
+    /// The reply to the call.
     Result,
 }
 
@@ -238,14 +238,14 @@ impl Server {
 
 fn ended<T>(done: Result<Result<T, ErrorData>, JoinError>) -> Result<T, ErrorData> {
     done.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request came to no end");
+        tracing::error!(%error, "the thread of a request ended without a result");
         Err(ErrorData::internal_error("the gateway failed", None))
     })
 }
 
 fn complete(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
     let result = done.unwrap_or_else(|error| {
-        tracing::error!(%error, "a call came to no end");
+        tracing::error!(%error, "the thread of a call ended without a result");
         tool_result::failure("the gateway failed", &[])
     });
     CallToolResponse::Complete(result)

@@ -59,7 +59,7 @@ enum Stream {
 }
 
 impl LineReader {
-    /// Must be called within a runtime with I/O.
+    /// The caller runs within a runtime with I/O.
     pub(super) fn new(
         input: Input,
         max_line: usize,

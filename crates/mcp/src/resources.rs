@@ -279,7 +279,7 @@ mod tests {
         let parse = |uri: &str| parse(&roots, uri);
         let long = format!("file:///home/a%20b/ws/{}a", "/".repeat(MAX_URI));
         assert_eq!(parse(&long), Err(ForeignUri::Uri("the URI is longer than a path can be")));
-        let mut said = std::collections::BTreeSet::new();
+        let mut reasons = std::collections::BTreeSet::new();
         for none in [
             &["", "/a", "http://x/a", "files:/a"][..],
             &["file:a", "file://", "file:", "file://localhost"],
@@ -293,9 +293,9 @@ mod tests {
                 matches!(reason[0], ForeignUri::Uri(_))
                     && reason.iter().all(|one| *one == reason[0])
             );
-            said.insert(format!("{:?}", reason[0]));
+            reasons.insert(format!("{:?}", reason[0]));
         }
-        assert_eq!(said.len(), 6, "{said:?}");
+        assert_eq!(reasons.len(), 6, "{reasons:?}");
         assert_eq!(parse("file:///etc/passwd"), Err(ForeignUri::Inside(OutsideWorkspace::Outside)));
         let up = "file:///home/a%20b/ws/%2e%2e/x";
         assert!(matches!(parse(up), Err(ForeignUri::Inside(OutsideWorkspace::Path(_)))));

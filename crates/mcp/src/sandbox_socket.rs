@@ -22,14 +22,18 @@ use rustix::{
     },
 };
 
-use crate::{gateway::Gateway, lock, model::Session};
+use crate::{
+    gateway::{Gateway, TOKEN_PREFIX},
+    lock,
+    model::Session,
+};
 
 use crate::{self as mcp, attach::AttachTokens};
 
 /// Timeout for the token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A token's length in bytes, and the end of its line.
-const TOKEN_LINE_LENGTH: usize = 32 + 1;
+const TOKEN_LINE_LENGTH: usize = TOKEN_PREFIX.len() + 32 + 1;
 /// Maximum of connections at once.
 const MAX_CONNECTIONS: usize = 48;
 /// Time for which a failed connection keeps its place, so that failures cannot follow each

@@ -40,7 +40,7 @@ use super::{
     call::Call,
     changes::Changes,
     config::{ClientLocation, Config},
-    in_flight::InFlight,
+    in_flight::{InFlight, REFUSED, RefusedRequest},
     instructions,
     introduction::short,
     memory::MAX_CALLS,
@@ -165,6 +165,14 @@ impl Server {
         self.refused(op, &Refusal::Parameters(reason.to_owned()), reason.to_owned())
     }
 
+    /// Returns the request that the front refused, if it reports one. It passes no parameters of
+    /// this method on from a client.
+    fn refused_by_front(&self, request: &CustomRequest) -> Option<RefusedRequest> {
+        let is_report = self.shared.is_behind_front && request.method == REFUSED;
+        let params = request.params.clone().filter(|_| is_report)?;
+        serde_json::from_value(params).ok()
+    }
+
     /// Refuses an unknown method, on record.
     pub(super) fn no_method(&self, method: &str) -> ErrorData {
         let error = self.shared.refuse(method, None, &Refusal::Method);
@@ -228,6 +236,10 @@ impl ServerHandler for Server {
         request: CustomRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        if let Some(refused) = self.refused_by_front(&request) {
+            let refusal = Refusal::Parameters(refused.reason.clone());
+            return Err(self.refused(&refused.method, &refusal, refused.reason));
+        }
         let method: String = request.method.chars().take(128).collect();
         if KNOWN.contains(&method.as_str()) {
             // `rmcp` takes a request with wrong parameters for a custom one.

@@ -12,7 +12,10 @@ use std::{
 
 use portcullis_audit::Receipt;
 use portcullis_commands::Registry;
-use rmcp::model::{CallToolResult, RequestId};
+use rmcp::{
+    ErrorData,
+    model::{CallToolResult, ErrorCode, RequestId},
+};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -129,6 +132,24 @@ impl Shared {
         refusal: &Refusal,
     ) -> crate::gateway::Error {
         self.gateway.refuse(&self.session, op, path, refusal)
+    }
+
+    /// Adds a record and its receipt to an error by which `rmcp` refuses a request itself.
+    pub(super) fn on_record(&self, method: &str, mut error: ErrorData) -> ErrorData {
+        let of_rmcp = match error.code {
+            ErrorCode::INVALID_PARAMS => error.data.is_none(),
+            code => code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+        };
+        if of_rmcp {
+            let refusal = Refusal::Parameters(error.message.to_string());
+            let described = tool_result::describe(&self.refuse(method, None, &refusal));
+            let mut data = described.as_object().cloned().unwrap_or_default();
+            if let Some(Value::Object(own)) = error.data.take() {
+                data.extend(own);
+            }
+            error.data = Some(Value::Object(data));
+        }
+        error
     }
 
     pub(super) fn call<'a>(

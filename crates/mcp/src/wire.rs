@@ -11,7 +11,7 @@ use portcullis_rpc::{
     response::{self, ErrorObject, INVALID_PARAMS, INVALID_REQUEST},
 };
 use rmcp::{
-    RoleServer,
+    ErrorData, RoleServer,
     model::{
         CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
         ClientRequest, GetMeta as _, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
@@ -50,10 +50,13 @@ pub(super) struct Wire {
     begun: bool,
     /// True if the last line was refused here.
     refused: bool,
+    /// The method of the last request. `rmcp` handles requests one by one until one begins a
+    /// session, and refuses some of these itself.
+    method: String,
 }
 
 impl Wire {
-    /// Must be called within a runtime with I/O.
+    /// The caller runs within a runtime with I/O.
     pub(super) fn new(
         shared: &Arc<Shared>,
         under_way: &Arc<InFlight>,
@@ -66,6 +69,7 @@ impl Wire {
             under_way: Arc::clone(under_way),
             begun: false,
             refused: false,
+            method: String::new(),
         })
     }
 }
@@ -75,8 +79,13 @@ impl Transport<RoleServer> for Wire {
 
     fn send(
         &mut self,
-        message: ServerJsonRpcMessage,
+        mut message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        if let JsonRpcMessage::Error(refused) = &mut message
+            && !has_receipt(&refused.error)
+        {
+            refused.error = self.shared.on_record(&self.method, refused.error.clone());
+        }
         let answers = match &message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
@@ -124,6 +133,10 @@ impl Transport<RoleServer> for Wire {
     }
 }
 
+fn has_receipt(error: &ErrorData) -> bool {
+    error.data.as_ref().is_some_and(|data| data.get("receipt").is_some())
+}
+
 fn put(writer: &LineWriter, line: serde_json::Result<Vec<u8>>) {
     match line {
         Ok(line) => writer.send(line),
@@ -164,6 +177,7 @@ impl Wire {
         match &message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
+                self.method = request.request.method().chars().take(128).collect();
                 if let Err(reason) = self.under_way.begin(&request.id, memory) {
                     let (id, reason) = (Some(request.id.clone()), reason.to_owned());
                     self.refuse(Malformed { id, code: INVALID_REQUEST, reason });

@@ -59,7 +59,7 @@ use ws::Sockets;
 /// Timeout for a reply of the broker.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Capacity of the queues to the broker.
-const BROKER_QUEUE_CAPACITY: usize = 1024;
+const MAX_BROKER_QUEUE: usize = 1024;
 /// Time in which workers must reply to pending requests when the service stops.
 const WORKER_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -129,8 +129,8 @@ pub struct Questions {
 impl Front {
     /// Returns a front that accepts the hosts and origins of `guard`.
     pub fn new(guard: Guard, limits: Limits) -> (Arc<Self>, Questions) {
-        let (asks, asked) = mpsc::channel(BROKER_QUEUE_CAPACITY);
-        let (told, heard) = mpsc::channel(BROKER_QUEUE_CAPACITY);
+        let (asks, asked) = mpsc::channel(MAX_BROKER_QUEUE);
+        let (told, heard) = mpsc::channel(MAX_BROKER_QUEUE);
         let front = Self {
             asks,
             told,

@@ -30,6 +30,11 @@ use super::{
     token, ws,
 };
 
+/// The reply at a path that does not exist. It names no workspace.
+const NOTHING_HERE: &str = "this is portcullis, which serves workspaces to agents; there is nothing at \
+    this path: MCP is at /mcp and /workspaces/NAME/mcp, files are at /workspaces/NAME/ws, health at \
+    /healthz and /readyz, numbers at /metrics";
+
 /// Idle time after which TCP keepalive probes a peer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, such as for lack of descriptors.
@@ -245,7 +250,7 @@ impl Server {
                 Ok(caller) => ws::handle(Arc::clone(&self.front), caller, name, request).await,
                 Err(refused) => *refused,
             },
-            _ => reply::text(StatusCode::NOT_FOUND, "there is nothing here"),
+            _ => reply::text(StatusCode::NOT_FOUND, NOTHING_HERE),
         }
     }
 

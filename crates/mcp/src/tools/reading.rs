@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn a_note_says_how_to_go_on() {
         let text = "a\nb\nlong\n";
-        let said = |line, bytes| note_of(text, line, bytes).unwrap_or_default();
-        assert_eq!(said(None, 9), "[These are lines 1 to 2 of 3. Go on with `line`: 3.]");
+        let note = |line, bytes| note_of(text, line, bytes).unwrap_or_default();
+        assert_eq!(note(None, 9), "[These are lines 1 to 2 of 3. Go on with `line`: 3.]");
         let piece = "[These are lines 3 to 3 of 3. Line 3 goes on: `line`: 3, `column`: 4.]";
-        assert_eq!(said(Some(3), 3), piece);
-        assert_eq!(said(Some(2), 99), "");
-        assert_eq!(said(Some(4), 99), "[There is no line 4: the file has 3.]");
+        assert_eq!(note(Some(3), 3), piece);
+        assert_eq!(note(Some(2), 99), "");
+        assert_eq!(note(Some(4), 99), "[There is no line 4: the file has 3.]");
         assert_eq!(note_of("", None, 9).unwrap(), "[The file is empty.]");
     }
 }

@@ -165,7 +165,7 @@ impl Channel {
         if let Err(error) = &served {
             let mut facts = facts(&error.to_string());
             if let Error::NotReading { left, .. } | Error::Revoked { left } = error {
-                facts.insert("notBegun".to_owned(), json!(left));
+                facts.insert("notStarted".to_owned(), json!(left));
             }
             self.report(&session, facts);
         }

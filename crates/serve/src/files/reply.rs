@@ -129,12 +129,12 @@ impl<'a> Reply<'a> {
         self.render(body, Some(receipt), 0)
     }
 
-    /// Renders a refusal or failure that is recorded; `said` replaces the error's
+    /// Renders a refusal or failure that is recorded; `text` replaces the error's
     /// text.
-    pub(super) fn failed(&self, error: &gateway::Error, said: Option<&str>) -> Vec<u8> {
+    pub(super) fn failed(&self, error: &gateway::Error, text: Option<&str>) -> Vec<u8> {
         let message = error.to_string();
         let body: ReplyBody<'_, ()> = ReplyBody::Error {
-            error: said.unwrap_or(&message),
+            error: text.unwrap_or(&message),
             code: error.kind().as_str(),
             rule: error.rule(),
             reason: error.reason(),
@@ -240,9 +240,9 @@ mod tests {
             kind: Some("read".to_owned()),
             id: Some("1.50".to_owned()),
         };
-        let said = String::from_utf8(Reply::to(&head).failed_because("no \"x\"", None)).unwrap();
+        let text = String::from_utf8(Reply::to(&head).failed_because("no \"x\"", None)).unwrap();
         assert_eq!(
-            said,
+            text,
             r#"{"channel":"files","type":"read","requestId":1.50,"error":"no \"x\"","code":"invalidInput"}"#
         );
     }

@@ -1,4 +1,4 @@
-//! Parsing of a client's messages: one strict JSON object with `channel`, `type`,
+//! Parser of a client's messages: one strict JSON object with `channel`, `type`,
 //! `requestId` and the fields of the type. Unknown fields are ignored.
 
 use std::borrow::Cow;
@@ -253,9 +253,9 @@ mod tests {
                 "`content`",
             ),
         ] {
-            let (has, said) = reason(text);
+            let (has, message) = reason(text);
             assert_eq!(has, id, "{text}");
-            assert!(said.contains(part), "{text}: {said}");
+            assert!(message.contains(part), "{text}: {message}");
         }
     }
 }

@@ -25,6 +25,11 @@ impl InTransit {
         Self(Arc::new(State { slot, memory: Mutex::new(Some(memory)) }))
     }
 
+    /// Returns true if the worker has the message.
+    pub(super) fn is_sent(&self) -> bool {
+        lock(&self.0.memory).is_none()
+    }
+
     /// Notes that the worker has the message: a request that waits for its reply occupies no
     /// memory.
     pub(super) fn sent(&self) {

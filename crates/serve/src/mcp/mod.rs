@@ -20,6 +20,7 @@ mod listen;
 mod pieces;
 mod priming;
 mod reading;
+mod refused;
 mod relay;
 mod session_scheduler;
 mod sessions;
@@ -165,6 +166,7 @@ pub(super) async fn handle(
     };
     // A subscription lasts until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
+    let method = head.map(|head| head.method.chars().take(128).collect::<String>());
     let bytes = head.and_then(introduction::shorten).unwrap_or(bytes);
     let held = line::ReplyMemory::default();
     let resumed = resumed(&shared, &parts);
@@ -173,8 +175,8 @@ pub(super) async fn handle(
     request.extensions_mut().insert(held.clone());
     request.extensions_mut().insert(refusal.clone());
     request.extensions_mut().insert(NewSessionLink::clone(&new_link));
-    request.extensions_mut().insert(transit);
-    request.extensions_mut().insert(caller.peer);
+    request.extensions_mut().insert(transit.clone());
+    request.extensions_mut().insert(caller.peer.clone());
     if let Some(taken) = &taken {
         request.extensions_mut().insert(Handled::new(taken));
     }
@@ -182,6 +184,14 @@ pub(super) async fn handle(
     if let Some(error) = refusal.get() {
         return reply::refused(error);
     }
+    if let Some(method) = method
+        && reply.status() == StatusCode::BAD_REQUEST
+        && !transit.is_sent()
+    {
+        let reply = reply.map(|body| body.boxed());
+        return refused::record(&shared, &caller.peer, own_session, &method, reply).await;
+    }
+    drop(transit);
     let new_id = reply.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
     if let (Some(id), Some(link)) = (new_id, new_link.get()) {
         shared.sessions.register(id, link);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use hyper::http::request::Parts;
-use portcullis_mcp::{REPEATED, announced};
+use portcullis_mcp::{REFUSED, REPEATED, announced};
 #[expect(deprecated, reason = "the older revisions have it")]
 use rmcp::model::SetLevelRequestParams;
 use rmcp::{
@@ -380,7 +380,9 @@ impl ServerHandler for Relay {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        self.request(&request.method, request.params, context).await.map(CustomResult::new)
+        // This method is the front's own.
+        let params = request.params.filter(|_| request.method != REFUSED);
+        self.request(&request.method, params, context).await.map(CustomResult::new)
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {

@@ -1,4 +1,4 @@
-//! Scheduling of requests: of each session one at a time.
+//! Scheduler of requests: of each session one at a time.
 //!
 //! The front has one thread, and a client that sends many requests at once, each
 //! over a connection of its own, would delay the next request of every other client.

@@ -57,11 +57,11 @@ fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
 pub(super) fn accepted(accept: HeaderValue, headers: &HeaderMap) -> Response<Body> {
     let mut reply = Response::new(reply::whole(""));
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let said = reply.headers_mut();
-    said.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    said.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    said.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    let response_headers = reply.headers_mut();
+    response_headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    response_headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    response_headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     // A browser that offers subprotocols requires one of them in the reply.
-    said.extend(protocol(headers).map(|word| (SEC_WEBSOCKET_PROTOCOL, word)));
+    response_headers.extend(protocol(headers).map(|word| (SEC_WEBSOCKET_PROTOCOL, word)));
     reply
 }

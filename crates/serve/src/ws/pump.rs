@@ -136,19 +136,19 @@ impl<W: AsyncWrite + Unpin> Connection<'_, W> {
     ) -> Closing {
         let mut stopped = pin!(stopped);
         loop {
-            let said = tokio::select! {
+            let frame = tokio::select! {
                 // Otherwise a client that sends without end would be read for ever.
                 biased;
                 end = &mut stopped => return end,
-                said = reader.next() => said,
+                frame = reader.next() => frame,
             };
-            let said = match said {
-                Ok(said) => said,
+            let frame = match frame {
+                Ok(frame) => frame,
                 Err(fault) => return ended(fault),
             };
             *lock(self.heard) = Instant::now();
             // The memory is freed once the message is forwarded.
-            let (text, _reserved) = match said {
+            let (text, _reserved) = match frame {
                 ClientFrame::Text(text, reserved) => (text, reserved),
                 ClientFrame::Ping(payload) => {
                     match self.in_time(OutgoingFrame::Pong(&payload)).await {
