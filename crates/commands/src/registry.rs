@@ -17,7 +17,7 @@ use crate::{
     command::{CommandLine, Exit},
     gateway::{self, Approver, Gateway},
     lock,
-    model::{Session, Transport},
+    model::{AcpSession, Session, Transport},
     output::{Output, Part},
 };
 
@@ -139,8 +139,6 @@ struct Command {
     begun: Instant,
     state: State,
     output: Output,
-    /// The ACP tool call in which it is shown.
-    tool_call: Option<String>,
     /// Set once the session has released it.
     is_released: bool,
 }
@@ -172,12 +170,13 @@ impl Registry {
         let _entering = lock(&self.entering);
         self.make_room(&session.id)?;
         let number = self.gateway.record_command(allowed)?.seq;
+        // The tool call in which it is shown counts, and not that in progress when it ends.
+        let acp = session.acp.as_deref().map(AcpSession::without_tool_call);
         let entered = Command {
-            session: session.clone(),
+            session: Session { acp, ..session.clone() },
             begun: Instant::now(),
             state: State::Starting,
             output: Output::new(limit.min(MAX_OUTPUT)),
-            tool_call: None,
             is_released: false,
         };
         lock(&self.all).by_number.insert(number, entered);
@@ -262,11 +261,15 @@ impl Registry {
 
     /// Notes the ACP tool call in which a command is shown.
     pub fn note_tool_call(&self, session: &str, number: u64, id: &str) {
+        // A secret that is cut is no longer found.
+        let Some(id) = self.gateway.redact_text(id) else { return };
         let mut all = lock(&self.all);
         if let Some(command) = all.by_number.get_mut(&number)
             && command.session.id == session
+            && let Some(acp) = &command.session.acp
         {
-            command.tool_call = Some(id.chars().take(MAX_TOOL_CALL).collect());
+            let id: String = id.chars().take(MAX_TOOL_CALL).collect();
+            acp.tool_call.set(Some(id.into()));
         }
     }
 
@@ -413,8 +416,6 @@ impl Registry {
             State::NotStarted(reason) => drop(facts.insert("notStarted".to_owned(), json!(reason))),
             State::Starting | State::Running => {}
         }
-        let tool_call = command.tool_call.as_ref();
-        facts.extend(tool_call.map(|id| ("toolCall".to_owned(), json!(id))));
         if let Err(error) = self.gateway.note(&command.session, ENDED, facts) {
             tracing::error!(%error, "cannot record the end of a command");
         }

@@ -17,6 +17,8 @@ pub enum Actor {
     },
     /// A client of this transport.
     Client(String),
+    /// The setup of the sandbox, before the agent's programs begin.
+    Setup,
     /// The gateway itself.
     Gateway,
 }
@@ -25,6 +27,9 @@ impl Actor {
     /// Returns the party that a record names.
     pub(crate) fn of(record: &RecordView<'_>) -> Self {
         let fact = |name: &str| record.facts.as_ref()?.get(name);
+        if fact("setup") == Some(&Value::Bool(true)) {
+            return Self::Setup;
+        }
         // In the record of a command's start the fact `command` is the list of arguments.
         if let Some(command) = fact("command").and_then(Value::as_u64) {
             return Self::Command(command);

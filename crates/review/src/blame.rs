@@ -68,9 +68,9 @@ pub enum State {
     /// Nothing is there, but the log records a content of exactly this path.
     Missing,
     /// Nothing is there, as recorded.
-    Gone,
+    Removed,
     /// Something is there, but the log records its removal.
-    Back,
+    Recreated,
     /// Something is there, but no record has its content.
     NotRecorded,
     /// Nothing is there, and no record says that anything was.
@@ -78,7 +78,7 @@ pub enum State {
     /// The entry is not a regular file.
     NotAFile,
     /// The workspace of the log is not available.
-    NotLookedAt,
+    NotChecked,
 }
 
 impl State {
@@ -88,12 +88,12 @@ impl State {
             Self::Same(_) => "same",
             Self::Differs { .. } => "differs",
             Self::Missing => "missing",
-            Self::Gone => "gone",
-            Self::Back => "back",
+            Self::Removed => "removed",
+            Self::Recreated => "recreated",
             Self::NotRecorded => "notRecorded",
             Self::Unknown => "unknown",
             Self::NotAFile => "notAFile",
-            Self::NotLookedAt => "notLookedAt",
+            Self::NotChecked => "notChecked",
         }
     }
 }
@@ -123,7 +123,7 @@ enum FileState {
     Nothing,
     File(Hash),
     Other,
-    NotLookedAt,
+    NotChecked,
 }
 
 /// Determines the changes of the file at `path` in `workspace`, or without a workspace from the log
@@ -139,7 +139,7 @@ pub fn blame(
 ) -> Result<Blame, BlameError> {
     let (path, found) = match workspace {
         Some(workspace) => look(workspace.view(), path)?,
-        None => (path.clone(), FileState::NotLookedAt),
+        None => (path.clone(), FileState::NotChecked),
     };
     let renames = Filter { ops: vec!["rename".to_owned()], ..Filter::default() };
     let (renames, mut scanned) = log.changes(&renames)?;
@@ -328,9 +328,9 @@ fn compare(
         break;
     }
     Ok(match (found, recorded) {
-        (FileState::NotLookedAt, _) => State::NotLookedAt,
-        (FileState::Nothing, _) if gone => State::Gone,
-        (FileState::File(_) | FileState::Other, _) if gone => State::Back,
+        (FileState::NotChecked, _) => State::NotChecked,
+        (FileState::Nothing, _) if gone => State::Removed,
+        (FileState::File(_) | FileState::Other, _) if gone => State::Recreated,
         (FileState::Nothing, Some(_)) => State::Missing,
         (FileState::Nothing, None) if was_there => State::Missing,
         (FileState::Nothing, None) => State::Unknown,

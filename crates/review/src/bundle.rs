@@ -243,13 +243,13 @@ pub fn prove(
         return Err(wrong(format!("ends with record {last}, not {}", manifest.last)));
     }
     let wrong = |words: String| BundleError::member(PROOF, words);
-    let does_not = |error: &dyn std::fmt::Display| wrong(format!("does not hold: {error}"));
-    let proof = Proof::parse(proof).map_err(|error| does_not(&error))?;
+    let invalid = |error: &dyn std::fmt::Display| wrong(format!("is not valid: {error}"));
+    let proof = Proof::parse(proof).map_err(|error| invalid(&error))?;
     let signed = proof.note.verify(keys).and_then(Signed::without_wrong);
-    let signed = signed.map_err(|error| does_not(&error))?;
-    let checkpoint = proof.checkpoint().map_err(|error| does_not(&error))?;
+    let signed = signed.map_err(|error| invalid(&error))?;
+    let checkpoint = proof.checkpoint().map_err(|error| invalid(&error))?;
     if checkpoint.origin != signed.by.name() {
-        return Err(wrong("holds a checkpoint of another log".to_owned()));
+        return Err(wrong("has a checkpoint of another log".to_owned()));
     }
     match &proof.claim {
         Claim::Inclusion { index, line: Some(line) }
@@ -259,7 +259,7 @@ pub fn prove(
         }
         _ => return Err(wrong(format!("is not one of record {last}"))),
     }
-    proof.check_inclusion(leaf).map_err(|error| does_not(&error))?;
+    proof.check_inclusion(leaf).map_err(|error| invalid(&error))?;
     Ok(Proven {
         records: count,
         checkpoint,

@@ -3,7 +3,7 @@
 use portcullis_audit::{Hash, Kind, RecordView};
 
 use crate::{
-    gateway::{BackupId, SomeAttributes},
+    gateway::{BackupId, EntryIdentity, SomeAttributes},
     model::{OperationKind, WorkspacePath},
 };
 
@@ -64,6 +64,10 @@ pub struct Change {
     pub attributes: Option<SomeAttributes>,
     /// The attributes before.
     pub attributes_before: Option<SomeAttributes>,
+    /// The entry that got another name or attributes, as it was afterwards.
+    pub entry: Option<EntryIdentity>,
+    /// The entry that got the old path in an exchange.
+    pub other_entry: Option<EntryIdentity>,
     /// Number of parent directories that were made.
     pub directories: usize,
     /// The records that it undid, if it is of an undo; several changes may undo one record.
@@ -73,9 +77,11 @@ pub struct Change {
     /// True if the content went to a buffer of the editor.
     pub editor: bool,
     /// The index of the outcome.
-    pub answer: Option<u64>,
+    pub outcome: Option<u64>,
     /// The result: `ok`, or another word.
     pub result: Option<String>,
+    /// The reason of another result, in words.
+    pub reason: Option<String>,
 }
 
 impl Change {
@@ -88,6 +94,7 @@ impl Change {
         let path = |text: &str| WorkspacePath::parse(text).ok();
         let id = |text: &str| text.parse().ok();
         let attributes = |name| SomeAttributes::parse(record.facts.as_ref()?.get(name)?);
+        let entry = |name| EntryIdentity::parse(record.facts.as_ref()?.get(name)?);
         let undoes = record.facts.as_ref().and_then(|facts| facts.get(UNDOES)?.as_array());
         let directories = record.counts.as_ref().and_then(|counts| counts.get("directories"));
         Some(Self {
@@ -116,12 +123,15 @@ impl Change {
             restored: record.fact("fromBackup").and_then(id),
             attributes: attributes("attributes"),
             attributes_before: attributes("attributesBefore"),
+            entry: entry("entry"),
+            other_entry: entry("otherEntry"),
             directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
             undoes: undoes.map(|list| list.iter().filter_map(|seq| seq.as_u64()).collect()),
             continues: record.facts.as_ref().and_then(|facts| facts.get(CONTINUES)?.as_u64()),
             editor: record.source() == Some("editor"),
-            answer: None,
+            outcome: None,
             result: None,
+            reason: None,
         })
     }
 
@@ -129,6 +139,11 @@ impl Change {
     pub fn is_made(&self) -> bool {
         matches!(self.result.as_deref(), Some("ok" | "buffered" | "committed"))
             && !self.is_nothing()
+    }
+
+    /// True if it is known to have failed.
+    pub fn is_failed(&self) -> bool {
+        self.result.is_some() && !self.is_made() && !self.is_nothing()
     }
 
     /// True if it changed nothing: a rename onto itself, or a directory that existed. Taken for a
@@ -142,4 +157,9 @@ impl Change {
         let related = |other: &WorkspacePath| other.is_within(path) || path.is_within(other);
         related(&self.path) || self.to.as_ref().is_some_and(related)
     }
+}
+
+/// True if a change was made, or may have been.
+pub(crate) fn was_made(result: Option<&str>) -> bool {
+    matches!(result, None | Some("ok" | "buffered" | "committed" | "superseded"))
 }

@@ -13,7 +13,7 @@ use crate::change::Change;
 /// The part that one record contributes to a change.
 enum ChangePart {
     Intent(Box<Change>),
-    Answer { of: u64, seq: u64, result: String },
+    Outcome { of: u64, seq: u64, result: String },
 }
 
 impl Log {
@@ -24,7 +24,7 @@ impl Log {
     /// ones the others would describe a state that is outdated.
     pub(super) fn changes(&self, filter: &Filter) -> Result<(Vec<Change>, Scanned), BlameError> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let (mut changes, mut answers) = (Vec::new(), HashMap::new());
+        let (mut changes, mut outcomes) = (Vec::new(), HashMap::new());
         let wanted = Filter { kinds: words(&["intent", "outcome", "recovered"]), ..filter.clone() };
         let (mut kept, mut cut) = (0, None);
         let pick = |record: &RecordView<'_>, line: &[u8]| {
@@ -38,8 +38,8 @@ impl Log {
             }
             match piece {
                 ChangePart::Intent(change) => changes.push(*change),
-                ChangePart::Answer { of, seq, result } => {
-                    answers.insert(of, (seq, result));
+                ChangePart::Outcome { of, seq, result } => {
+                    outcomes.insert(of, (seq, result));
                 }
             }
             ControlFlow::Continue(())
@@ -47,12 +47,12 @@ impl Log {
         if let Some(seq) = cut {
             return Err(BlameError::TooMany(seq));
         }
-        answer(&mut changes, &mut answers);
+        add_outcomes(&mut changes, &mut outcomes);
         // An outcome repeats little of its intent, so the filter may have excluded it.
-        if let Some(first) = changes.iter().find(|change| change.answer.is_none()) {
+        if let Some(first) = changes.iter().find(|change| change.outcome.is_none()) {
             let from = first.seq;
             let missing: std::collections::HashSet<u64> =
-                changes.iter().filter(|c| c.answer.is_none()).map(|c| c.seq).collect();
+                changes.iter().filter(|c| c.outcome.is_none()).map(|c| c.seq).collect();
             let rest = Filter {
                 kinds: words(&["outcome", "recovered"]),
                 records: Some(from..=u64::MAX),
@@ -63,13 +63,13 @@ impl Log {
                 record.of.filter(|of| missing.contains(of)).and_then(|_| piece(record))
             };
             self.scan(&rest, ScanOrder::Oldest, pick, |piece| {
-                if let ChangePart::Answer { of, seq, result } = piece {
-                    answers.insert(of, (seq, result));
+                if let ChangePart::Outcome { of, seq, result } = piece {
+                    outcomes.insert(of, (seq, result));
                     left -= 1;
                 }
                 if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
-            answer(&mut changes, &mut answers);
+            add_outcomes(&mut changes, &mut outcomes);
         }
         Ok((changes, scanned))
     }
@@ -80,16 +80,16 @@ fn piece(record: &RecordView<'_>) -> Option<ChangePart> {
         ("intent", _) => Change::of(record).map(Box::new).map(ChangePart::Intent),
         (_, Some(of)) => {
             let result = record.result().unwrap_or_default().to_owned();
-            Some(ChangePart::Answer { of, seq: record.seq, result })
+            Some(ChangePart::Outcome { of, seq: record.seq, result })
         }
         _ => None,
     }
 }
 
-fn answer(changes: &mut [Change], answers: &mut HashMap<u64, (u64, String)>) {
+fn add_outcomes(changes: &mut [Change], outcomes: &mut HashMap<u64, (u64, String)>) {
     for change in changes {
-        if let Some((seq, result)) = answers.remove(&change.seq) {
-            change.answer = Some(seq);
+        if let Some((seq, result)) = outcomes.remove(&change.seq) {
+            change.outcome = Some(seq);
             change.result = Some(result);
         }
     }

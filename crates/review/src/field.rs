@@ -4,6 +4,8 @@ use std::{borrow::Cow, fmt, str::FromStr};
 
 use portcullis_audit::{Hash, RecordView};
 
+use crate::policy::nearest;
+
 macro_rules! fields {
     ($($variant:ident $name:literal $doc:literal,)*) => {
         /// A field of a record, or a value derived from one.
@@ -48,12 +50,12 @@ fields! {
     PolicySha256 "policySha256" "The policy in force.",
     Line "line" "The rule's line.",
     Reason "reason" "Why, in words.",
-    Bytes "bytes" "Bytes disclosed or stored.",
+    Bytes "bytes" "Bytes disclosed or stored; of a connection that ended, those of both directions.",
     Before "before" "SHA-256 of the content before.",
     After "after" "SHA-256 of the content after.",
     Backup "backup" "The backup of what was replaced.",
     Source "source" "`editor` where content came from or went to a buffer.",
-    Of "of" "The intent that the record answers.",
+    Of "of" "The intent whose result the record has.",
     Result "result" "How it ended.",
 }
 
@@ -87,7 +89,7 @@ impl Field {
             Self::PolicySha256 => text(record.policy_sha256()),
             Self::Line => number(record.line),
             Self::Reason => text(record.reason()),
-            Self::Bytes => number(record.bytes),
+            Self::Bytes => number(bytes(record)),
             Self::Before => hash(record.before),
             Self::After => hash(record.after),
             Self::Backup => text(record.backup()),
@@ -96,6 +98,15 @@ impl Field {
             Self::Result => text(record.result()),
         }
     }
+}
+
+/// Returns the number of bytes disclosed or stored, or of a connection that has ended those of both
+/// directions.
+pub(crate) fn bytes(record: &RecordView<'_>) -> Option<u64> {
+    record.bytes.or_else(|| {
+        let counts = record.counts.as_ref()?;
+        Some(counts.get("bytesOut")?.saturating_add(*counts.get("bytesIn")?))
+    })
 }
 
 /// Returns the decision of a record in one word: `observed` if the policy denies and observe mode
@@ -112,8 +123,13 @@ impl fmt::Display for Field {
 
 /// The text is not the name of a [`Field`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such field; the fields are {}", names())]
-pub struct UnknownField;
+#[error("no such field{}; the fields are {}", similar(.0), names())]
+pub struct UnknownField(String);
+
+fn similar(text: &str) -> String {
+    let near = nearest(text, Field::ALL.iter().map(|field| field.as_str()));
+    near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default()
+}
 
 fn names() -> String {
     Field::ALL.iter().map(|field| field.as_str()).collect::<Vec<_>>().join(", ")
@@ -125,6 +141,7 @@ impl FromStr for Field {
     fn from_str(text: &str) -> Result<Self, UnknownField> {
         // `time` is accepted for `t`.
         let name = if text == "time" { "t" } else { text };
-        Self::ALL.iter().copied().find(|field| field.as_str() == name).ok_or(UnknownField)
+        let found = Self::ALL.iter().copied().find(|field| field.as_str() == name);
+        found.ok_or_else(|| UnknownField(text.to_owned()))
     }
 }

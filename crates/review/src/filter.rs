@@ -56,6 +56,8 @@ pub enum PathFilter {
     /// The paths that match a pattern, and the path with the pattern's text as its name, with
     /// everything beneath it.
     Glob(GlobPattern, String),
+    /// Connections to this host, a name or an address, at any port.
+    Host(String),
 }
 
 impl FromStr for PathFilter {
@@ -79,6 +81,10 @@ impl PathFilter {
             Self::Below(above) if above.is_empty() => true,
             Self::Below(above) => is_below(path, above),
             Self::Glob(glob, text) => glob.matches(path) || is_below(path, text),
+            Self::Host(host) => {
+                let host = path.rsplit_once(':').filter(|(found, _)| found == host);
+                host.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod blame;
 pub mod bundle;
 pub mod change;
 mod changes;
+mod counted;
 mod csv;
 pub mod export;
 mod field;
@@ -16,6 +17,7 @@ mod filter;
 mod index;
 mod log;
 mod origin;
+mod patch;
 pub mod report;
 mod scan;
 mod session;
@@ -34,17 +36,20 @@ const MAX_READ: u64 = 4 << 30;
 
 pub use actor::Actor;
 pub use blame::{Blame, BlameError, State, Version, VersionBackup, blame};
+pub use counted::counted;
 pub use csv::{cell, header};
 pub use field::{Field, UnknownField, verdict};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
-pub use log::{Log, PrunedStart};
+pub use log::{Log, LogStart};
 pub use origin::recorded_workspace;
+pub use patch::{Patch, Patches};
 pub use scan::{ScanOrder, Scanned};
 pub use session::{
-    Event, OtherRecord, Patch, Patches, Session, SessionError, last_session, sessions,
+    Event, OtherRecord, Session, SessionError, last_changing_session, last_session, named_sessions,
+    sessions, similar_session,
 };
-pub use session_summary::{Note, PartyActivity, Paths, SessionSummary, SummaryPart};
+pub use session_summary::{Note, PartyActivity, Paths, SessionSummary, SummaryPart, Traffic};
 pub use stats::{Group, Stats};
 pub use stored_files::{MAX_POLICY, is_foreign, open_regular, open_regular_in, read_regular};
 pub use visible::visible_json;

@@ -3,11 +3,15 @@
 use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use portcullis_audit::{
-    Directory, FileEntry, MAX_SEGMENT, Reader, RecordView, SEGMENT_RECORDS, Segment, Source as _,
+    Directory, FileEntry, Kind, MAX_SEGMENT, Reader, RecordView, Removal, SEGMENT_RECORDS, Segment,
+    Source as _,
 };
+
+use super::{Filter, Scanned};
 
 /// One segment with its length at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,16 +22,26 @@ pub(super) struct Part {
     pub(super) sealed: bool,
 }
 
-/// The first record of a pruned log.
+/// The first record of a log without its earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrunedStart {
+pub struct LogStart {
     /// Its index.
     pub seq: u64,
     /// Its time, if it can be read.
     pub t: Option<String>,
+    /// True if a record says who had the earlier ones removed; else a recovery found them missing.
+    pub is_accounted: bool,
 }
 
-impl PrunedStart {
+impl LogStart {
+    /// Returns what became of the earlier records.
+    pub fn reason(&self) -> &'static str {
+        match self.is_accounted {
+            true => "were pruned",
+            false => "are missing, and no record says who had them removed",
+        }
+    }
+
     /// True if the period from `since` on may include pruned records.
     pub fn is_after(&self, since: Option<&str>) -> bool {
         !matches!((since, &self.t), (Some(since), Some(t)) if since >= t.as_str())
@@ -43,6 +57,9 @@ pub struct Log {
     pub(super) damages: Vec<String>,
     pub(super) index: Option<PathBuf>,
     pub(super) progress: Option<Box<dyn Fn(u64) + Send + Sync>>,
+    /// The kind of the record that explains why the first segments are gone, once that was looked
+    /// for; `None` if no record does.
+    removal: OnceLock<Option<Kind>>,
 }
 
 impl Log {
@@ -59,6 +76,7 @@ impl Log {
             damages: Vec::new(),
             index: None,
             progress: None,
+            removal: OnceLock::new(),
         };
         for FileEntry { name, length, regular, .. } in log.source.list()? {
             match Segment::from_name(&name) {
@@ -102,17 +120,79 @@ impl Log {
         self
     }
 
-    /// Returns the first record if earlier ones were pruned. A scan reports damage of that record.
-    pub fn begins(&self) -> Option<PrunedStart> {
-        let seq = self.parts.first()?.segment.first();
-        if seq == 0 {
-            return None;
+    /// Returns true if the log has no segment.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Returns the first record if earlier ones are gone, and a record says so. A scan reports damage
+    /// of that record, and that no record says so.
+    pub fn begins(&self) -> Option<LogStart> {
+        let first = self.first_after_removal()?;
+        let kind = self.removal(first).ok().flatten()?;
+        let t = self.first_record(first, |record| record.t.as_str().to_owned());
+        Some(LogStart { seq: first.first(), t, is_accounted: kind == Kind::Pruned })
+    }
+
+    /// Returns the damage of the files: a segment that is missing without a record of that, or what
+    /// is none.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn damages(&self) -> io::Result<Scanned> {
+        let mut found = self.damages_between();
+        if let Some(first) = self.first_after_removal()
+            && self.removal(first)?.is_none()
+        {
+            found.damage(|| {
+                let last = first.first() - 1;
+                format!("records 0 to {last} are missing, and no record says that they were pruned")
+            });
         }
-        let entry = Reader::new(&self.source, seq).next().ok().flatten();
-        let t = entry.and_then(|entry| {
-            RecordView::parse(&entry.bytes).ok().map(|record| record.t.as_str().to_owned())
-        });
-        Some(PrunedStart { seq, t })
+        Ok(found)
+    }
+
+    /// Returns the same from the first segment on.
+    pub(super) fn damages_between(&self) -> Scanned {
+        let mut found = Scanned::default();
+        for damage in &self.damages {
+            found.damage(|| damage.clone());
+        }
+        found
+    }
+
+    /// Returns the first segment, if the log does not begin with record 0.
+    fn first_after_removal(&self) -> Option<Segment> {
+        self.parts.first().map(|part| part.segment).filter(|first| first.0 > 0)
+    }
+
+    fn first_record<T>(
+        &self,
+        first: Segment,
+        take: impl FnOnce(&RecordView<'_>) -> T,
+    ) -> Option<T> {
+        let entry = Reader::new(&self.source, first.first()).next().ok().flatten()?;
+        RecordView::parse(&entry.bytes).ok().map(|record| take(&record))
+    }
+
+    /// Returns the kind of the newest record that explains why the log begins with the segment
+    /// `first`. The newest segments are read first: the last prune is in one of them.
+    fn removal(&self, first: Segment) -> io::Result<Option<Kind>> {
+        if let Some(known) = self.removal.get() {
+            return Ok(*known);
+        }
+        let prev = self.first_record(first, |record| record.prev);
+        let kinds = [Kind::Pruned, Kind::Recovered].map(|kind| kind.as_str().to_owned());
+        let filter = Filter {
+            kinds: kinds.into(),
+            records: Some(first.first()..=u64::MAX),
+            ..Filter::default()
+        };
+        let found = self.newest(&filter, |record| {
+            let explains = Removal::of(record).is_some_and(|removal| removal.explains(first, prev));
+            explains.then_some(record.kind)
+        })?;
+        Ok(*self.removal.get_or_init(|| found))
     }
 
     /// Counts the records by the names of the segments and the lines of the newest: no record is
@@ -135,6 +215,11 @@ impl Log {
         }
     }
 
+    /// Returns the segments, oldest first.
+    pub fn segments(&self) -> Vec<Segment> {
+        self.parts.iter().map(|part| part.segment).collect()
+    }
+
     /// Returns the size of the log in bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.length).sum()
@@ -149,17 +234,39 @@ mod tests {
     #[test]
     fn a_pruned_log_says_where_it_begins() {
         let directory = tempfile::tempdir().unwrap();
-        let write = |seq: u64| {
-            let line = format!(
-                r#"{{"v":1,"seq":{seq},"kind":"decision","t":"2026-11-21T08:00:00.000000Z","nonce":"{:032}","prev":"{:064}"}}
+        let line = |seq: u64, kind: &str| {
+            format!(
+                r#"{{"v":1,"seq":{seq},"kind":{kind},"t":"2026-11-21T08:00:00.000000Z","nonce":"{:032}","prev":"{:064}"}}
 "#,
                 0, 0
-            );
-            std::fs::write(directory.path().join(Segment::of(seq).to_string()), line).unwrap();
+            )
         };
-        let begins = || Log::open(directory.path()).unwrap().begins();
-        assert_eq!(begins(), None);
-        write(131_072);
+        let write = |seq: u64, second: &str| {
+            let lines = line(seq, r#""decision""#) + &line(seq + 1, second);
+            std::fs::write(directory.path().join(Segment::of(seq).to_string()), lines).unwrap();
+        };
+        let open = || Log::open(directory.path()).unwrap();
+        let begins = || open().begins();
+        let missing = || open().damages().unwrap().damages;
+        assert_eq!((begins(), missing()), (None, Vec::new()));
+        let says = |kind: &str, segments: u64, head: u8| {
+            format!(r#""{kind}","facts":{{"segments":{segments},"head":"{head:064}"}}"#)
+        };
+        let damage = "records 0 to 131071 are missing, and no record says that they were pruned";
+        for no_record in
+            [r#""stop""#.to_owned(), says("pruned", 1, 0), says("pruned", 2, 1), says("stop", 2, 0)]
+        {
+            write(131_072, &no_record);
+            assert_eq!((begins(), missing()), (None, vec![damage.to_owned()]), "{no_record}");
+        }
+        // A prune of more that was interrupted, and the record of a recovery in its place.
+        for (removal, is_accounted) in [("pruned", 3, 1), ("pruned", 2, 0), ("recovered", 2, 0)]
+            .map(|(kind, segments, head)| (says(kind, segments, head), kind == "pruned"))
+        {
+            write(131_072, &removal);
+            assert_eq!(missing(), Vec::<String>::new(), "{removal}");
+            assert_eq!(begins().unwrap().is_accounted, is_accounted, "{removal}");
+        }
         let first = begins().unwrap();
         assert_eq!(first.seq, 131_072);
         for (since, is_after) in [
@@ -170,9 +277,8 @@ mod tests {
         ] {
             assert_eq!(first.is_after(since), is_after, "{since:?}");
         }
-        write(0);
+        write(0, r#""stop""#);
         assert_eq!(begins(), None);
-        let log = Log::open(directory.path()).unwrap();
-        assert_eq!(log.records().unwrap(), SEGMENT_RECORDS + 1);
+        assert_eq!(open().records().unwrap(), SEGMENT_RECORDS + 2);
     }
 }

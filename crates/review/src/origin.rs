@@ -2,18 +2,41 @@
 
 use std::{io, path::PathBuf};
 
+use portcullis_audit::{Kind, RecordView, Source as _, Tail};
+
 use super::{Filter, Log};
 
+/// Maximum number of bytes at the end of a log that are looked at before whole segments are.
+const END: u64 = 1 << 20;
+
 /// Returns the workspace that the newest `start` record names; untrusted text. `None` if no record
-/// names one.
+/// names one. Reads only what was recorded since that record and, if that is more than a little,
+/// the rest of its segment.
 ///
 /// # Errors
 /// If the log cannot be read.
 pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
-    let starts = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
+    match at_end(log)? {
+        Some(found) => Ok(Some(found)),
+        None => {
+            let starts = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
+            log.newest(&starts, named)
+        }
+    }
+}
+
+/// Returns the workspace that a record names, if it is a `start` record.
+fn named(record: &RecordView<'_>) -> Option<PathBuf> {
+    let path = PathBuf::from(record.fact("workspace")?);
+    (record.kind == Kind::Start && path.is_absolute()).then_some(path)
+}
+
+/// Returns the one that the last lines of the log name.
+fn at_end(log: &Log) -> io::Result<Option<PathBuf>> {
+    let Some(last) = log.parts.last() else { return Ok(None) };
+    let mut file = log.source.open(&last.segment.to_string())?;
     // Commands that show records report damage.
-    log.newest(&starts, |record| {
-        let path = PathBuf::from(record.fact("workspace")?);
-        path.is_absolute().then_some(path)
-    })
+    let Ok(tail) = Tail::read(&mut file, 0, last.length, END) else { return Ok(None) };
+    let mut lines = tail.lines.rsplit(|byte| *byte == b'\n');
+    Ok(lines.find_map(|line| named(&RecordView::parse(line).ok()?)))
 }

@@ -3,6 +3,7 @@
 //! It repeats the log and the verifier's findings. It judges nothing, contains no content of files,
 //! and says what it left out.
 
+mod attempts;
 mod bounded_list;
 mod chart;
 pub(super) mod digest;
@@ -23,7 +24,7 @@ use std::{collections::BTreeMap, io, path::Path};
 use portcullis_audit::{Hash, KEYS, MAX_NOTE};
 use serde::Serialize;
 
-use super::{Filter, Log, MAX_POLICY, PrunedStart, Scanned, is_foreign, read_regular};
+use super::{Filter, Log, LogStart, MAX_POLICY, Scanned, is_foreign, read_regular};
 use digest::Digest;
 
 /// The content of a report. All texts are untrusted.
@@ -81,13 +82,16 @@ pub struct Report {
     /// Starts of gateways.
     pub gateways: Listed<GatewayStart>,
     /// Changes without a known outcome.
-    pub unsettled: Vec<u64>,
+    pub missing_outcomes: Vec<u64>,
     /// Damaged bytes that recoveries set aside.
     pub set_aside: Vec<SetAside>,
     /// Parts of the log that could not be read.
     pub unreadable: Vec<String>,
     /// Number of such parts.
     pub unreadable_count: u64,
+    /// The options that lead commands to the log.
+    #[serde(skip)]
+    pub options: String,
 }
 
 /// A period.
@@ -136,6 +140,8 @@ pub struct PolicyInForce {
 pub struct Scope<'a> {
     /// The log's directory.
     pub log: &'a Path,
+    /// The options that lead commands to the log.
+    pub options: &'a str,
     /// The directory of policies that were in force; `None` if it does not exist.
     pub policies: Option<&'a Path>,
     /// The earliest time, inclusive, in the form of `t`.
@@ -177,17 +183,33 @@ impl Report {
         Ok(report)
     }
 
+    /// Returns the command of `portcullis audit` with the period of the report.
+    fn command(&self, words: &str) -> String {
+        let Period { since, until, .. } = &self.period;
+        let option = |name, time: &Option<String>| {
+            time.as_ref().map(|time| format!(" --{name} {time}")).unwrap_or_default()
+        };
+        let period = option("since", since) + &option("until", until);
+        format!("portcullis audit {words}{period} {}", self.options)
+    }
+
+    /// Returns the command that writes the report as JSON, with longer lists.
+    fn to_json(&self) -> String {
+        self.command("report -o report.json")
+    }
+
     fn of(
         digest: Digest,
         chain: portcullis_audit::Report,
         scanned: Scanned,
-        begins: Option<PrunedStart>,
+        begins: Option<LogStart>,
         scope: &Scope<'_>,
     ) -> Self {
         let (activity, activity_unit) = digest.hours.activity();
-        let unsettled = digest.unsettled();
+        let missing_outcomes = digest.missing_outcomes();
         Self {
             version: 1,
+            options: scope.options.to_owned(),
             created: scope.now.clone(),
             program: env!("CARGO_PKG_VERSION"),
             workspaces: digest.workspaces.into_iter().collect(),
@@ -223,7 +245,7 @@ impl Report {
             policy_changes: digest.policy_changes.into(),
             approvals: digest.approvals.into(),
             gateways: digest.gateways.into(),
-            unsettled,
+            missing_outcomes,
             set_aside: digest.set_aside,
             unreadable: scanned.damages,
             unreadable_count: scanned.damaged,

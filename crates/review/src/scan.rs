@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use portcullis_audit::{MAX_JUNK, MAX_LINE, RecordView, SEGMENT_RECORDS, Segment, Source as _};
+use portcullis_audit::{LineError, MAX_JUNK, MAX_LINE, RecordView, SEGMENT_RECORDS, Source as _};
 
 use super::{
     Filter, Log,
@@ -26,7 +26,7 @@ use super::{
 /// log's size, it bounds the memory.
 const MAX_BATCH_RECORDS: usize = 256;
 /// Maximum number of bytes in a batch: a record may have 1 MiB.
-const BATCH_BYTES: usize = 1 << 20;
+const MAX_BATCH_BYTES: usize = 1 << 20;
 const MAX_WAITING_BATCHES: usize = 4;
 /// Maximum number of segments that are searched as fast without an index.
 const MAX_UNINDEXED_SEGMENTS: usize = 1;
@@ -41,9 +41,9 @@ pub(super) const OVERHEAD: usize = 256;
 /// The order of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanOrder {
-    /// From the oldest record to the newest.
+    /// The oldest record first.
     Oldest,
-    /// From the newest segment to the oldest, but within each from the oldest record to the newest.
+    /// The newest segment first, and the oldest record of each first.
     NewestSegment,
 }
 
@@ -57,6 +57,8 @@ pub struct Scanned {
     pub damages: Vec<String>,
     /// Number of damages.
     pub damaged: u64,
+    /// Number of those damages that are records of another version of the format.
+    pub newer: u64,
 }
 
 impl Scanned {
@@ -73,6 +75,7 @@ impl Scanned {
     pub(super) fn add(&mut self, other: Self) {
         self.records += other.records;
         self.damaged += other.damaged;
+        self.newer += other.newer;
         let room = Self::MAX_DESCRIBED.saturating_sub(self.damages.len());
         self.damages.extend(other.damages.into_iter().take(room));
     }
@@ -115,7 +118,7 @@ impl<T> Sink<'_, T> {
     fn put(&mut self, item: T, bytes: usize) -> ControlFlow<()> {
         self.batch.push(item);
         self.bytes += bytes;
-        if self.batch.len() < MAX_BATCH_RECORDS && self.bytes < BATCH_BYTES {
+        if self.batch.len() < MAX_BATCH_RECORDS && self.bytes < MAX_BATCH_BYTES {
             ControlFlow::Continue(())
         } else {
             self.flush()
@@ -149,7 +152,7 @@ impl Log {
                 None => ControlFlow::Continue(()),
             })
         };
-        self.run(order, &work, &mut each)
+        self.run(filter, order, &work, &mut each)
     }
 
     /// Adds up the records that match `filter`: `add` in several threads, starting from the default
@@ -172,39 +175,39 @@ impl Log {
             let _ = sink.put(sum, 0);
             found
         };
-        self.run(ScanOrder::Oldest, &work, &mut |sum| {
+        self.run(filter, ScanOrder::Oldest, &work, &mut |sum| {
             merge(sum);
             ControlFlow::Continue(())
         })
     }
 
     /// Returns what `pick` makes of the newest record that matches `filter` and of which it makes
-    /// something.
+    /// something. Reads no older segment than that record's.
     ///
     /// # Errors
-    /// As [`Log::scan`].
-    pub fn newest<T: Send>(
+    /// If the log cannot be read.
+    pub fn newest<T>(
         &self,
         filter: &Filter,
-        pick: impl Fn(&RecordView<'_>) -> Option<T> + Sync,
+        mut pick: impl FnMut(&RecordView<'_>) -> Option<T>,
     ) -> io::Result<Option<T>> {
-        let mut newest = None;
-        let pick =
-            |record: &RecordView<'_>, _line: &[u8]| Some((Segment::of(record.seq), pick(record)?));
-        self.scan(filter, ScanOrder::NewestSegment, pick, |(segment, found)| {
-            // The newest record of a segment is its last.
-            if newest.as_ref().is_some_and(|(newer, _)| *newer != segment) {
-                return ControlFlow::Break(());
+        for part in self.parts.iter().rev() {
+            let mut newest = None;
+            self.read(*part, filter, &mut |record, _line| {
+                newest = pick(record).or(newest.take());
+                ControlFlow::Continue(())
+            })?;
+            if newest.is_some() {
+                return Ok(newest);
             }
-            newest = Some((segment, found));
-            ControlFlow::Continue(())
-        })?;
-        Ok(newest.map(|(_, found)| found))
+        }
+        Ok(None)
     }
 
     /// Runs `work` on every segment and `each` on its results.
     fn run<T: Send>(
         &self,
+        filter: &Filter,
         order: ScanOrder,
         work: &(dyn Fn(Part, &mut Sink<'_, T>) -> io::Result<Scanned> + Sync),
         each: &mut dyn FnMut(T) -> ControlFlow<()>,
@@ -230,7 +233,13 @@ impl Log {
             });
             batch.into_iter().flatten().try_for_each(&mut *each)
         };
-        self.in_order(parts.len(), &produce, &mut consume)
+        // A scan of some records asks for none before them.
+        let mut all = match filter.records {
+            Some(_) => self.damages_between(),
+            None => self.damages()?,
+        };
+        all.add(self.in_order(parts.len(), &produce, &mut consume)?);
+        Ok(all)
     }
 
     /// Runs `produce` on the numbers below `count` in several threads, and `consume` on this
@@ -285,9 +294,6 @@ impl Log {
             }
         });
         let mut all = Scanned::default();
-        for damage in &self.damages {
-            all.damage(|| damage.clone());
-        }
         for result in results {
             let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
             if let Some(found) = result {
@@ -455,6 +461,7 @@ impl Log {
                 }
                 Err(error) => {
                     junk += read as u64;
+                    scanned.newer += u64::from(matches!(error, LineError::Version { .. }));
                     scanned.damage(|| format!("line {number} of {segment}: {error}"));
                 }
             }

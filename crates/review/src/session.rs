@@ -2,28 +2,30 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
-    io::{self, Read as _},
+    collections::{BTreeMap, BTreeSet},
+    io,
     ops::ControlFlow,
 };
 
-use portcullis_audit::{Hash, Kind, RecordView};
+use portcullis_audit::{Kind, RecordView, Segment};
 
 use super::{
-    Filter, Log, MAX_READ, ScanOrder, Scanned,
+    Filter, Log, ScanOrder, Scanned,
     report::digest::findings,
     scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 use crate::{
-    change::Change,
-    gateway::{
-        Backup, BackupError, BackupKind, BackupStore, CONTEXT, Fingerprint, Workspace, unified_diff,
-    },
-    model::{OperationKind, WorkspacePath, is_text},
+    change::{Change, was_made},
+    model::{OperationKind, Transport},
+    policy::nearest,
 };
 
-/// Maximum size of a content that is compared, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+/// Maximum number of sessions that a name is taken for.
+const MAX_NAMED: usize = 1000;
+
+/// Minimum length of a text that is compared with the identifiers of sessions: a shorter one is
+/// similar to many.
+const MIN_SIMILAR: usize = 6;
 
 /// A session's records in the order of the log.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ pub struct OtherRecord {
     /// Its index.
     pub seq: u64,
     /// The index of the record with its outcome.
-    pub answer: Option<u64>,
+    pub outcome: Option<u64>,
     /// Its time.
     pub t: String,
     /// Its kind.
@@ -88,7 +90,7 @@ impl OtherRecord {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
             seq: record.seq,
-            answer: None,
+            outcome: None,
             t: record.t.as_str().to_owned(),
             kind: record.kind_name().to_owned(),
             op: owned(record.op()),
@@ -107,25 +109,27 @@ impl OtherRecord {
     }
 
     /// Adds the outcome, which may be a denial.
-    fn answered(&mut self, answer: Answer) {
-        let Answer { seq, result, counts, denial } = answer;
-        (self.answer, self.result, self.counts) = (Some(seq), Some(result), counts);
-        if let Some((rule, reason)) = denial {
+    fn add_outcome(&mut self, outcome: Outcome) {
+        let Outcome { seq, result, counts, reason, denial } = outcome;
+        (self.outcome, self.result, self.counts) = (Some(seq), Some(result), counts);
+        if let Some((rule, facts)) = denial {
             (self.decision, self.rule, self.reason) = (Some("deny".to_owned()), rule, reason);
+            self.facts.extend(facts);
         }
     }
 }
 
 /// An outcome.
-struct Answer {
+struct Outcome {
     seq: u64,
     result: String,
     counts: BTreeMap<String, u64>,
-    /// The rule and the reason of a denial.
-    denial: Option<(Option<String>, Option<String>)>,
+    reason: Option<String>,
+    /// The rule of a denial, and the facts by which it applies.
+    denial: Option<(Option<String>, BTreeMap<String, serde_json::Value>)>,
 }
 
-impl Answer {
+impl Outcome {
     fn of(record: &RecordView<'_>) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let is_denial = record.decision() == Some("deny");
@@ -133,7 +137,9 @@ impl Answer {
             seq: record.seq,
             result: record.result().unwrap_or_default().to_owned(),
             counts: record.counts.clone().unwrap_or_default(),
-            denial: is_denial.then(|| (owned(record.rule()), owned(record.reason()))),
+            reason: owned(record.reason()),
+            denial: is_denial
+                .then(|| (owned(record.rule()), record.facts.clone().unwrap_or_default())),
         }
     }
 }
@@ -154,7 +160,7 @@ pub enum SessionError {
 
 enum SessionPart {
     Event(String, Event),
-    Answer(u64, Answer),
+    Outcome(u64, Outcome),
 }
 
 impl Session {
@@ -180,7 +186,7 @@ impl Session {
             let id = record.session()?.to_owned();
             let piece = match (record.kind, record.of) {
                 (Kind::Outcome | Kind::Recovered, Some(of)) => {
-                    SessionPart::Answer(of, Answer::of(record))
+                    SessionPart::Outcome(of, Outcome::of(record))
                 }
                 (Kind::Intent, _) => match Change::of(record) {
                     Some(change) => SessionPart::Event(id, Event::Change(Box::new(change))),
@@ -190,8 +196,8 @@ impl Session {
             };
             Some((piece, record.seq, line.len() + OVERHEAD))
         };
-        let (mut events, mut answers) = (Vec::new(), BTreeMap::new());
-        let mut ids = std::collections::BTreeSet::new();
+        let (mut events, mut outcomes) = (Vec::new(), BTreeMap::new());
+        let mut ids = BTreeSet::new();
         let (mut kept, mut cut) = (0, None);
         let mut scanned = log.scan(&filter, ScanOrder::Oldest, pick, |(piece, seq, bytes)| {
             kept += bytes;
@@ -204,8 +210,8 @@ impl Session {
                     ids.insert(id);
                     events.push(event);
                 }
-                SessionPart::Answer(of, answer) => {
-                    answers.insert(of, answer);
+                SessionPart::Outcome(of, outcome) => {
+                    outcomes.insert(of, outcome);
                 }
             }
             ControlFlow::Continue(())
@@ -223,12 +229,13 @@ impl Session {
                 Event::Change(change) => change.seq,
                 Event::Other(other) => other.seq,
             };
-            let Some(answer) = answers.remove(&seq) else { continue };
+            let Some(outcome) = outcomes.remove(&seq) else { continue };
             match event {
                 Event::Change(change) => {
-                    (change.answer, change.result) = (Some(answer.seq), Some(answer.result));
+                    (change.outcome, change.result) = (Some(outcome.seq), Some(outcome.result));
+                    change.reason = outcome.reason;
                 }
-                Event::Other(other) => other.answered(answer),
+                Event::Other(other) => other.add_outcome(outcome),
             }
         }
         let mut ids = Vec::from_iter(ids);
@@ -251,7 +258,8 @@ impl Session {
     }
 }
 
-/// Returns the session of the newest record for which `matches` is true.
+/// Returns the session of an agent with the newest record for which `matches` is true; if no agent
+/// has one, that of an operator's command.
 ///
 /// # Errors
 /// When the log cannot be read.
@@ -259,9 +267,116 @@ pub fn last_session(
     log: &Log,
     matches: impl Fn(&RecordView<'_>) -> bool + Sync,
 ) -> io::Result<Option<String>> {
-    log.newest(&Filter::default(), |record| {
-        record.session().filter(|_| matches(record)).map(str::to_owned)
+    let pick = |record: &RecordView<'_>, _: &[u8]| {
+        let session = record.session().filter(|_| matches(record))?.to_owned();
+        // Outcomes name none.
+        let is_operators = record.transport()? == Transport::Cli.as_str();
+        Some((Segment::of(record.seq), is_operators, session))
+    };
+    let (mut of_agents, mut of_operators) = (None, None);
+    let all = Filter::default();
+    log.scan(&all, ScanOrder::NewestSegment, pick, |(segment, is_operators, session)| {
+        // The newest record of a segment is its last.
+        let is_older = |newest: &Option<(Segment, String)>| {
+            newest.as_ref().is_some_and(|(newer, _)| *newer != segment)
+        };
+        if is_older(&of_agents) {
+            return ControlFlow::Break(());
+        }
+        let newest = if is_operators { &mut of_operators } else { &mut of_agents };
+        if !is_older(newest) {
+            *newest = Some((segment, session));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(of_agents.or(of_operators).map(|(_, session)| session))
+}
+
+/// Returns the session of an agent with the newest change for which `matches` is true and which was
+/// made; if no agent has one, that of an operator's command.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn last_changing_session(
+    log: &Log,
+    matches: impl Fn(&Change) -> bool + Sync,
+) -> io::Result<Option<String>> {
+    let pick = |record: &RecordView<'_>, _: &[u8]| match (record.kind, record.of) {
+        (Kind::Outcome | Kind::Recovered, Some(of)) => {
+            let failed = !was_made(record.result());
+            failed.then_some((record.seq, of, None))
+        }
+        (Kind::Intent, _) => {
+            let change = Change::of(record).filter(|change| matches(change))?;
+            let is_change = change.operation != OperationKind::Connect && !change.is_nothing();
+            let is_operators = change.transport.as_deref() == Some(Transport::Cli.as_str());
+            let found = (is_operators, change.session);
+            is_change.then_some((record.seq, record.seq, Some(found)))
+        }
+        _ => None,
+    };
+    // Newer segments first: the outcome of a change is in its segment or in a newer one.
+    let (mut segment, mut changes, mut failed) = (None, BTreeMap::new(), BTreeSet::new());
+    let (mut of_agents, mut of_operators) = (None, None);
+    let mut settle = |changes: &mut BTreeMap<u64, (bool, String)>, failed: &BTreeSet<u64>| {
+        let made = std::mem::take(changes).into_iter().rev();
+        for (_, (is_operators, session)) in made.filter(|(seq, _)| !failed.contains(seq)) {
+            let newest = if is_operators { &mut of_operators } else { &mut of_agents };
+            newest.get_or_insert(session);
+        }
+        of_agents.is_some()
+    };
+    let order = ScanOrder::NewestSegment;
+    log.scan(&Filter::default(), order, pick, |(seq, of, change)| {
+        if segment.replace(Segment::of(seq)).is_some_and(|last| last != Segment::of(seq)) {
+            if settle(&mut changes, &failed) {
+                return ControlFlow::Break(());
+            }
+            // Those of newer segments are settled.
+            failed.retain(|of| Segment::of(*of) <= Segment::of(seq));
+        }
+        match change {
+            Some(change) => drop(changes.insert(of, change)),
+            None => drop(failed.insert(of)),
+        }
+        ControlFlow::Continue(())
+    })?;
+    settle(&mut changes, &failed);
+    Ok(of_agents.or(of_operators))
+}
+
+/// Returns the sessions that `name` names: those whose identifier begins with it, or if there is none,
+/// the runs with an ACP session whose ID begins so.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn named_sessions(log: &Log, name: &str) -> io::Result<BTreeSet<String>> {
+    let begins_so = Filter { sessions: vec![name.to_owned()], ..Filter::default() };
+    let found = sessions_with(log, &begins_so, |_| true)?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let opened = Filter { ops: vec!["acp.session".to_owned()], ..Filter::default() };
+    sessions_with(log, &opened, |record| {
+        record.fact("acpSession").is_some_and(|id| id.starts_with(name))
     })
+}
+
+/// Returns the first sessions with a record that matches.
+fn sessions_with(
+    log: &Log,
+    filter: &Filter,
+    matches: impl Fn(&RecordView<'_>) -> bool + Sync,
+) -> io::Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    let pick = |record: &RecordView<'_>, _: &[u8]| {
+        record.session().filter(|_| matches(record)).map(str::to_owned)
+    };
+    log.scan(filter, ScanOrder::Oldest, pick, |session| {
+        found.insert(session);
+        if found.len() < MAX_NAMED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
 }
 
 /// Lists the sessions of a log, the newest last: identifier, agent, first and last time, number of
@@ -273,135 +388,17 @@ pub fn sessions(log: &Log) -> io::Result<super::Stats> {
     super::Stats::of(log, &Filter::default(), &[super::Field::Session, super::Field::Agent])
 }
 
-/// The difference that a change made to a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Patch {
-    /// A unified diff; empty if nothing changed.
-    Text(String),
-    /// At least one side is not text.
-    Binary,
-    /// At least one side is too large for a comparison.
-    Large,
-    /// No copy of this side exists any more: `before` or `after`.
-    Lost(&'static str),
-    /// No backup has this side, and the workspace is not available.
-    NotLookedAt(&'static str),
-    /// The change was not one of a single file's content.
-    None,
-}
-
-/// Finds contents in the backup store and on the disk, and compares them. They are the stored
-/// contents, without redaction.
-pub struct Patches<'a> {
-    backup_store: Option<&'a BackupStore>,
-    workspace: Option<&'a Workspace>,
-    entries: BTreeMap<WorkspacePath, Vec<Backup>>,
-}
-
-impl<'a> Patches<'a> {
-    /// Uses this backup store and this workspace, if it is available.
-    pub fn new(backup_store: Option<&'a BackupStore>, workspace: Option<&'a Workspace>) -> Self {
-        Self { backup_store, workspace, entries: BTreeMap::new() }
+/// Returns the beginning of a known session's identifier that is similar to `text`, which none begins
+/// with.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn similar_session(log: &Log, text: &str) -> io::Result<Option<String>> {
+    if text.len() < MIN_SIMILAR {
+        return Ok(None);
     }
-
-    /// Returns the difference that the change made.
-    ///
-    /// # Errors
-    /// If the backup store cannot be read.
-    pub fn of(&mut self, change: &Change) -> Result<Patch, BackupError> {
-        if !change.is_made()
-            || matches!(
-                change.operation,
-                OperationKind::Mkdir | OperationKind::Rename | OperationKind::SetAttributes
-            )
-        {
-            return Ok(Patch::None);
-        }
-        let before = match change.before {
-            None => Content::Nothing,
-            Some(hash) => self.find(&change.path, hash)?,
-        };
-        let after = match change.after {
-            None => Content::Nothing,
-            Some(hash) => self.find(&change.path, hash)?,
-        };
-        Ok(match (before, after) {
-            (Content::Nothing, Content::Nothing) | (Content::Tree, _) | (_, Content::Tree) => {
-                Patch::None
-            }
-            (Content::Lost, _) => self.lost("before"),
-            (_, Content::Lost) => self.lost("after"),
-            (Content::Large, _) | (_, Content::Large) => Patch::Large,
-            (before, after) => diff(&change.path, before, after),
-        })
-    }
-
-    fn lost(&self, side: &'static str) -> Patch {
-        if self.workspace.is_some() { Patch::Lost(side) } else { Patch::NotLookedAt(side) }
-    }
-
-    fn find(&mut self, path: &WorkspacePath, hash: Hash) -> Result<Content, BackupError> {
-        let Some(backup_store) = self.backup_store else {
-            return Ok(self.on_disk(path, hash).unwrap_or(Content::Lost));
-        };
-        if !self.entries.contains_key(path) {
-            let entries = backup_store.entries_of(path)?.entries;
-            self.entries.insert(path.clone(), entries);
-        }
-        let entries = self.entries.get(path).map(Vec::as_slice).unwrap_or_default();
-        if let Some(entry) = entries.iter().find(|entry| entry.sha256 == hash) {
-            return match entry.kind {
-                BackupKind::Tree => Ok(Content::Tree),
-                _ if entry.bytes > MAX_BYTES => Ok(Content::Large),
-                _ => {
-                    let mut bytes = Vec::new();
-                    let mut content = backup_store.content(entry)?;
-                    match content.read_to_end(&mut bytes) {
-                        Ok(_) => Ok(Content::Bytes(bytes)),
-                        Err(error) => Err(content.failed(error)),
-                    }
-                }
-            };
-        }
-        Ok(self.on_disk(path, hash).unwrap_or(Content::Lost))
-    }
-
-    /// Returns the content on disk, if it has this hash.
-    fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
-        let workspace = self.workspace?.view();
-        match workspace.read(path, MAX_BYTES).ok()? {
-            Some(bytes) => (Hash::of(&bytes) == hash).then_some(Content::Bytes(bytes)),
-            None => match workspace.fingerprint(path, MAX_READ).ok()? {
-                Fingerprint::File(found, _) if found == hash => Some(Content::Large),
-                _ => None,
-            },
-        }
-    }
-}
-
-enum Content {
-    Nothing,
-    Bytes(Vec<u8>),
-    Large,
-    Tree,
-    Lost,
-}
-
-fn diff(path: &WorkspacePath, before: Content, after: Content) -> Patch {
-    let text = |content| match content {
-        Content::Bytes(bytes) if is_text(&bytes) => String::from_utf8(bytes).ok(),
-        Content::Bytes(_) => None,
-        _ => Some(String::new()),
-    };
-    let side = |name: &str, content: &Content| match content {
-        Content::Nothing => "/dev/null".to_owned(),
-        _ => format!("{name}/{path}"),
-    };
-    let (old, new) = (side("a", &before), side("b", &after));
-    match (text(before), text(after)) {
-        (Some(before), Some(after)) => {
-            Patch::Text(unified_diff(&before, &after, (&old, &new), CONTEXT))
-        }
-        _ => Patch::Binary,
-    }
+    let known = sessions(log)?;
+    let known = known.groups.iter().filter_map(|group| group.values.first()?.as_deref());
+    let begins = known.filter_map(|id| id.get(..text.len().min(id.len())));
+    Ok(nearest(text, begins).map(str::to_owned))
 }

@@ -14,7 +14,7 @@ use std::{
 
 pub use paths::Paths;
 use portcullis_audit::RecordView;
-use record::{SummaryRecord, SummaryRecordKind, piece};
+use record::{EndedConnection, SummaryRecord, SummaryRecordKind, piece};
 use serde_json::Value;
 
 use super::{
@@ -26,6 +26,10 @@ use super::{
 
 /// Maximum number of parties and notes.
 const MAX_PARTS: usize = 10_000;
+/// Maximum number of prompt turns that are open at once.
+const MAX_TURNS: usize = 1000;
+/// The word of connections in [`PartyActivity::connected`], and their operation.
+const CONNECT: &str = "connect";
 /// Maximum number of sessions that are listed if a prefix is ambiguous.
 const MAX_SESSIONS: usize = 1000;
 
@@ -100,10 +104,28 @@ pub struct PartyActivity {
     /// Connections that were allowed and recorded before being made, with host and port as the
     /// path; also those that were cut off.
     pub connected: Paths,
+    /// Bytes sent to and received from the hosts of `connected` by connections that have ended.
+    pub traffic: BTreeMap<String, Traffic>,
+    /// Paths of labelled content that was read first, with the label.
+    pub labelled: Paths,
+    /// The connections that a command could make past the rules of hosts and the record, because it
+    /// shared the host's network: `ports`, and `dns`.
+    pub agent_network: Option<Value>,
+    /// The tool calls to which records belong, as the agent claims.
+    pub claimed_tool_calls: Paths,
     /// Number of records of requests for directories, names and attributes of files.
     pub lookups: u64,
     /// The number of findings by rule.
     pub findings: BTreeMap<String, u64>,
+}
+
+/// Bytes of connections with one host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes sent to it.
+    pub bytes_out: u64,
+    /// Bytes received from it.
+    pub bytes_in: u64,
 }
 
 impl SessionSummary {
@@ -152,18 +174,25 @@ struct SummaryBuilder {
     left_out: u64,
     /// Number of bytes that may still be stored.
     room: usize,
-    /// The current turn, and the number of the last one.
-    turn: Option<u64>,
+    /// The open turns by ACP session, and the number of the last one.
+    open_turns: BTreeMap<String, u64>,
     turns: u64,
     /// The command of the session itself, for `exec` and `shell`.
     own: Option<u64>,
     /// The position of each party's activity in each turn.
     places: BTreeMap<(Option<u64>, Actor), usize>,
-    commands: BTreeMap<u64, Vec<String>>,
+    commands: BTreeMap<u64, StartedCommand>,
     /// Changes without an outcome yet, with the position of the activity and the bytes they occupy.
     open: BTreeMap<u64, (usize, usize, Box<Change>)>,
     /// The positions of the activities of connections without an outcome yet.
     connections: BTreeMap<u64, usize>,
+}
+
+/// A command of the session.
+struct StartedCommand {
+    arguments: Vec<String>,
+    /// The ACP session that started it.
+    acp_session: Option<String>,
 }
 
 impl SummaryBuilder {
@@ -173,7 +202,7 @@ impl SummaryBuilder {
             parts: Vec::new(),
             left_out: 0,
             room: MAX_STORED_BYTES,
-            turn: None,
+            open_turns: BTreeMap::new(),
             turns: 0,
             own: None,
             places: BTreeMap::new(),
@@ -190,23 +219,29 @@ impl SummaryBuilder {
         }
         match what {
             SummaryRecordKind::Note(note) => return self.note(Note::clone(note), *bytes),
-            SummaryRecordKind::Answer { of, result } => return self.answer(*of, result),
-            SummaryRecordKind::CutOff { of, host, rule } if self.connections.contains_key(of) => {
-                return self.cut_off(*of, host, rule);
+            SummaryRecordKind::Outcome { of, result, ended } => {
+                return self.outcome(*of, result, ended.as_ref());
             }
-            SummaryRecordKind::Command { arguments, is_own } => {
+            SummaryRecordKind::CutOff { of, host, rule, ended }
+                if self.connections.contains_key(of) =>
+            {
+                return self.cut_off(*of, host, rule, ended.as_ref());
+            }
+            SummaryRecordKind::Command { arguments, is_own, .. } => {
                 if *is_own {
                     self.own = Some(*seq);
                 }
                 if *bytes <= self.room {
                     self.room -= bytes;
-                    self.commands.insert(*seq, arguments.clone());
+                    let (arguments, acp_session) = (arguments.clone(), piece.acp_session.clone());
+                    self.commands.insert(*seq, StartedCommand { arguments, acp_session });
                 }
             }
             SummaryRecordKind::Change(_)
             | SummaryRecordKind::Request { .. }
             | SummaryRecordKind::Repeats(_)
             | SummaryRecordKind::Connection(_)
+            | SummaryRecordKind::Labels(_)
             | SummaryRecordKind::CutOff { .. } => {}
         }
         let Some(place) = self.activity(&piece) else { return self.left_out += 1 };
@@ -228,13 +263,14 @@ impl SummaryBuilder {
 
     fn note(&mut self, mut note: Note, bytes: usize) {
         if note.what == "acp.prompt" {
-            match note.facts.get("event").and_then(Value::as_str) {
-                Some("begin") => {
-                    self.turns += 1;
-                    self.turn = Some(self.turns);
-                    note.turn = self.turn;
-                }
-                _ => note.turn = self.turn.take(),
+            let fact = |name: &str| note.facts.get(name).and_then(Value::as_str);
+            let acp_session = fact("acpSession").unwrap_or_default();
+            if fact("event") != Some("begin") {
+                note.turn = self.open_turns.remove(acp_session);
+            } else if self.open_turns.len() < MAX_TURNS {
+                self.turns += 1;
+                note.turn = Some(self.turns);
+                self.open_turns.insert(acp_session.to_owned(), self.turns);
             }
         }
         if self.push(SummaryPart::Note(Box::new(note)), bytes).is_none() {
@@ -251,7 +287,21 @@ impl SummaryBuilder {
         Some(self.parts.len() - 1)
     }
 
-    /// Returns the position of the party's activity in the current turn.
+    /// Returns the turn to which a record belongs: that of the ACP session that it or its command
+    /// names, else the only one.
+    fn turn_of(&self, actor: &Actor, acp_session: Option<&str>) -> Option<u64> {
+        let of_command = || match actor {
+            Actor::Command(record) => self.commands.get(record)?.acp_session.as_deref(),
+            _ => None,
+        };
+        if let Some(acp_session) = acp_session.or_else(of_command) {
+            return self.open_turns.get(acp_session).copied();
+        }
+        let mut open = self.open_turns.values();
+        open.next().copied().filter(|_| open.next().is_none())
+    }
+
+    /// Returns the position of the party's activity in the turn of a record.
     fn activity(&mut self, piece: &SummaryRecord) -> Option<usize> {
         let actor = match (self.own, &piece.actor) {
             (Some(own), Actor::Process { .. }) => Actor::Command(own),
@@ -259,7 +309,7 @@ impl SummaryBuilder {
             (_, actor) => actor.clone(),
         };
         let (seq, t) = (piece.seq, &piece.t);
-        let key = (self.turn, actor);
+        let key = (self.turn_of(&actor, piece.acp_session.as_deref()), actor);
         let place = match self.places.get(&key) {
             Some(place) => *place,
             None => {
@@ -272,26 +322,33 @@ impl SummaryBuilder {
         let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) else { return None };
         activity.times.1.clone_from(t);
         activity.records.1 = seq;
+        if let Some(id) = &piece.tool_call {
+            activity.claimed_tool_calls.add(id, "", 1, &mut self.room);
+        }
         Some(place)
     }
 
     fn command_of(&self, actor: &Actor) -> Vec<String> {
         let Actor::Command(record) = actor else { return Vec::new() };
-        self.commands.get(record).cloned().unwrap_or_default()
+        self.commands.get(record).map(|command| command.arguments.clone()).unwrap_or_default()
     }
 
     /// Counts a denial for the party that made the connection: the record of its end names none.
-    fn cut_off(&mut self, of: u64, host: &str, rule: &str) {
+    fn cut_off(&mut self, of: u64, host: &str, rule: &str, ended: Option<&EndedConnection>) {
         let Some(place) = self.connections.remove(&of) else { return };
         self.room += OVERHEAD;
         if let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) {
             activity.denied.add(host, rule, 1, &mut self.room);
+            activity.end(ended);
         }
     }
 
-    fn answer(&mut self, of: u64, result: &str) {
-        if self.connections.remove(&of).is_some() {
+    fn outcome(&mut self, of: u64, result: &str, ended: Option<&EndedConnection>) {
+        if let Some(place) = self.connections.remove(&of) {
             self.room += OVERHEAD;
+            if let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) {
+                activity.end(ended);
+            }
         }
         let Some((place, bytes, mut change)) = self.open.remove(&of) else { return };
         self.room += bytes;
@@ -337,6 +394,10 @@ impl PartyActivity {
             failed: Paths::default(),
             asked: Paths::default(),
             connected: Paths::default(),
+            traffic: BTreeMap::new(),
+            labelled: Paths::default(),
+            agent_network: None,
+            claimed_tool_calls: Paths::default(),
             lookups: 0,
             findings: BTreeMap::new(),
         }
@@ -368,17 +429,33 @@ impl PartyActivity {
                         self.read.add(&path, &op, 1, room);
                     }
                     // The connection has a record of its own.
-                    None if op == "connect" => {}
+                    None if op == CONNECT => {}
                     None => self.lookups += 1,
                 }
             }
-            SummaryRecordKind::Connection(host) => self.connected.add(&host, "connect", 1, room),
+            SummaryRecordKind::Connection(host) => self.connected.add(&host, CONNECT, 1, room),
             SummaryRecordKind::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
+            SummaryRecordKind::Labels(labels) => {
+                for (path, label) in labels {
+                    self.labelled.add(&path, &label, 1, room);
+                }
+            }
+            SummaryRecordKind::Command { network, .. } => self.agent_network = network,
             SummaryRecordKind::Change(_)
-            | SummaryRecordKind::Answer { .. }
-            | SummaryRecordKind::Command { .. }
+            | SummaryRecordKind::Outcome { .. }
             | SummaryRecordKind::Note(_) => {}
         }
+    }
+
+    /// Adds the bytes of a connection to a host that is counted.
+    fn end(&mut self, ended: Option<&EndedConnection>) {
+        let Some(EndedConnection { host, bytes_out, bytes_in }) = ended else { return };
+        if !self.connected.counts.contains_key(&(host.clone(), CONNECT.to_owned())) {
+            return;
+        }
+        let traffic = self.traffic.entry(host.clone()).or_default();
+        traffic.bytes_out = traffic.bytes_out.saturating_add(*bytes_out);
+        traffic.bytes_in = traffic.bytes_in.saturating_add(*bytes_in);
     }
 
     fn settle(&mut self, change: &Change, room: &mut usize) {

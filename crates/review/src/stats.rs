@@ -6,6 +6,7 @@ use portcullis_audit::RecordView;
 
 use super::{
     Field, Filter, Log, Scanned,
+    field::bytes,
     scan::{MAX_STORED_BYTES, OVERHEAD},
 };
 
@@ -83,7 +84,7 @@ impl Stats {
                     .char_indices()
                     .nth(TIME_LENGTH)
                     .map_or(t, |(end, _)| t.get(..end).unwrap_or(t));
-                sum.add(1, record.bytes.unwrap_or(0), t, t);
+                sum.add(1, bytes(record).unwrap_or(0), t, t);
             }
         };
         let mut all = Sums::default();

@@ -1,7 +1,7 @@
-//! Events of the Open Cybersecurity Schema Framework: class 1001, File System Activity, and class
-//! 4001, Network Activity, with the profile `security_control`.
+//! Events of the Open Cybersecurity Schema Framework: class 1001, File System Activity, class 4001,
+//! Network Activity, and class 6003, API Activity, with the profile `security_control`.
 //!
-//! Each request that named a path or a host becomes one event. A decision is in the position of its
+//! Each request that named a path or a host becomes one event, and each other denial. A decision is in the position of its
 //! record, a change or a connection in that of its outcome.
 
 mod network;
@@ -31,7 +31,7 @@ enum ExportPart {
     Waiting(u64, Waiting),
     /// A request with an invalid time, for which there is no event.
     Untimed(u64),
-    Answer {
+    Outcome {
         of: u64,
         seq: u64,
         result: String,
@@ -64,7 +64,7 @@ pub fn events(
     let mut writer = Writer { out, rows: 0, error: None };
     let (mut waiting, mut bytes) = (BTreeMap::<u64, Waiting>::new(), 0);
     let pick = |record: &RecordView<'_>, line: &[u8]| match (record.kind_name(), record.of) {
-        ("outcome" | "recovered", Some(of)) => Some(ExportPart::Answer {
+        ("outcome" | "recovered", Some(of)) => Some(ExportPart::Outcome {
             of,
             seq: record.seq,
             result: record.result().unwrap_or_default().to_owned(),
@@ -73,9 +73,10 @@ pub fn events(
             denial: network::Denial::of(record, line, device, filter),
         }),
         ("decision" | "intent", _) if filter.matches(record) => {
-            let about = match is_connection(record) {
-                true => record.subject()?,
-                false => record.canonical_path()?.into(),
+            let about = match (is_connection(record), record.canonical_path()) {
+                (true, _) => record.subject()?.into_owned(),
+                (false, Some(path)) => path.to_owned(),
+                (false, None) => other_denial(record)?,
             };
             let Ok(time) = record.t.as_str().parse() else {
                 return Some(ExportPart::Untimed(record.seq));
@@ -112,7 +113,7 @@ pub fn events(
                 bytes -= its;
                 lost.damage(|| {
                     format!(
-                        "too many changes wait for an answer: that of record {seq} was not looked \
+                        "too many changes wait for an outcome: that of record {seq} was not looked \
                          for any more"
                     )
                 });
@@ -121,8 +122,8 @@ pub fn events(
             }
             ControlFlow::Continue(())
         }
-        ExportPart::Answer { of, seq, result, reason, counts, denial } => {
-            let (mut event, answer) = match (waiting.remove(&of), denial) {
+        ExportPart::Outcome { of, seq, result, reason, counts, denial } => {
+            let (mut event, outcome) = match (waiting.remove(&of), denial) {
                 (Some(Waiting { mut event, bytes: its }), denial) => {
                     bytes -= its;
                     if let Some(denial) = denial {
@@ -133,7 +134,7 @@ pub fn events(
                 (None, Some(denial)) if denial.is_wanted => (denial.event, None),
                 (None, _) => return ControlFlow::Continue(()),
             };
-            finish(&mut event, Some((&result, reason.as_deref())), answer);
+            finish(&mut event, Some((&result, reason.as_deref())), outcome);
             if event.contains_key("dst_endpoint") {
                 network::end(&mut event, &result, counts.as_ref());
             }
@@ -169,11 +170,40 @@ struct Class {
 
 const FILES: Class = Class {
     uid: 1001,
-    name: "File System FileActivity",
+    name: "File System Activity",
     category: 1,
-    category_name: "System FileActivity",
+    category_name: "System Activity",
     profiles: &["security_control"],
 };
+
+/// Denials of requests that named neither a path nor a host, such as commands and messages.
+const API: Class = Class {
+    uid: 6003,
+    name: "API Activity",
+    category: 6,
+    category_name: "Application Activity",
+    profiles: &["host", "security_control"],
+};
+
+/// Returns the subject of such a denial; `None` for another record.
+fn other_denial(record: &RecordView<'_>) -> Option<String> {
+    if record.decision() != Some("deny") || record.canonical_path().is_some() {
+        return None;
+    }
+    let command = record.subject().map(std::borrow::Cow::into_owned);
+    Some(command.unwrap_or_else(|| record.op().unwrap_or("message").to_owned()))
+}
+
+/// Returns the operation, and the machine and the transport as its source.
+fn api_attributes(record: &RecordView<'_>, device: &str) -> Map<String, Value> {
+    object(json!({
+        "api": { "operation": record.op().unwrap_or("message") },
+        "src_endpoint": {
+            "hostname": device,
+            "svc_name": record.transport().unwrap_or("unknown"),
+        },
+    }))
+}
 
 impl Class {
     /// Sets the activity of an event; `name` is the name of the event type.
@@ -231,9 +261,11 @@ fn event(
     about: &str,
     time: Timestamp,
 ) -> Map<String, Value> {
-    let (class, activity) = match is_connection(record) {
-        true => (network::CLASS, network::activity(record)),
-        false => (FILES, ActivityId::of(record)),
+    let is_about_a_file = record.canonical_path().is_some();
+    let (class, activity) = match (is_connection(record), is_about_a_file) {
+        (true, _) => (network::CLASS, network::activity(record)),
+        (false, true) => (FILES, ActivityId::of(record)),
+        (false, false) => (API, ActivityId::OTHER),
     };
     let op = record.op().unwrap_or_default();
     let denied = record.decision() == Some("deny");
@@ -287,6 +319,8 @@ fn event(
     class.describe(&mut event, activity, if id == 99 && !op.is_empty() { op } else { caption });
     if is_connection(record) {
         event.extend(network::attributes(record));
+    } else if !is_about_a_file {
+        event.extend(api_attributes(record, device));
     } else {
         event.insert("file".to_owned(), file(about, kind, record.before));
     }
@@ -374,7 +408,7 @@ fn unmapped(record: &RecordView<'_>) -> Map<String, Value> {
 fn finish(
     event: &mut Map<String, Value>,
     ended: Option<(&str, Option<&str>)>,
-    answer: Option<u64>,
+    outcome: Option<u64>,
 ) {
     let (status, id) = match ended.map(|(result, _)| result) {
         Some("ok" | "unchanged" | "buffered" | "committed" | "dryRun") => ("Success", 1),
@@ -394,9 +428,9 @@ fn finish(
             event.insert("status_detail".to_owned(), reason.into());
         }
     }
-    if let (Some(answer), Some(rest)) =
-        (answer, event.get_mut("unmapped").and_then(Value::as_object_mut))
+    if let (Some(outcome), Some(rest)) =
+        (outcome, event.get_mut("unmapped").and_then(Value::as_object_mut))
     {
-        rest.insert("answer".to_owned(), answer.into());
+        rest.insert("outcome".to_owned(), outcome.into());
     }
 }

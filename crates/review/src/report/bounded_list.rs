@@ -63,7 +63,7 @@ pub struct Denials {
     pub groups: u64,
     /// The number of records that are in no group, because there are too many groups.
     pub ungrouped: u64,
-    /// At most [`MAX_LISTED`] groups.
+    /// The groups, at most [`MAX_LISTED`].
     pub listed: Vec<Denied>,
 }
 

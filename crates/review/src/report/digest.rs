@@ -4,6 +4,7 @@ mod connection;
 mod hours;
 mod labels;
 mod merge;
+mod network;
 
 use std::{
     borrow::Cow,
@@ -13,7 +14,10 @@ use std::{
 use portcullis_audit::RecordView;
 use serde_json::Value;
 
-use self::hours::Hours;
+use self::{
+    hours::Hours,
+    network::{agent_network, is_of_name},
+};
 use super::{
     PolicyInForce,
     bounded_list::{BoundedList, GroupedDenials, MAX_LISTED},
@@ -51,12 +55,12 @@ pub(super) struct Digest {
     pub(super) approvals: BoundedList<Approval>,
     pub(super) gateways: BoundedList<GatewayStart>,
     stopped: BTreeSet<String>,
-    /// The enforcement of sandboxes by gateway, as records after their starts report it.
-    confined: BTreeMap<String, String>,
+    /// Enforcement and network of sandboxes by gateway, as records after their starts report them.
+    confined: BTreeMap<String, (Option<String>, Option<Value>)>,
     pub(super) set_aside: Vec<SetAside>,
     /// Changes without an outcome yet, and outcomes without their change yet.
     open: HashMap<u64, Change>,
-    answers: Vec<(u64, String)>,
+    outcomes: Vec<(u64, String)>,
     /// Number of sessions of all agents.
     sessions: usize,
     /// Bytes of the lines that added an entry, and of `open`.
@@ -104,7 +108,7 @@ impl Digest {
             + self.policy_changes.kept.len()
             + self.approvals.kept.len()
             + self.gateways.kept.len();
-        maps + firsts + self.sessions + self.set_aside.len() + self.answers.len()
+        maps + firsts + self.sessions + self.set_aside.len() + self.outcomes.len()
     }
 
     fn take(&mut self, record: &RecordView<'_>) {
@@ -119,12 +123,13 @@ impl Digest {
         match record.kind_name() {
             "decision" if record.op() == Some("sandbox") => {
                 let boot = record.boot().unwrap_or_default().to_owned();
-                self.confined.extend(record.fact("enforcement").map(|how| (boot, how.to_owned())));
+                let how = (owned(record.fact("enforcement")), agent_network(record));
+                self.confined.insert(boot, how);
             }
             "decision" | "intent" => self.request(record),
             "outcome" | "recovered" if record.op() == Some("connect") => self.connection(record),
-            "outcome" => self.answer(record),
-            "recovered" if record.of.is_some() => self.answer(record),
+            "outcome" => self.outcome(record),
+            "recovered" if record.of.is_some() => self.outcome(record),
             "recovered" => {
                 self.set_aside.push(SetAside {
                     seq: record.seq,
@@ -210,6 +215,8 @@ impl Digest {
             agent: owned(record.agent()),
             enforcement: text("enforcement"),
             mode: text("mode"),
+            network_mode: text("networkMode"),
+            agent_network: agent_network(record),
             stopped: false,
             boot: record.boot().unwrap_or_default().to_owned(),
         });
@@ -218,6 +225,10 @@ impl Digest {
     /// Counts a decided request, or the denial of a connection that was under way.
     fn request(&mut self, record: &RecordView<'_>) {
         self.labels(record);
+        if is_of_name(record) {
+            self.agent(record);
+            return;
+        }
         let denied = record.decision() == Some("deny");
         // A question counts as neither: its approval has a record of its own.
         let decision = record.decision().filter(|decision| *decision != "ask");
@@ -298,7 +309,7 @@ impl Digest {
             .or_insert_with(|| Decided {
                 rule: rule.to_owned(),
                 decision: decision.to_owned(),
-                policy: owned(record.policy()),
+                policy: record.policy().map(file_name),
                 records: 0,
             })
             .records += 1;
@@ -323,7 +334,7 @@ impl Digest {
     }
 
     /// Matches an outcome with its change.
-    fn answer(&mut self, record: &RecordView<'_>) {
+    fn outcome(&mut self, record: &RecordView<'_>) {
         let (Some(of), result) = (record.of, record.result().unwrap_or_default().to_owned()) else {
             return;
         };
@@ -336,7 +347,7 @@ impl Digest {
                 self.open_bytes = self.open_bytes.saturating_sub(cost(&change));
                 self.settle(change, result);
             }
-            None => self.answers.push((of, result)),
+            None => self.outcomes.push((of, result)),
         }
     }
 
@@ -383,7 +394,7 @@ impl Digest {
     }
 
     /// Returns the changes without an outcome.
-    pub(super) fn unsettled(&self) -> Vec<u64> {
+    pub(super) fn missing_outcomes(&self) -> Vec<u64> {
         let mut open = Vec::from_iter(self.open.keys().copied());
         open.sort_unstable();
         open.truncate(MAX_LISTED);
@@ -400,6 +411,12 @@ fn cost(change: &Change) -> usize {
     texts.chain([session, agent]).map(String::len).sum::<usize>()
         + paths.map(|path| path.as_str().len()).sum::<usize>()
         + OVERHEAD
+}
+
+/// Returns the name of a policy's file without its directory: records have the path as it was given,
+/// and one file has several.
+fn file_name(policy: &str) -> String {
+    policy.rsplit('/').next().unwrap_or(policy).to_owned()
 }
 
 fn owned(text: Option<&str>) -> Option<String> {

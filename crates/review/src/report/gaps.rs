@@ -2,21 +2,23 @@
 
 use super::{
     Report,
-    markup::{Page, maybe, moment, text},
+    markup::{MAX_ROWS, Page, maybe, moment, text},
 };
 
 pub(super) fn gaps(page: &mut Page, report: &Report) {
     page.section("Gaps and damage");
     let chain = &report.chain;
     let mut none = true;
+    let rest = report.to_json();
     let mut list = |title: &str, items: Vec<String>| {
         if !items.is_empty() {
             none = false;
             page.raw(format_args!("<h3>{title}</h3>\n<ul>\n"));
-            for item in items {
+            for item in items.iter().take(MAX_ROWS) {
                 page.raw(format_args!("<li>{item}</li>\n"));
             }
             page.raw("</ul>\n");
+            page.rest(items.len().saturating_sub(MAX_ROWS) as u64, &rest);
         }
     };
     let pruned = report.period.pruned_before.as_ref().map(|t| {
@@ -52,7 +54,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
     );
     list(
         "Changes that nobody settled",
-        report.unsettled.iter().map(|seq| format!("record {seq}")).collect(),
+        report.missing_outcomes.iter().map(|seq| format!("record {seq}")).collect(),
     );
     let gateways = &report.gateways.listed;
     list(
@@ -64,6 +66,27 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
                 let (agent, level) =
                     (maybe(gateway.agent.as_ref()), maybe(gateway.enforcement.as_ref()));
                 format!("record {seq}, {t}: agent {agent}, enforcement {level}")
+            })
+            .collect(),
+    );
+    list(
+        "Agents that shared the host's network: their connections were neither decided nor recorded",
+        (gateways.iter())
+            .filter_map(|gateway| Some((gateway, gateway.shared_network()?)))
+            .map(|(gateway, network)| {
+                let agent = maybe(gateway.agent.as_ref());
+                let (seq, t, network) = (gateway.seq, moment(&gateway.t), network.to_string());
+                format!("record {seq}, {t}: agent {agent}, {}", text(&network))
+            })
+            .collect(),
+    );
+    list(
+        "Gateways that only observed connections: what no rule of hosts allowed was let pass",
+        (gateways.iter())
+            .filter(|gateway| gateway.network_mode.as_deref() == Some("observe"))
+            .map(|gateway| {
+                let agent = maybe(gateway.agent.as_ref());
+                format!("record {}, {}: agent {agent}", gateway.seq, moment(&gateway.t))
             })
             .collect(),
     );
@@ -87,8 +110,13 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             })
             .collect(),
     );
+    let not_listed = report.gateways.total.saturating_sub(gateways.len() as u64);
+    let all = text(&report.command("query --kind start"));
+    list(
+        "Gateways that the report has no room for",
+        (not_listed > 0).then(|| format!("{not_listed}: <code>{all}</code>")).into_iter().collect(),
+    );
     if none {
         page.raw("<p class=\"good\">None.</p>\n");
     }
-    page.more(&report.gateways);
 }

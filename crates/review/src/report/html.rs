@@ -2,11 +2,13 @@
 //! escaped.
 
 use super::{
-    Denials, GatewayStart, Listed, PolicyInForce, Report, chart,
+    GatewayStart, Listed, PolicyInForce, Report,
+    attempts::attempts,
+    chart,
     gaps::gaps,
     markup::{Page, hash, lines, maybe, moment, path, text},
 };
-use crate::model::Quoted;
+use crate::{counted, model::Quoted};
 
 const STYLE: &str = include_str!("style.css");
 /// The place of the list of contents. No text of a log can contain it, for `<` is escaped.
@@ -41,11 +43,11 @@ pub fn page(report: &Report) -> String {
     }
     decisions(&mut page, report);
     page.section("Denied attempts");
-    attempts(&mut page, &report.denied);
+    attempts(&mut page, &report.denied, &report.command("query --decision deny"));
     if report.observed.total > 0 {
         page.section("Attempts that observe mode let pass");
         page.raw("<p>The policy would deny them: the rule is the one that would.</p>\n");
-        attempts(&mut page, &report.observed);
+        attempts(&mut page, &report.observed, &report.to_json());
     }
     secrets(&mut page, report);
     files(&mut page, report);
@@ -56,10 +58,11 @@ pub fn page(report: &Report) -> String {
     policy_changes(&mut page, report);
     page.raw(format_args!(
         "<footer>Made by portcullis {} on {}. This page repeats what the log says; \
-         <code>portcullis audit verify</code> checks the log itself.</footer>\n\
+         <code>portcullis audit verify {}</code> checks the log itself.</footer>\n\
          </main>\n</body>\n</html>\n",
         text(report.program),
-        moment(&report.created)
+        moment(&report.created),
+        text(&report.options)
     ));
     page.finish(CONTENTS)
 }
@@ -106,15 +109,13 @@ fn summary(page: &mut Page, report: &Report) {
     ));
 }
 
-/// A number with its noun.
-fn counted(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
 /// The findings in a few sentences, for readers who read no more.
 fn describe(report: &Report) -> String {
     let mut words = if report.valid {
         "<p class=\"good\">The log is intact. ".to_owned()
+    } else if report.chain.newer().is_some() {
+        "<p class=\"bad\">A newer Portcullis wrote a part of the log, which this one cannot check. "
+            .to_owned()
     } else {
         "<p class=\"bad\">The log is damaged: see “Gaps and damage”. ".to_owned()
     };
@@ -138,7 +139,20 @@ fn describe(report: &Report) -> String {
         ),
     };
     words += &format!("Changed: {}. ", counted(report.files.total, "file"));
-    words + &confinement(&report.gateways) + "</p>\n"
+    words + &confinement(&report.gateways) + &shared_networks(&report.gateways) + "</p>\n"
+}
+
+/// Says how many agents shared the host's network, past rules of hosts.
+fn shared_networks(gateways: &Listed<GatewayStart>) -> String {
+    let shared = gateways.listed.iter().filter(|gateway| gateway.shared_network().is_some());
+    match shared.count() as u64 {
+        0 => String::new(),
+        number => format!(
+            " <b>{} shared the host's network</b> (<code>--agent-network</code>): their connections were \
+             neither decided nor recorded (see “Gaps and damage”).",
+            counted(number, "agent")
+        ),
+    }
 }
 
 /// Says how many of the agents were fully confined. What is not listed is not known.
@@ -150,7 +164,9 @@ fn confinement(gateways: &Listed<GatewayStart>) -> String {
     let (full, weak) = (count(&|level| level == "full"), count(&|level| level != "full"));
     let unknown = gateways.total.saturating_sub(full + weak);
     if weak == 0 && unknown == 0 && full > 0 {
-        return "Every agent that was started was fully confined.".to_owned();
+        let is_shared = gateways.listed.iter().any(|gateway| gateway.shared_network().is_some());
+        let but = if is_shared { ", but for its connections" } else { "" };
+        return format!("Every agent that was started was fully confined{but}.");
     }
     let mut parts = Vec::new();
     if full > 0 {
@@ -178,6 +194,12 @@ fn status(page: &mut Page, report: &Report) {
             "<p class=\"good\">The log is intact: {} in {} are one chain.</p>\n",
             counted(chain.records, "record"),
             counted(chain.segments, "segment")
+        ));
+    } else if chain.newer().is_some() {
+        page.raw(format_args!(
+            "<p class=\"bad\">A newer Portcullis wrote a part of the log: only the first {} records \
+             were checked. Make the report with that one.</p>\n",
+            chain.intact.records
         ));
     } else {
         page.raw(format_args!(
@@ -226,8 +248,9 @@ fn status(page: &mut Page, report: &Report) {
 }
 
 fn decisions(page: &mut Page, report: &Report) {
+    let rest = report.to_json();
     page.section("Agents");
-    page.table(
+    page.list(
         [
             "Agent",
             "Sessions",
@@ -252,13 +275,15 @@ fn decisions(page: &mut Page, report: &Report) {
                 moment(&agent.last),
             ]
         }),
+        report.agents.len() as u64,
+        &rest,
     );
     page.section("Decisions by rule");
     if !report.rules.is_empty() {
         page.raw(format_args!("<figure>{}</figure>\n", chart::rules(&report.rules)));
     }
-    page.table(
-        ["Rule", "Decision", "Policy", "Records"],
+    page.list(
+        ["Rule", "Decision", "Policy file", "Records"],
         report.rules.iter().map(|rule| {
             [
                 format!("<code>{}</code>", text(&rule.rule)),
@@ -267,29 +292,35 @@ fn decisions(page: &mut Page, report: &Report) {
                 rule.records.to_string(),
             ]
         }),
+        report.rules.len() as u64,
+        &rest,
     );
     page.section("Decisions by operation");
-    page.table(
+    page.list(
         ["Operation", "Allowed", "Denied"],
         report
             .operations
             .iter()
             .map(|op| [text(&op.op), op.allowed.to_string(), op.denied.to_string()]),
+        report.operations.len() as u64,
+        &rest,
     );
     if !report.labels.is_empty() {
         page.section("Labels");
-        page.table(
+        page.list(
             ["Label", "Reads", "Changes by agents that carried it"],
             report.labels.iter().map(|label| {
                 [text(&label.label), label.reads.to_string(), label.changes.to_string()]
             }),
+            report.labels.len() as u64,
+            &rest,
         );
     }
     if report.hosts.is_empty() {
         return;
     }
     page.section("Connections");
-    page.table(
+    page.list(
         ["Host", "Connections", "Cut off", "Bytes sent", "Bytes received"],
         report.hosts.iter().map(|host| {
             [
@@ -300,46 +331,9 @@ fn decisions(page: &mut Page, report: &Report) {
                 host.bytes_in.to_string(),
             ]
         }),
+        report.hosts.len() as u64,
+        &rest,
     );
-}
-
-fn attempts(page: &mut Page, attempts: &Denials) {
-    if attempts.listed.is_empty() {
-        page.raw("<p>None.</p>\n");
-        return;
-    }
-    page.table(
-        ["Times", "Agent", "Operation", "Path", "Rule", "Reason", "First record", "Last (UTC)"],
-        attempts.listed.iter().map(|denied| {
-            let of = match &denied.to {
-                Some(to) => format!("{} → {}", path(denied.path.as_ref()), path(Some(to))),
-                None => path(denied.path.as_ref()),
-            };
-            [
-                denied.times.to_string(),
-                maybe(denied.agent.as_ref()),
-                maybe(denied.op.as_ref()),
-                of,
-                maybe(denied.rule.as_ref()),
-                maybe(denied.reason.as_ref()),
-                denied.seq.to_string(),
-                moment(&denied.last),
-            ]
-        }),
-    );
-    let (listed, groups) = (attempts.listed.len() as u64, attempts.groups);
-    if groups > listed {
-        page.raw(format_args!(
-            "<p class=\"note\">{listed} of {groups} kinds of attempts are listed, the most frequent.</p>\n"
-        ));
-    }
-    if attempts.ungrouped > 0 {
-        page.raw(format_args!(
-            "<p class=\"note\">There were more kinds than a report counts: {} of further kinds are only \
-             part of the total.</p>\n",
-            counted(attempts.ungrouped, "record")
-        ));
-    }
 }
 
 fn secrets(page: &mut Page, report: &Report) {
@@ -348,7 +342,7 @@ fn secrets(page: &mut Page, report: &Report) {
         page.raw("<p>No secret was found.</p>\n");
         return;
     }
-    page.table(
+    page.list(
         ["Record", "Time (UTC)", "Agent", "Operation", "Path", "Decision", "Found by"],
         report.secrets.listed.iter().map(|found| {
             let rules: Vec<_> = (found.rules.iter())
@@ -364,8 +358,9 @@ fn secrets(page: &mut Page, report: &Report) {
                 rules.join(", "),
             ]
         }),
+        report.secrets.total,
+        &report.to_json(),
     );
-    page.more(&report.secrets);
 }
 
 fn files(page: &mut Page, report: &Report) {
@@ -374,7 +369,7 @@ fn files(page: &mut Page, report: &Report) {
         page.raw("<p>None.</p>\n");
         return;
     }
-    page.table(
+    page.list(
         [
             "Path",
             "Changes",
@@ -399,8 +394,9 @@ fn files(page: &mut Page, report: &Report) {
                 hash(file.after.as_ref()),
             ]
         }),
+        report.files.total,
+        &report.to_json(),
     );
-    page.more(&report.files);
 }
 
 fn approvals(page: &mut Page, report: &Report) {
@@ -409,7 +405,7 @@ fn approvals(page: &mut Page, report: &Report) {
         page.raw("<p>No request needed an approval.</p>\n");
         return;
     }
-    page.table(
+    page.list(
         ["Record", "Time (UTC)", "Agent", "Operation", "Path", "Answer", "Reason", "Facts"],
         report.approvals.listed.iter().map(|one| {
             let facts: Vec<_> =
@@ -430,8 +426,9 @@ fn approvals(page: &mut Page, report: &Report) {
                 facts.join("<br>"),
             ]
         }),
+        report.approvals.total,
+        &report.command("query --kind approval"),
     );
-    page.more(&report.approvals);
 }
 
 fn policies(page: &mut Page, policies: &[PolicyInForce]) {
@@ -479,7 +476,7 @@ fn policy_changes(page: &mut Page, report: &Report) {
         page.raw("<p>None.</p>\n");
         return;
     }
-    page.table(
+    page.list(
         ["Record", "Time (UTC)", "Agent", "Result", "SHA-256", "Reason", "Facts"],
         report.policy_changes.listed.iter().map(|one| {
             let facts: Vec<_> =
@@ -494,6 +491,7 @@ fn policy_changes(page: &mut Page, report: &Report) {
                 facts.join("<br>"),
             ]
         }),
+        report.policy_changes.total,
+        &report.command("query --kind policy"),
     );
-    page.more(&report.policy_changes);
 }

@@ -49,7 +49,7 @@ pub struct Decided {
     pub rule: String,
     /// The decision: `allow`, `deny`, `ask`, or `observed` if only observe mode allowed it.
     pub decision: String,
-    /// The policy file that contains it.
+    /// The name of the policy file that contains it, without its directory.
     pub policy: Option<String>,
     /// Number of decisions.
     pub records: u64,
@@ -180,6 +180,7 @@ pub struct Approval {
 
 /// The start of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GatewayStart {
     /// The index of the record.
     pub seq: u64,
@@ -192,10 +193,24 @@ pub struct GatewayStart {
     pub enforcement: Option<String>,
     /// The policy's mode: `enforce` or `observe`.
     pub mode: Option<String>,
+    /// The mode of rules of hosts: `enforce` or `observe`.
+    pub network_mode: Option<String>,
+    /// The agent's network: `none`, or the connections that it could make past the rules of hosts and
+    /// the record, because it shared the host's (`--agent-network`): `ports`, and `dns`. `None` for
+    /// commands of a person.
+    pub agent_network: Option<serde_json::Value>,
     /// True if it stopped in order.
     pub stopped: bool,
     #[serde(skip)]
     pub(super) boot: String,
+}
+
+impl GatewayStart {
+    /// Returns the connections that the agent could make past the rules of hosts, if it shared the
+    /// host's network.
+    pub(super) fn shared_network(&self) -> Option<&serde_json::Value> {
+        self.agent_network.as_ref().filter(|network| network.is_object())
+    }
 }
 
 /// A policy that a running gateway loaded or refused.

@@ -2,8 +2,10 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::{Listed, MAX_LISTED};
 use crate::model::Escaped;
+
+/// Maximum number of rows of a table, so that a report of a busy week fits on a few printed pages.
+pub(super) const MAX_ROWS: usize = 50;
 
 /// Escapes untrusted text for HTML, with hidden characters made visible.
 pub(super) fn text(untrusted: &str) -> String {
@@ -105,12 +107,27 @@ impl Page {
         self.raw("</tbody></table></div>\n");
     }
 
-    /// Adds a note if a list is incomplete.
-    pub(super) fn more<T>(&mut self, list: &Listed<T>) {
-        if list.total > list.listed.len() as u64 {
+    /// Adds a table of the first [`MAX_ROWS`] of `total` rows; `rest` is the command that lists the
+    /// others.
+    pub(super) fn list<const N: usize>(
+        &mut self,
+        heads: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+        total: u64,
+        rest: &str,
+    ) {
+        let rows = Vec::from_iter(rows.into_iter().take(MAX_ROWS));
+        let left_out = total.saturating_sub(rows.len() as u64);
+        self.table(heads, rows);
+        self.rest(left_out, rest);
+    }
+
+    /// Says how many more there are, and which command lists them.
+    pub(super) fn rest(&mut self, count: u64, command: &str) {
+        if count > 0 {
             self.raw(format_args!(
-                "<p class=\"note\">The first {MAX_LISTED} of {} are listed.</p>\n",
-                list.total
+                "<p class=\"note\">… and {count} more: <code>{}</code></p>\n",
+                text(command)
             ));
         }
     }

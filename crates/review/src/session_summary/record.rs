@@ -16,6 +16,10 @@ pub(super) struct SummaryRecord {
     pub(super) t: String,
     pub(super) actor: Actor,
     pub(super) claimed_arguments: Vec<String>,
+    /// The ACP session, if it names one.
+    pub(super) acp_session: Option<String>,
+    /// The tool call to which it belongs, as the agent claims.
+    pub(super) tool_call: Option<String>,
     /// The length of its line in bytes.
     pub(super) bytes: usize,
     pub(super) what: SummaryRecordKind,
@@ -23,9 +27,10 @@ pub(super) struct SummaryRecord {
 
 pub(super) enum SummaryRecordKind {
     Change(Box<Change>),
-    Answer {
+    Outcome {
         of: u64,
         result: String,
+        ended: Option<EndedConnection>,
     },
     Request {
         op: String,
@@ -40,12 +45,32 @@ pub(super) enum SummaryRecordKind {
         of: u64,
         host: String,
         rule: String,
+        ended: Option<EndedConnection>,
     },
+    /// Content was read that has labels: path and label.
+    Labels(Vec<(String, String)>),
     Command {
         arguments: Vec<String>,
         is_own: bool,
+        /// The connections that the command could make past the rules of hosts.
+        network: Option<Value>,
     },
     Note(Box<Note>),
+}
+
+/// A connection that has ended: its host and port, and the bytes sent and received.
+pub(super) struct EndedConnection {
+    pub(super) host: String,
+    pub(super) bytes_out: u64,
+    pub(super) bytes_in: u64,
+}
+
+impl EndedConnection {
+    fn of(record: &RecordView<'_>) -> Option<Self> {
+        let count = |name| record.counts.as_ref()?.get(name).copied();
+        let (bytes_out, bytes_in) = (count("bytesOut")?, count("bytesIn")?);
+        Some(Self { host: record.target()?.into_owned(), bytes_out, bytes_in })
+    }
 }
 
 /// Returns the words of the command that a decision is about.
@@ -75,24 +100,48 @@ pub(super) fn piece(record: &RecordView<'_>, bytes: usize) -> Option<SummaryReco
         t: record.t.as_str().to_owned(),
         actor,
         claimed_arguments: process.map(|list| texts(list)).unwrap_or_default(),
+        acp_session: record.fact("acpSession").map(str::to_owned),
+        tool_call: record.fact("toolCall").map(str::to_owned),
         bytes: bytes + OVERHEAD,
         what: what(record, command),
     })
 }
 
+/// Returns what was denied, if it has neither a path nor a host: a method, or what a message that
+/// was dropped came from.
+fn denied_message(record: &RecordView<'_>) -> String {
+    let op = record.op().unwrap_or_default();
+    match (record.fact("method"), record.fact("from")) {
+        (Some(method), _) => method.to_owned(),
+        (None, Some(from)) => format!("{op} from {from}"),
+        (None, None) => op.to_owned(),
+    }
+}
+
 fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordKind {
     let owned = |text: Option<&str>| text.map(str::to_owned);
     if let Some(arguments) = command {
-        return SummaryRecordKind::Command { arguments, is_own: record.op() == Some("sandbox") };
+        let network = record.facts.as_ref().and_then(|facts| facts.get("agentNetwork"));
+        return SummaryRecordKind::Command {
+            arguments,
+            is_own: record.op() == Some("sandbox"),
+            network: network.filter(|network| network.is_object()).cloned(),
+        };
     }
     if let (Kind::Outcome | Kind::Recovered, Some(of)) = (record.kind, record.of) {
         if let (Some("deny"), Some(host)) = (record.decision(), record.subject()) {
             let rule = record.rule().unwrap_or("-").to_owned();
-            return SummaryRecordKind::CutOff { of, host: host.into_owned(), rule };
+            return SummaryRecordKind::CutOff {
+                of,
+                host: host.into_owned(),
+                rule,
+                ended: EndedConnection::of(record),
+            };
         }
-        return SummaryRecordKind::Answer {
+        return SummaryRecordKind::Outcome {
             of,
             result: record.result().unwrap_or_default().to_owned(),
+            ended: EndedConnection::of(record),
         };
     }
     if let Some(change) = Change::of(record) {
@@ -100,6 +149,11 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordK
     }
     if record.op() == Some("connect") && record.kind == Kind::Intent {
         return SummaryRecordKind::Connection(record.subject().unwrap_or_default().into_owned());
+    }
+    if record.op() == Some("label") {
+        let labels = record.facts.as_ref().and_then(|facts| facts.get("labels")?.as_object());
+        let read = |(id, path): (&String, &Value)| Some((path.as_str()?.to_owned(), id.clone()));
+        return SummaryRecordKind::Labels(labels.into_iter().flatten().filter_map(read).collect());
     }
     if record.op() == Some("repeats") {
         let paths = record.facts.as_ref().and_then(|facts| facts.get("paths")?.as_array());
@@ -112,10 +166,11 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordK
             paths.into_iter().flatten().filter_map(repeat).collect(),
         );
     }
-    let path =
-        record.subject().or_else(|| (record.decision() == Some("deny")).then_some("".into()));
+    let is_denied = record.decision() == Some("deny");
+    let path = record.subject().or_else(|| is_denied.then(|| denied_message(record).into()));
     if let (Kind::Decision, Some(op), Some(path)) = (record.kind, record.op(), path) {
-        let rule = || record.rule().unwrap_or("-").to_owned();
+        let reason = || record.fact("reason").or(record.reason()).unwrap_or("-");
+        let rule = || record.rule().unwrap_or_else(reason).to_owned();
         let word = match (record.decision(), record.result()) {
             (Some("deny"), _) => Some(("denied", rule())),
             (Some("ask"), _) => Some(("asked", rule())),

@@ -3,33 +3,53 @@
 //! Intermediate states of a path do not matter once it is as it was before, and retention may have
 //! deleted their backups. So of two steps that put something at one path only the older one is
 //! taken, even with renames and attributes in between. An entry that would be restored only to be
-//! removed again is not restored.
+//! removed again is not restored, unless it is a directory with what others put into it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Action, Step, plan::Expected};
-use crate::model::WorkspacePath;
+use super::{
+    Action, Error, Step,
+    interruption::Interruptions,
+    plan::Expected,
+    state::{CurrentState, nodes},
+};
+use crate::{
+    gateway::{BackupError, BackupStore},
+    model::WorkspacePath,
+};
 
 /// Removes unnecessary steps; the first step is that of the newest change. Their records move to
-/// steps that remain.
-pub(super) fn collapse(steps: Vec<Step>) -> Vec<Step> {
-    let mut plan = Plan { steps: Vec::new(), open: BTreeMap::new(), records: Vec::new() };
+/// steps that remain: of an entry that came and went to the last one, as `cancelled`. One that
+/// something else changed meanwhile keeps its step, which shows the conflict.
+pub(super) fn collapse(
+    steps: Vec<Step>,
+    interruptions: &Interruptions,
+    trees: Option<&BackupStore>,
+) -> Result<Vec<Step>, Error> {
+    let (open, records) = (BTreeMap::new(), Vec::new());
+    let mut plan = Plan { steps: Vec::new(), open, records, interruptions, trees };
     for step in steps {
-        plan.take(step);
+        plan.take(step)?;
     }
     let mut steps: Vec<Step> = plan.steps.into_iter().flatten().collect();
     if let Some(last) = steps.last_mut() {
-        last.records.append(&mut plan.records);
+        last.cancelled.append(&mut plan.records);
     }
-    steps
+    for step in &mut steps {
+        step.interrupted = interruptions.within(&step.records);
+    }
+    Ok(steps)
 }
 
-struct Plan {
+struct Plan<'a> {
     steps: Vec<Option<Step>>,
     /// The entries that were last restored or removed, by their current path.
     open: BTreeMap<WorkspacePath, OpenStep>,
     /// The records of steps that cancelled each other.
     records: Vec<u64>,
+    interruptions: &'a Interruptions,
+    /// The backups of directories, if what others put into these is to come back.
+    trees: Option<&'a BackupStore>,
 }
 
 struct OpenStep {
@@ -41,8 +61,8 @@ struct OpenStep {
     renames: Vec<usize>,
 }
 
-impl Plan {
-    fn take(&mut self, mut step: Step) {
+impl Plan<'_> {
+    fn take(&mut self, mut step: Step) -> Result<(), Error> {
         let place = self.steps.len();
         let mut is_needed = true;
         for (at, mut open) in self.concerned(&step) {
@@ -57,7 +77,7 @@ impl Plan {
                 Action::Restore(_) | Action::Remove | Action::RemoveDirectory
                     if step.path == at =>
                 {
-                    is_needed = self.override_by(&mut step, open);
+                    is_needed = self.override_by(&mut step, open)?;
                 }
                 // Other attributes of its directory do not affect it.
                 Action::SetAttributes(_) if step.path != at && at.is_within(&step.path) => {
@@ -80,6 +100,7 @@ impl Plan {
             );
         }
         self.steps.push(Some(step).filter(|_| is_needed));
+        Ok(())
     }
 
     /// Takes the open entries that a step concerns.
@@ -97,26 +118,77 @@ impl Plan {
 
     /// Removes the open step, since `step` replaces or removes its entry. True if `step` itself is
     /// needed.
-    fn override_by(&mut self, step: &mut Step, open: OpenStep) -> bool {
-        let Some(Some(newer)) = self.steps.get(open.step) else { return true };
-        let expected = newer.expected;
+    fn override_by(&mut self, step: &mut Step, open: OpenStep) -> Result<bool, Error> {
+        let Some(Some(newer)) = self.steps.get(open.step) else { return Ok(true) };
+        let (expected, mut mode) = (newer.expected, newer.mode);
         let was_there = expected != Expected::Missing;
-        if was_there && step.action == Action::RemoveDirectory {
-            return true;
+        if step.action == Action::RemoveDirectory {
+            let has_others =
+                !was_there && self.has_others(newer, &step.path, (&open.within, &open.renames))?;
+            if was_there || has_others {
+                let newer = self.steps.get_mut(open.step).and_then(Option::as_mut);
+                newer.into_iter().for_each(|newer| newer.has_others = has_others);
+                return Ok(true);
+            }
         }
         // The existing entry still has to move to its old path.
         let renames = if was_there { Vec::new() } else { open.renames };
         let mut records = Vec::new();
         for place in [vec![open.step], open.within, renames].into_iter().flatten() {
-            let dropped = self.steps.get_mut(place).and_then(Option::take);
-            records.extend(dropped.into_iter().flat_map(|step| step.records));
+            let Some(dropped) = self.steps.get_mut(place).and_then(Option::take) else { continue };
+            mode = mode.after(dropped.mode);
+            records.extend(dropped.records);
         }
         records.append(&mut step.records);
-        if was_there || matches!(step.action, Action::Restore(_)) {
+        let is_interrupted = self.interruptions.within(&records).is_some();
+        if was_there || is_interrupted || matches!(step.action, Action::Restore(_)) {
             (step.expected, step.records) = (expected, records);
-            return true;
+            step.mode = mode.after(step.mode);
+            return Ok(true);
         }
         self.records.append(&mut records);
-        false
+        Ok(false)
+    }
+
+    /// True if the tree that a step restores, which is at `path` after renames, has something that
+    /// the steps `within` it do not remove: others made or changed it. Of a deleted backup that is
+    /// not known, and the answer is false.
+    fn has_others(
+        &self,
+        restored: &Step,
+        path: &WorkspacePath,
+        (within, renames): (&[usize], &[usize]),
+    ) -> Result<bool, Error> {
+        let (Action::Restore(id), Some(backup_store)) = (&restored.action, self.trees) else {
+            return Ok(false);
+        };
+        let mut tree = match nodes(backup_store, &restored.path, *id) {
+            // Its step stays, and says so.
+            Err(Error::Backups(BackupError::Damaged(_))) => return Ok(true),
+            tree => tree?,
+        };
+        let steps = within.iter().chain(renames).collect::<BTreeSet<_>>().into_iter();
+        for step in steps.filter_map(|place| self.steps.get(*place)?.as_ref()) {
+            let is_own = match (tree.get(&step.path), step.expected) {
+                (Some(CurrentState::Content(found, _)), Expected::Content(hash)) => *found == hash,
+                (Some(CurrentState::Content(..)), Expected::Missing) => false,
+                _ => true,
+            };
+            match &step.action {
+                Action::Rename { from } => {
+                    let moved = |path: WorkspacePath| path.rebase(from, &step.path).unwrap_or(path);
+                    tree = tree.into_iter().map(|(path, state)| (moved(path), state)).collect();
+                }
+                Action::Restore(_) if is_own => {
+                    tree.insert(step.path.clone(), CurrentState::AsKept);
+                }
+                Action::Remove | Action::RemoveDirectory if is_own => {
+                    tree.remove(&step.path);
+                }
+                _ => {}
+            }
+        }
+        tree.remove(path);
+        Ok(!tree.is_empty())
     }
 }

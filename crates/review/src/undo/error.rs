@@ -35,8 +35,17 @@ pub enum Error {
     #[error("record {0} changed nothing in the workspace")]
     NoChange(u64),
     /// No session of the log has this identifier.
-    #[error("no session whose identifier begins with `{0}` changed anything")]
-    NoSession(String),
+    #[error(
+        "no session whose identifier begins with `{session}` changed anything{}",
+        begins.map(|first| format!(" since record {first}; records before it were pruned"))
+            .unwrap_or_default()
+    )]
+    NoSession {
+        /// The beginning of the identifier.
+        session: String,
+        /// The first record, if earlier ones were pruned.
+        begins: Option<u64>,
+    },
     /// Several sessions' identifiers have this prefix.
     #[error("more than one session has an identifier that begins with `{0}`")]
     Ambiguous(String),

@@ -1,12 +1,13 @@
 //! The changes to undo, read from the log.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use portcullis_audit::{Kind, Reader, RecordView, Segment, Source};
+use portcullis_audit::{Hash, Kind, Reader, RecordView, Segment, Source};
 
 use super::Error;
 use crate::{
-    change::{CONTINUES, Change},
+    change::{CONTINUES, Change, was_made},
+    gateway::SomeAttributes,
     model::{OperationKind, WorkspacePath},
 };
 
@@ -40,11 +41,15 @@ pub struct History {
     pub others: Vec<Change>,
     /// Number of further changes that were undone already.
     pub undone: usize,
+    /// The sessions that undid them.
+    pub undone_by: BTreeSet<String>,
     /// The sessions whose changes the selected ones undid.
     pub undo_of: BTreeSet<String>,
     /// The first record of the log, if pruned records before it may contain changes of the selected
     /// session.
     pub begins: Option<u64>,
+    /// True if changes that were undone are not selected again.
+    pub is_without_undone: bool,
 }
 
 impl History {
@@ -84,7 +89,7 @@ impl History {
         };
         reading.take_in(source, first)?;
         let begins = (reading.is_cut && first > 0).then_some(first);
-        let mut history = Self { begins, ..reading.finish(select, start)? };
+        let mut history = Self { begins, ..reading.finish(select, start, first)? };
         history.undo_of = history.sessions_undone(source, first)?;
         Ok(history)
     }
@@ -197,19 +202,27 @@ impl Reading<'_> {
                 (Kind::Outcome | Kind::Recovered, Some(of)) if !was_made(record.result()) => {
                     self.changes.remove(&of);
                 }
+                (Kind::Outcome | Kind::Recovered, Some(of)) => {
+                    if let Some(change) = self.changes.get_mut(&of) {
+                        change.result = record.result().map(str::to_owned);
+                    }
+                }
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn finish(self, select: &Select, start: u64) -> Result<History, Error> {
+    fn finish(self, select: &Select, start: u64, first: u64) -> Result<History, Error> {
         let mut history = History::default();
         let mut sessions = BTreeSet::new();
         let undone = match select {
             // These selections include the undos in the period, which are undone themselves.
-            Select::After(_) | Select::From(_) | Select::Later(_) => BTreeSet::new(),
-            Select::Record(_) | Select::Session(_) => undone(&self.changes),
+            Select::After(_) | Select::From(_) | Select::Later(_) => BTreeMap::new(),
+            Select::Record(_) | Select::Session(_) => {
+                history.is_without_undone = true;
+                undone(&self.changes)
+            }
         };
         for change in self.changes.into_values() {
             let wanted = match select {
@@ -221,8 +234,9 @@ impl Reading<'_> {
             if wanted {
                 sessions.insert(change.session.clone());
             }
-            if wanted && undone.contains(&change.seq) {
+            if let Some(by) = undone.get(&change.seq).filter(|_| wanted) {
                 history.undone += 1;
+                history.undone_by.insert(by.clone());
             } else if wanted {
                 history.selected.push(change);
             } else {
@@ -232,7 +246,10 @@ impl Reading<'_> {
         match select {
             Select::Record(seq) if sessions.is_empty() => Err(Error::NoChange(*seq)),
             Select::Session(begin) => match sessions.len() {
-                0 => Err(Error::NoSession(begin.clone())),
+                0 => Err(Error::NoSession {
+                    session: begin.clone(),
+                    begins: Some(first).filter(|first| *first > 0),
+                }),
                 1 => Ok(history),
                 _ => Err(Error::Ambiguous(begin.clone())),
             },
@@ -247,10 +264,26 @@ impl History {
     pub fn narrow(&mut self, path: &WorkspacePath) {
         let mut followed = vec![path.clone()];
         let mut kept = Vec::new();
-        for change in self.selected.drain(..) {
+        let mut contents = Contents::default();
+        for mut change in self.selected.drain(..) {
+            let moved = contents.take(&change);
             if !followed.iter().any(|path| change.touches(path)) {
                 self.others.push(change);
                 continue;
+            }
+            let is_followed = |own: &WorkspacePath| {
+                followed.iter().any(|path| own.is_within(path) || path.is_within(own))
+            };
+            if let (Some(to), Some((content, mode)), false) =
+                (&change.to, moved, is_followed(&change.path))
+                && followed.iter().any(|path| to.is_within(path))
+            {
+                // A file that took the path's name, as programs save: its own name was not asked for.
+                change.path = to.clone();
+                (change.operation, change.to, change.after) =
+                    (OperationKind::Write, None, Some(content));
+                // The mode is that of the new file, even if no record has it.
+                change.attributes = Some(SomeAttributes { mode, modified: None });
             }
             if let Some(to) = &change.to {
                 let moved: Vec<_> = followed
@@ -274,20 +307,52 @@ impl History {
     }
 }
 
-/// Returns the changes that others undid, unless these were undone as well.
-fn undone(changes: &BTreeMap<u64, Change>) -> BTreeSet<u64> {
-    let mut undone = BTreeSet::new();
+/// The contents that changes of files put at paths, with the modes that they set.
+#[derive(Default)]
+struct Contents(HashMap<WorkspacePath, (Hash, Option<u32>)>);
+
+impl Contents {
+    /// Follows the next change; returns the content that a rename moved and its mode, as far as they
+    /// are known.
+    fn take(&mut self, change: &Change) -> Option<(Hash, Option<u32>)> {
+        let known = self.0.remove(&change.path);
+        match (&change.to, change.after) {
+            (Some(to), _) if change.exchange => {
+                self.0.remove(to);
+                None
+            }
+            (Some(to), _) => {
+                self.0.remove(to);
+                self.0.extend(known.map(|content| (to.clone(), content)));
+                known
+            }
+            (None, after) => {
+                let content = match change.operation {
+                    OperationKind::Write | OperationKind::Append | OperationKind::Edit => after,
+                    // It leaves the content as it is.
+                    OperationKind::SetAttributes => known.map(|(content, _)| content),
+                    _ => None,
+                };
+                let set = change.attributes.and_then(|attributes| attributes.mode);
+                let mode = set.or(known.and_then(|(_, mode)| mode));
+                self.0.extend(content.map(|content| (change.path.clone(), (content, mode))));
+                None
+            }
+        }
+    }
+}
+
+/// Returns the changes that others undid, unless these were undone as well, each with the session
+/// of its undo.
+fn undone(changes: &BTreeMap<u64, Change>) -> BTreeMap<u64, String> {
+    let mut undone = BTreeMap::new();
     for change in changes.values().rev() {
-        if !undone.contains(&change.seq) {
-            undone.extend(change.undoes.iter().flatten().copied());
+        if !undone.contains_key(&change.seq) {
+            let session = || change.session.clone();
+            undone.extend(change.undoes.iter().flatten().map(|seq| (*seq, session())));
         }
     }
     undone
-}
-
-/// True if a change was made, or may have been.
-fn was_made(result: Option<&str>) -> bool {
-    matches!(result, None | Some("ok" | "buffered" | "committed" | "superseded"))
 }
 
 fn damaged(entry: &portcullis_audit::Entry) -> Error {

@@ -15,13 +15,18 @@
 mod collapse;
 mod error;
 mod history;
+mod interruption;
+mod net_change;
 mod perform;
 mod plan;
 mod preview;
 mod simulate;
+mod state;
+mod state_reader;
 
 pub use error::Error;
 pub use history::{History, Select};
+pub use net_change::leaves_a_change;
 pub use perform::{Choice, Failed, Performed, StepError, perform};
 pub use plan::{Action, Step, plan};
 pub use preview::{Preview, Status};

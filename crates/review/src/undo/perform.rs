@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use portcullis_audit::Receipt;
 use serde_json::json;
 
-use super::{Action, Error, Preview, Status, Step, preview};
+use super::{Action, Error, Preview, Status, Step, preview, state::is_directory};
 use crate::{
     change::UNDOES,
-    gateway::{self, Approver, Changed, Exchange, Gateway, Request, SomeAttributes},
+    gateway::{
+        self, Approver, Base, Changed, ErrorKind, Exchange, Gateway, Request, SomeAttributes,
+        WorkspaceError,
+    },
     model::{
-        Session,
+        Session, WorkspacePath,
         request::{Remove, Rename, Restore, SetAttributes},
     },
 };
@@ -33,7 +36,7 @@ pub enum Choice {
 #[derive(Debug, Clone, Default)]
 pub struct Performed {
     /// Number of steps taken.
-    pub taken: u64,
+    pub done: u64,
     /// The receipts of their requests.
     pub receipts: Vec<Receipt>,
     /// The steps left out, with their status.
@@ -45,6 +48,39 @@ impl Choice {
     pub fn allows(self, preview: &Preview) -> bool {
         self != Self::Refuse
             || preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_))) == 0
+    }
+}
+
+impl Preview {
+    /// Marks the steps that depend on one that `choice` leaves out, which leaves them out, too.
+    pub fn choose(&mut self, choice: Choice) {
+        let mut left_out: Vec<Step> = Vec::new();
+        for (step, status) in &mut self.steps {
+            let depends = left_out
+                .iter()
+                .any(|other| step.paths().into_iter().any(|path| other.concerns(path)));
+            match status {
+                Status::Unchanged | Status::Skipped(_) => {}
+                Status::Ready | Status::Depends if !depends => {}
+                Status::Conflict(_) if choice == Choice::Overwrite && !depends => {}
+                Status::Conflict(_) if choice != Choice::Overwrite => left_out.push(step.clone()),
+                Status::Impossible(_) => left_out.push(step.clone()),
+                Status::Ready | Status::Depends | Status::Conflict(_) => {
+                    *status = Status::Depends;
+                    left_out.push(step.clone());
+                }
+            }
+        }
+    }
+
+    /// Returns the steps that `choice` leaves out, as far as the current state says.
+    pub fn left_out(&self, choice: Choice) -> Vec<(Step, Status)> {
+        let is_left_out = |(_, status): &&(Step, Status)| match status {
+            Status::Ready | Status::Unchanged => false,
+            Status::Conflict(_) => choice != Choice::Overwrite,
+            Status::Impossible(_) | Status::Skipped(_) | Status::Depends => true,
+        };
+        self.steps.iter().filter(is_left_out).cloned().collect()
     }
 }
 
@@ -66,11 +102,11 @@ pub fn perform(
     // A change that takes several steps counts as undone with the last of them.
     let mut last = HashMap::new();
     for (place, (step, _)) in preview.steps.iter().enumerate() {
-        last.extend(step.records.iter().map(|record| (*record, place)));
+        last.extend(step.undoes().map(|record| (record, place)));
     }
-    for (place, (step, shown)) in preview.steps.iter().enumerate() {
+    'steps: for (place, (step, shown)) in preview.steps.iter().enumerate() {
         progress();
-        if *shown == Status::Done {
+        if *shown == Status::Unchanged {
             continue;
         }
         let failed = |error, performed: &Performed| Failed {
@@ -79,36 +115,60 @@ pub fn perform(
             performed: Box::new(performed.clone()),
         };
         let depends = performed.left_out.iter().any(|(other, status)| {
-            !matches!(status, Status::Stays(_))
+            !matches!(status, Status::Skipped(_))
                 && step.paths().into_iter().any(|path| other.concerns(path))
         });
+        // Not after the comparison: a directory that appears then is not the entry to remove, and what
+        // somebody stores while the step is compared is not what was compared.
+        let is_whole = is_directory(gateway, &step.path);
+        let bases: HashMap<_, _> =
+            step.paths().into_iter().map(|path| (path, base(gateway, path))).collect();
         let status = match depends {
             true => Status::Depends,
             false => preview::now(gateway, session, step)
                 .map_err(|error| failed(StepError::Look(error), &performed))?,
         };
+        // Some conflicts can be seen only while no step is taken yet.
+        let conflict = match (&status, shown) {
+            (Status::Conflict(_), _) => Some(&status),
+            (Status::Ready, Status::Conflict(_)) => Some(shown),
+            _ => None,
+        };
         let go = match &status {
-            Status::Ready => true,
-            Status::Done => continue,
-            Status::Conflict(_) => choice == Choice::Overwrite,
-            Status::Impossible(_) | Status::Stays(_) | Status::Depends => false,
+            _ if conflict.is_some() => choice == Choice::Overwrite,
+            Status::Ready | Status::Conflict(_) => true,
+            Status::Unchanged if !matches!(shown, Status::Impossible(_)) => continue,
+            Status::Unchanged | Status::Impossible(_) | Status::Skipped(_) | Status::Depends => {
+                false
+            }
         };
         if !go {
-            performed.left_out.push((step.clone(), status));
+            let seen = if status == Status::Unchanged { Some(shown) } else { conflict };
+            performed.left_out.push((step.clone(), seen.cloned().unwrap_or(status)));
             continue;
         }
-        let mut requests = requests(gateway, step, &status).into_iter().peekable();
+        let Some(requests) = requests(gateway, step, is_whole, conflict.is_some()) else {
+            let reason = "something else is there now".to_owned();
+            performed.left_out.push((step.clone(), Status::Conflict(reason)));
+            continue;
+        };
+        let mut requests = requests.into_iter().peekable();
         while let Some(request) = requests.next() {
             let done = |record: &u64| requests.peek().is_none() && last.get(record) == Some(&place);
-            let records: Vec<u64> =
-                step.records.iter().copied().filter(done).take(MAX_RECORDS).collect();
+            let records: Vec<u64> = step.undoes().filter(done).take(MAX_RECORDS).collect();
             let facts = BTreeMap::from([(UNDOES.to_owned(), json!(records))]);
-            let reply = gateway
-                .undo(session, &*request, &facts, approver)
-                .map_err(|error| failed(StepError::Gateway(error), &performed))?;
-            performed.receipts.push(reply.receipt);
+            let base = bases.get(request.as_operation().path()).copied().unwrap_or_default();
+            match gateway.undo(session, (&*request, base), &facts, approver) {
+                Ok(reply) => performed.receipts.push(reply.receipt),
+                Err(error) if choice == Choice::Skip && is_changed(&error) => {
+                    let reason = "it was changed while it was compared".to_owned();
+                    performed.left_out.push((step.clone(), Status::Conflict(reason)));
+                    continue 'steps;
+                }
+                Err(error) => return Err(failed(StepError::Gateway(error), &performed)),
+            }
         }
-        performed.taken += 1;
+        performed.done += 1;
     }
     Ok(performed)
 }
@@ -136,22 +196,35 @@ pub enum StepError {
     Gateway(gateway::Error),
 }
 
+/// Returns the state of a path, on which a request of an undo is based.
+fn base(gateway: &Gateway, path: &WorkspacePath) -> Base {
+    match gateway.workspace().stat(path) {
+        Ok(stat) => Base::Version(stat.version()),
+        Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Base::Nothing,
+        // The comparison tells it.
+        Err(_) => Base::Anything,
+    }
+}
+
+fn is_changed(error: &gateway::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists)
+}
+
 /// A request of an undo.
 type Undo = Box<dyn Request<Output = Changed>>;
 
-/// Returns the requests to the gateway for a step.
-fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
+/// Returns the requests to the gateway for a step; `None` if its path has another entry than the one
+/// whose replacement was confirmed. `is_whole` if a directory was there to remove, `overwrites` if a
+/// conflict was confirmed.
+fn requests(gateway: &Gateway, step: &Step, is_whole: bool, overwrites: bool) -> Option<Vec<Undo>> {
     let path = step.path.clone();
     let remove = |path, recursive| -> Undo { Box::new(Remove { path, recursive }) };
-    match &step.action {
+    Some(match &step.action {
         Action::Restore(id) => {
             vec![Box::new(Restore { path, backup: id.to_string(), dry_run: false })]
         }
-        Action::Remove => {
-            // The directory is a restored tree, or one that conflicts.
-            let whole = preview::is_directory(gateway, &path);
-            vec![remove(path, whole)]
-        }
+        // The directory is a restored tree, or one that conflicts.
+        Action::Remove => vec![remove(path, is_whole)],
         Action::RemoveDirectory => vec![remove(path, false)],
         Action::SetAttributes(SomeAttributes { mode, modified }) => {
             vec![Box::new(SetAttributes { path, mode: *mode, modified: *modified })]
@@ -162,10 +235,18 @@ fn requests(gateway: &Gateway, step: &Step, status: &Status) -> Vec<Undo> {
         }
         Action::Rename { from } => {
             let rename = Box::new(Rename { from: from.clone(), to: path.clone(), replace: false });
-            match status {
-                Status::Conflict(_) => vec![remove(path, true), rename],
-                _ => vec![rename],
+            // Without a confirmed conflict the path was free; if it is not, the rename is refused.
+            let now = match overwrites {
+                true => gateway.workspace().identity(&path),
+                false => return Some(vec![rename]),
+            };
+            match (now, &step.in_the_way) {
+                (Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory), _) => vec![rename],
+                (Ok(now), Some(shown)) if shown.is_unchanged(&now) => {
+                    vec![remove(path, true), rename]
+                }
+                _ => return None,
             }
         }
-    }
+    })
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use portcullis_audit::Hash;
 
-use super::collapse::collapse;
+use super::{Error, History, collapse::collapse, interruption::Interruptions};
 use crate::{
     change::Change,
-    gateway::{BackupId, BackupKind, SomeAttributes},
+    gateway::{BackupError, BackupId, BackupKind, BackupStore, EntryIdentity, SomeAttributes},
     model::{OperationKind, WorkspacePath},
 };
 
@@ -47,8 +47,22 @@ pub struct Step {
     pub path: WorkspacePath,
     /// The current state of the path, according to the log.
     pub expected: Expected,
+    /// The current permission bits of a file whose content it restores, according to the log.
+    pub mode: ExpectedMode,
+    /// The reason of a conflict: something else changed the path between two of its records.
+    pub interrupted: Option<String>,
+    /// True if it restores a tree because of what others put into it.
+    pub has_others: bool,
+    /// The entries that it renames, exchanges or sets attributes of, by their current paths,
+    /// according to the log. Not all records have them.
+    pub entries: Vec<(WorkspacePath, EntryIdentity)>,
+    /// The entry that was at the path of a rename when its conflict was shown.
+    pub in_the_way: Option<EntryIdentity>,
     /// The indices of the records that it undoes, newest first.
     pub records: Vec<u64>,
+    /// The indices of records that need no step, because they undid each other: they count as
+    /// undone with this one, and may be of other paths.
+    pub cancelled: Vec<u64>,
 }
 
 /// The state of a path, according to the log.
@@ -64,7 +78,30 @@ pub enum Expected {
     Any,
 }
 
+/// The permission bits of a file, according to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpectedMode {
+    /// Those of the backup that is restored: no change set others.
+    Kept,
+    /// Those that a change set.
+    Set(u32),
+    /// No record has them.
+    Unknown,
+}
+
+impl ExpectedMode {
+    /// Returns those after a change, `older` being those before it.
+    pub(super) fn after(self, older: Self) -> Self {
+        if self == Self::Kept { older } else { self }
+    }
+}
+
 impl Step {
+    /// Returns the records that count as undone with it.
+    pub fn undoes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.records.iter().chain(&self.cancelled).copied()
+    }
+
     /// Returns the paths that it is about.
     pub fn paths(&self) -> Vec<&WorkspacePath> {
         match &self.action {
@@ -82,32 +119,31 @@ impl Step {
     }
 }
 
-/// Returns the steps that undo `changes`, in the order in which they must be taken. The changes are
-/// given oldest first; `kind` returns the kind of a backup if it still exists.
-pub fn plan(
-    changes: &[Change],
-    kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<BackupKind>,
-) -> Vec<Step> {
-    let mut planner = Planner { steps: Vec::new(), files: BTreeMap::new() };
-    for change in changes.iter().rev() {
-        planner.undo(change, kind);
+/// Returns the steps that undo the selected changes, in the order in which they must be taken.
+/// Without a backup store every backup counts as deleted.
+///
+/// # Errors
+/// If the backup store cannot be read.
+pub fn plan(history: &History, backup_store: Option<&BackupStore>) -> Result<Vec<Step>, Error> {
+    let mut planner = Planner { backup_store, steps: Vec::new(), files: BTreeMap::new() };
+    for change in history.selected.iter().rev() {
+        planner.undo(change)?;
     }
     planner.flush_all();
-    collapse(planner.steps)
+    // A restore to a moment of the log brings nothing back that others put there later.
+    let trees = backup_store.filter(|_| history.is_without_undone);
+    collapse(planner.steps, &Interruptions::of(history), trees)
 }
 
-struct Planner {
+struct Planner<'a> {
+    backup_store: Option<&'a BackupStore>,
     steps: Vec<Step>,
     /// Steps about single entries, of which only the oldest version counts.
     files: BTreeMap<WorkspacePath, Step>,
 }
 
-impl Planner {
-    fn undo(
-        &mut self,
-        change: &Change,
-        kind: &mut dyn FnMut(&WorkspacePath, BackupId) -> Option<BackupKind>,
-    ) {
+impl Planner<'_> {
+    fn undo(&mut self, change: &Change) -> Result<(), Error> {
         let seq = change.seq;
         match change.operation {
             OperationKind::Read
@@ -124,17 +160,20 @@ impl Planner {
                 self.parents(change, &change.path);
             }
             OperationKind::Rename if change.exchange => {
-                let Some(to) = &change.to else { return };
+                let Some(to) = &change.to else { return Ok(()) };
                 self.flush(to);
                 let action = Action::Exchange { with: to.clone() };
-                self.whole(Step::of(action, &change.path, Expected::Any, seq));
+                let step = Step::of(action, &change.path, Expected::Any, seq);
+                let step = step.finds(to, change.entry.as_ref());
+                self.whole(step.finds(&change.path, change.other_entry.as_ref()));
             }
             OperationKind::Rename => {
-                let Some(to) = &change.to else { return };
+                let Some(to) = &change.to else { return Ok(()) };
                 let action = Action::Rename { from: to.clone() };
                 self.flush(&change.path);
                 self.flush(to);
                 let back = Step::of(action, &change.path, Expected::Missing, seq);
+                let back = back.finds(to, change.entry.as_ref());
                 let cancels = self.steps.last().is_some_and(|last| {
                     last.path == *to && last.action == Action::Rename { from: change.path.clone() }
                 });
@@ -161,17 +200,13 @@ impl Planner {
                     (_, Some(after)) => Expected::Content(after),
                     (_, None) => Expected::Any,
                 };
-                let mut is_tree = |id: Option<BackupId>| {
-                    id.is_some_and(|id| {
-                        kind(&change.path, id).is_none_or(|kind| kind == BackupKind::Tree)
-                    })
-                };
-                // The kind of a deleted backup is unknown. Only these two operations are about
-                // trees.
+                // Only these two operations are about trees.
                 let whole =
                     matches!(change.operation, OperationKind::Remove | OperationKind::Restore)
-                        && (is_tree(change.backup) || is_tree(change.restored));
-                let step = Step::of(action, &change.path, expected, seq);
+                        && (self.is_tree(&change.path, change.backup)?
+                            || self.is_tree(&change.path, change.restored)?);
+                let mut step = Step::of(action, &change.path, expected, seq);
+                step.mode = mode_after(change);
                 if whole {
                     self.whole(step)
                 } else {
@@ -181,6 +216,19 @@ impl Planner {
                     self.parents(change, &change.path);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// True if a backup is a tree, or deleted: its kind is unknown then.
+    fn is_tree(&self, path: &WorkspacePath, id: Option<BackupId>) -> Result<bool, Error> {
+        let (Some(id), Some(backup_store)) = (id, self.backup_store) else {
+            return Ok(id.is_some());
+        };
+        match backup_store.entry_of(path, &id) {
+            Ok(entry) => Ok(entry.is_none_or(|entry| entry.kind == BackupKind::Tree)),
+            Err(BackupError::Damaged(_)) => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -199,6 +247,8 @@ impl Planner {
                     newer.expected = step.expected;
                 }
                 newer.action = step.action;
+                newer.mode = newer.mode.after(step.mode);
+                newer.entries.clear();
                 newer.records.extend(step.records);
             }
             None => {
@@ -213,9 +263,12 @@ impl Planner {
         let (Some(after), Some(before)) = (change.attributes, change.attributes_before) else {
             return;
         };
+        let set = after.mode.map_or(ExpectedMode::Kept, ExpectedMode::Set);
         let newer = self.files.get_mut(&change.path);
-        if let Some(Step { action: Action::SetAttributes(to), expected, records, .. }) = newer {
+        if let Some(Step { action: Action::SetAttributes(to), expected, mode, records, .. }) = newer
+        {
             *to = before.or(*to);
+            *mode = mode.after(set);
             if let Expected::Attributes(newest) = expected {
                 *newest = newest.or(after);
             }
@@ -224,7 +277,9 @@ impl Planner {
         }
         self.flush(&change.path);
         let action = Action::SetAttributes(before);
-        let step = Step::of(action, &change.path, Expected::Attributes(after), change.seq);
+        let mut step = Step::of(action, &change.path, Expected::Attributes(after), change.seq);
+        step.mode = set;
+        let step = step.finds(&change.path, change.entry.as_ref());
         self.files.insert(change.path.clone(), step);
     }
 
@@ -259,8 +314,37 @@ impl Planner {
     }
 }
 
+/// Returns the permission bits that a change of one entry left.
+fn mode_after(change: &Change) -> ExpectedMode {
+    use OperationKind as O;
+    let is_kept = matches!(change.operation, O::Write | O::Append | O::Edit);
+    match change.attributes {
+        Some(SomeAttributes { mode: Some(mode), .. }) => ExpectedMode::Set(mode),
+        None if is_kept && change.backup.is_some() => ExpectedMode::Kept,
+        _ => ExpectedMode::Unknown,
+    }
+}
+
 impl Step {
     fn of(action: Action, path: &WorkspacePath, expected: Expected, seq: u64) -> Self {
-        Self { action, path: path.clone(), expected, records: vec![seq] }
+        let (records, cancelled) = (vec![seq], Vec::new());
+        Self {
+            action,
+            path: path.clone(),
+            expected,
+            mode: ExpectedMode::Kept,
+            interrupted: None,
+            has_others: false,
+            entries: Vec::new(),
+            in_the_way: None,
+            records,
+            cancelled,
+        }
+    }
+
+    /// Adds the entry that it finds at `path`, if the record names it.
+    fn finds(mut self, path: &WorkspacePath, entry: Option<&EntryIdentity>) -> Self {
+        self.entries.extend(entry.map(|entry| (path.clone(), entry.clone())));
+        self
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn end(
     counts: Option<&BTreeMap<String, u64>>,
 ) {
     let activity = match result {
-        "unreachable" => FAIL,
+        "unreachable" | "failed" => FAIL,
         "refused" | "denied" => REFUSE,
         "reset" => RESET,
         _ => CLOSE,

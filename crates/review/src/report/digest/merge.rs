@@ -75,14 +75,15 @@ impl Digest {
         self.stopped.extend(later.stopped);
         self.confined.extend(later.confined);
         for gateway in &mut self.gateways.kept {
-            if let Some(how) = self.confined.get(&gateway.boot) {
-                gateway.enforcement = Some(how.clone());
+            if let Some((how, network)) = self.confined.get(&gateway.boot) {
+                gateway.enforcement = how.clone().or(gateway.enforcement.take());
+                gateway.agent_network = network.clone().or(gateway.agent_network.take());
             }
             gateway.stopped = gateway.stopped || self.stopped.contains(&gateway.boot);
         }
         self.set_aside.extend(later.set_aside);
         // The later part may have outcomes of earlier changes.
-        for (of, result) in later.answers {
+        for (of, result) in later.outcomes {
             self.answered(of, result);
         }
         self.open.extend(later.open);

@@ -1,0 +1,480 @@
+//! The current state of the paths that an undo's steps would change, and its comparison with a
+//! step.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use super::{
+    Action, Error, History, Step,
+    plan::{Expected, ExpectedMode},
+    preview::Status,
+    simulate::{SimulatedEntry, Simulation},
+    state::{self, CurrentState, Nodes, entry, is_directory, on_disk_at},
+};
+use crate::{
+    change::Change,
+    gateway::{
+        Backup, BackupError, BackupId, BackupKind, EntryIdentity, Gateway, SomeAttributes,
+        WorkspaceError,
+    },
+    model::{Access, OperationKind, Session, WorkspacePath},
+    policy::Query,
+};
+
+/// Reads the current state of paths, as it is after the steps that were taken in a simulation.
+pub(super) struct StateReader<'a> {
+    gateway: &'a Gateway,
+    session: &'a Session,
+    pub(super) simulation: Simulation,
+    /// The nodes of restored trees, by path and backup.
+    trees: RefCell<HashMap<(WorkspacePath, BackupId), Rc<Nodes>>>,
+    /// Attributes that earlier steps set on entries of the disk.
+    set: HashMap<WorkspacePath, SomeAttributes>,
+}
+
+impl<'a> StateReader<'a> {
+    pub(super) fn new(gateway: &'a Gateway, session: &'a Session) -> Self {
+        Self {
+            gateway,
+            session,
+            simulation: Simulation::default(),
+            trees: RefCell::default(),
+            set: HashMap::new(),
+        }
+    }
+
+    /// Returns the nodes of a tree in a backup as they are after it is restored at `root`.
+    fn nodes(&self, root: &WorkspacePath, id: BackupId) -> Result<Rc<Nodes>, Error> {
+        let key = (root.clone(), id);
+        if let Some(nodes) = self.trees.borrow().get(&key) {
+            return Ok(Rc::clone(nodes));
+        }
+        let nodes = Rc::new(state::nodes(self.gateway.backups(), root, id)?);
+        self.trees.borrow_mut().insert(key, Rc::clone(&nodes));
+        Ok(nodes)
+    }
+
+    /// True if the current state of a path is the one after all steps.
+    pub(super) fn is_final(&self, path: &WorkspacePath) -> Result<bool, Error> {
+        let disk = || on_disk_at(self.gateway, path);
+        match self.simulation.find(path) {
+            SimulatedEntry::Missing => Ok(disk()? == CurrentState::Missing),
+            SimulatedEntry::Disk(on_disk) => Ok(on_disk == *path),
+            SimulatedEntry::Inside(..) => Ok(false),
+            SimulatedEntry::Backup(_) if self.simulation.changed_beneath([path, path]) => Ok(false),
+            SimulatedEntry::Backup(id) => match entry(self.gateway.backups(), path, id)? {
+                Some(entry) => self.is_same(&entry, &disk()?),
+                None => Ok(false),
+            },
+        }
+    }
+
+    pub(super) fn at(&mut self, step: &Step, history: Option<&History>) -> Result<Status, Error> {
+        if let Some(rule) = self.denied(step) {
+            return Ok(Status::Impossible(format!("denied by rule `{rule}`")));
+        }
+        match &step.action {
+            Action::Rename { from } => self.rename(step, from, history),
+            Action::Exchange { with } => self.exchange(step, with, history),
+            Action::RemoveDirectory => self.directory(&step.path),
+            Action::SetAttributes(before) => self.attributes(step, before, history),
+            Action::Remove => {
+                let there = self.there(&step.path)?;
+                if there == CurrentState::Missing {
+                    return Ok(Status::Unchanged);
+                }
+                self.compare(step, &there, history)
+            }
+            Action::Restore(id) => {
+                let entry = match entry(self.gateway.backups(), &step.path, *id) {
+                    Ok(Some(entry)) => entry,
+                    Ok(None) => {
+                        let gone = format!("backup {id} is no longer kept");
+                        return Ok(Status::Impossible(gone));
+                    }
+                    Err(Error::Backups(error @ BackupError::Damaged(_))) => {
+                        return Ok(Status::Impossible(error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                };
+                let there = self.there(&step.path)?;
+                if self.is_same(&entry, &there)? {
+                    return Ok(Status::Unchanged);
+                }
+                let status = self.compare(step, &there, history)?;
+                if status == Status::Ready && self.has_other_mode(step, &entry, &there) {
+                    let who = self.who(step, history);
+                    return Ok(Status::Conflict(format!("its mode was changed since{who}")));
+                }
+                Ok(status)
+            }
+        }
+    }
+
+    /// True if a content to be replaced has other permission bits than the log says.
+    fn has_other_mode(&self, step: &Step, entry: &Backup, there: &CurrentState) -> bool {
+        let CurrentState::Content(_, mode @ Some(_)) = there else { return false };
+        let expected = match step.mode {
+            ExpectedMode::Kept => entry.restored_mode(),
+            ExpectedMode::Set(mode) => Some(mode),
+            ExpectedMode::Unknown => None,
+        };
+        // An earlier step sets them, and compares them itself.
+        let is_set = match self.simulation.find(&step.path) {
+            SimulatedEntry::Disk(on_disk) => self.set.contains_key(&on_disk),
+            _ => true,
+        };
+        !is_set && expected.is_some() && expected != *mode
+    }
+
+    /// Returns the rule that denies a step by its names.
+    fn denied(&self, step: &Step) -> Option<String> {
+        let ask = |operation, access, path: &WorkspacePath| {
+            let query = Query { agent: &self.session.agent, operation, access, path };
+            let decision = self.gateway.policy().evaluate(&query);
+            (!decision.is_allow()).then(|| decision.rule().to_owned())
+        };
+        use OperationKind as O;
+        match &step.action {
+            Action::Restore(_) => ask(O::Restore, Access::Write, &step.path),
+            Action::Remove | Action::RemoveDirectory => ask(O::Remove, Access::Remove, &step.path),
+            Action::SetAttributes(_) => ask(O::SetAttributes, Access::Write, &step.path),
+            Action::Rename { from } => ask(O::Rename, Access::Remove, from)
+                .or_else(|| ask(O::Rename, Access::Write, &step.path))
+                .or_else(|| {
+                    let policy = self.gateway.policy();
+                    let agent = &self.session.agent;
+                    let decision = policy.evaluate_move(agent, from, &step.path, None);
+                    (!decision.is_allow()).then(|| decision.rule().to_owned())
+                }),
+            Action::Exchange { with } => [with, &step.path].into_iter().find_map(|path| {
+                ask(O::Rename, Access::Remove, path).or_else(|| ask(O::Rename, Access::Write, path))
+            }),
+        }
+    }
+
+    fn rename(
+        &self,
+        step: &Step,
+        from: &WorkspacePath,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        let (source, target) = (self.exists(from)?, self.exists(&step.path)?);
+        Ok(match (source, target) {
+            (true, false) => self.replaced(step, history)?.map_or(Status::Ready, Status::Conflict),
+            (false, true) => Status::Unchanged,
+            (true, true) => {
+                Status::Conflict(format!("something is there now{}", self.who(step, history)))
+            }
+            (false, false) => Status::Impossible(match self.moved(step, history)? {
+                Some(place) => place,
+                None => format!("`{from}` is no longer there{}", self.who(step, history)),
+            }),
+        })
+    }
+
+    /// Compares an exchange. Where the records do not name the entries, their positions are not
+    /// checked.
+    fn exchange(
+        &self,
+        step: &Step,
+        with: &WorkspacePath,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        for path in [with, &step.path] {
+            if !self.exists(path)? {
+                let who = self.who(step, history);
+                return Ok(Status::Impossible(format!("`{path}` is no longer there{who}")));
+            }
+        }
+        Ok(self.replaced(step, history)?.map_or(Status::Ready, Status::Conflict))
+    }
+
+    /// Keeps the entries of a step that the disk must still have as the log says: those that no
+    /// later change in the log and no earlier step of the undo replaced or gave attributes.
+    pub(super) fn keep_comparable(&self, step: &mut Step, history: &History) {
+        let newest = step.records.first().copied().unwrap_or(0);
+        step.entries.retain(|(path, _)| {
+            let SimulatedEntry::Disk(on_disk) = self.simulation.find(path) else { return false };
+            let is_about =
+                |changed: &WorkspacePath| path.is_within(changed) || on_disk.is_within(changed);
+            let mut later = history.selected.iter().chain(&history.others);
+            !later.any(|change| {
+                change.seq > newest
+                    && (is_about(&change.path) || change.to.as_ref().is_some_and(is_about))
+            })
+        });
+    }
+
+    /// Returns the reason of a conflict if an entry of a step is not the one in the log.
+    fn replaced(&self, step: &Step, history: Option<&History>) -> Result<Option<String>, Error> {
+        for (path, recorded) in &step.entries {
+            let SimulatedEntry::Disk(on_disk) = self.simulation.find(path) else { continue };
+            let now = match self.gateway.workspace().identity(&on_disk) {
+                Ok(now) => Some(now),
+                // A link is on the way now.
+                Err(WorkspaceError::Moved) => None,
+                Err(error) => return Err(error.into()),
+            };
+            let who = self.who(step, history);
+            let Some(now) = now.filter(|now| recorded.is_same_object(now)) else {
+                return Ok(Some(format!("something else has the name `{path}` now{who}")));
+            };
+            let is_moved = !matches!(step.action, Action::SetAttributes(_));
+            if is_moved && !recorded.is_unchanged(&now) {
+                return Ok(Some(format!("`{path}` was changed since{who}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compares attributes. Nothing is known beforehand of an entry that is removed or comes from a
+    /// backup. A different time is no conflict: earlier steps set it, too.
+    fn attributes(
+        &mut self,
+        step: &Step,
+        before: &SomeAttributes,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        let on_disk = match self.simulation.find(&step.path) {
+            SimulatedEntry::Missing => return Ok(Status::Unchanged),
+            SimulatedEntry::Backup(_) | SimulatedEntry::Inside(..) => return Ok(Status::Ready),
+            SimulatedEntry::Disk(on_disk) => on_disk,
+        };
+        let stat = match self.gateway.workspace().stat(&on_disk) {
+            Ok(stat) => stat,
+            Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => {
+                return Ok(Status::Unchanged);
+            }
+            Err(_) => return Ok(Status::Impossible("something else is in the way".to_owned())),
+        };
+        let replaced = self.replaced(step, history)?;
+        let set = self.set.entry(on_disk).or_default();
+        // An earlier step may have changed the attributes.
+        let there = SomeAttributes {
+            mode: before.mode.map(|_| set.mode.unwrap_or(stat.mode)),
+            modified: before.modified.map(|_| set.modified.unwrap_or(stat.modified)),
+        };
+        let is_set = set.mode.is_some();
+        *set = before.or(*set);
+        if there == *before {
+            return Ok(Status::Unchanged);
+        }
+        if let Some(reason) = replaced {
+            return Ok(Status::Conflict(reason));
+        }
+        Ok(match step.expected {
+            Expected::Attributes(after)
+                // In the check before a step, earlier steps may have set the mode.
+                if history.is_some()
+                    && !is_set
+                    && after.mode.is_some_and(|mode| mode != stat.mode) =>
+            {
+                Status::Conflict(format!("its mode was changed since{}", self.who(step, history)))
+            }
+            _ => Status::Ready,
+        })
+    }
+
+    /// Compares the removal of a directory, which requires that all its entries are removed.
+    fn directory(&self, path: &WorkspacePath) -> Result<Status, Error> {
+        let on_disk = match self.simulation.find(path) {
+            SimulatedEntry::Missing => return Ok(Status::Unchanged),
+            SimulatedEntry::Backup(id) => return self.kept_directory(path, path, id),
+            SimulatedEntry::Inside(root, id, inside) => {
+                return self.kept_directory(&root, &inside, id);
+            }
+            SimulatedEntry::Disk(on_disk) => on_disk,
+        };
+        let listing = match self.gateway.workspace().list(&on_disk) {
+            Ok(listing) => listing,
+            Err(WorkspaceError::NotFound) => return Ok(Status::Unchanged),
+            Err(error @ WorkspaceError::TooLarge) => return Err(error.into()),
+            Err(_) => return Ok(Status::Skipped("it is no directory any more".to_owned())),
+        };
+        if listing.not_utf8 > 0 {
+            return Ok(Status::Skipped("something else is in it".to_owned()));
+        }
+        for (name, _) in &listing.entries {
+            let Ok(child) = path.join(name) else { continue };
+            if self.exists(&child)? {
+                return Ok(Status::Skipped(format!("`{child}` is in it")));
+            }
+        }
+        Ok(Status::Ready)
+    }
+
+    /// Compares the removal of a directory in a restored tree.
+    fn kept_directory(
+        &self,
+        root: &WorkspacePath,
+        path: &WorkspacePath,
+        id: BackupId,
+    ) -> Result<Status, Error> {
+        let nodes = self.nodes(root, id)?;
+        if !nodes.contains_key(path) {
+            return Ok(Status::Unchanged);
+        }
+        for child in nodes.keys().filter(|node| node.parent().as_ref() == Some(path)) {
+            if self.exists(child)? {
+                return Ok(Status::Skipped(format!("`{child}` is in it")));
+            }
+        }
+        Ok(Status::Ready)
+    }
+
+    fn compare(
+        &self,
+        step: &Step,
+        there: &CurrentState,
+        history: Option<&History>,
+    ) -> Result<Status, Error> {
+        let who = || self.who(step, history);
+        Ok(match (&step.expected, there) {
+            // A directory remains because of what others put in it.
+            (Expected::Missing, CurrentState::AsKept) => {
+                Status::Conflict(format!("something is there now{}", who()))
+            }
+            (Expected::Any | Expected::Attributes(_), _) | (_, CurrentState::AsKept) => {
+                Status::Ready
+            }
+            (Expected::Missing, CurrentState::Missing) => Status::Ready,
+            (Expected::Content(hash), CurrentState::Content(found, _)) if hash == found => {
+                Status::Ready
+            }
+            (Expected::Missing, _) => Status::Conflict(format!("something is there now{}", who())),
+            (_, CurrentState::Missing) => {
+                let moved = self.moved(step, history)?;
+                Status::Conflict(moved.unwrap_or_else(|| format!("it was removed since{}", who())))
+            }
+            (_, CurrentState::Odd) => Status::Conflict("something else is in the way".to_owned()),
+            _ => Status::Conflict(format!("it was changed since{}", who())),
+        })
+    }
+
+    /// Returns the other place of the entry that a step is about, if others moved it there.
+    pub(super) fn moved(
+        &self,
+        step: &Step,
+        history: Option<&History>,
+    ) -> Result<Option<String>, Error> {
+        let Some(history) = history else { return Ok(None) };
+        let newest = step.records.first().copied().unwrap_or(0);
+        let others = history.others.iter().filter(|change| change.seq > newest);
+        let mut later: Vec<_> = others.map(|change| (change, true)).collect();
+        if !later.iter().any(|(change, _)| change.to.is_some()) {
+            return Ok(None);
+        }
+        // The names in a record are those after all changes before it.
+        let selected = history.selected.iter().filter(|change| change.seq > newest);
+        later.extend(selected.map(|change| (change, false)));
+        later.sort_by_key(|(change, _)| change.seq);
+        let last = match &step.action {
+            Action::Rename { from } => from,
+            _ => &step.path,
+        };
+        let (mut path, mut by) = (last.clone(), None);
+        for (change, is_other) in later {
+            let is_removed = is_other && change.operation == OperationKind::Remove;
+            let moved = match &change.to {
+                Some(to) if path.is_within(&change.path) => path.rebase(&change.path, to),
+                Some(to) if change.exchange && path.is_within(to) => path.rebase(to, &change.path),
+                // It was replaced.
+                Some(to) if path == *to => return Ok(None),
+                None if is_removed && path.is_within(&change.path) => return Ok(None),
+                _ => continue,
+            };
+            let Some(moved) = moved else { return Ok(None) };
+            path = moved;
+            if is_other {
+                by = Some(change);
+            }
+        }
+        let Some(Change { seq, session, agent, .. }) = by else { return Ok(None) };
+        // The steps before it may have moved it back.
+        let is_moved = match self.simulation.find(last) {
+            SimulatedEntry::Disk(on_disk) => on_disk != path,
+            _ => path != *last,
+        };
+        let is_there = is_moved && (self.is_on_disk(&path)? || self.exists(&path)?);
+        Ok(is_there.then(|| {
+            format!(
+                "it was moved to `{path}`, by record {seq} of session {session} (agent {agent})"
+            )
+        }))
+    }
+
+    /// Returns the entry at the path of a rename.
+    pub(super) fn in_the_way(&self, step: &Step) -> Option<EntryIdentity> {
+        let Action::Rename { .. } = step.action else { return None };
+        let SimulatedEntry::Disk(on_disk) = self.simulation.find(&step.path) else { return None };
+        self.gateway.workspace().identity(&on_disk).ok()
+    }
+
+    /// Names the change that may have affected what a step would replace.
+    fn who(&self, step: &Step, history: Option<&History>) -> String {
+        let Some(history) = history else { return String::new() };
+        let newest = step.records.first().copied().unwrap_or(0);
+        let later = |change: &&Change| {
+            change.seq > newest && step.paths().into_iter().any(|path| change.touches(path))
+        };
+        match history.others.iter().rev().find(later) {
+            Some(change) => format!(", by record {} (agent {})", change.seq, change.agent),
+            None => ", by something that is not in the log".to_owned(),
+        }
+    }
+
+    /// True if the current state is the one after restoring the backup.
+    fn is_same(&self, entry: &Backup, there: &CurrentState) -> Result<bool, Error> {
+        let CurrentState::Content(found, mode) = there else { return Ok(false) };
+        if entry.kind == BackupKind::Tree {
+            let tree = self.gateway.backups().tree(entry)?;
+            return Ok(tree.restored_fingerprint()? == *found);
+        }
+        let kept = entry.restored_mode();
+        Ok(entry.sha256 == *found && (kept.is_none() || mode.is_none() || kept == *mode))
+    }
+
+    fn there(&self, path: &WorkspacePath) -> Result<CurrentState, Error> {
+        match self.simulation.find(path) {
+            SimulatedEntry::Missing => Ok(CurrentState::Missing),
+            SimulatedEntry::Disk(on_disk) => {
+                // Earlier steps change the tree; it is compared again just before the step.
+                if self.simulation.changed_beneath([path, &on_disk])
+                    && is_directory(self.gateway, &on_disk)
+                {
+                    return Ok(CurrentState::AsKept);
+                }
+                on_disk_at(self.gateway, &on_disk)
+            }
+            SimulatedEntry::Inside(root, id, inside) => {
+                Ok(self.nodes(&root, id)?.get(&inside).cloned().unwrap_or(CurrentState::Missing))
+            }
+            SimulatedEntry::Backup(id) => Ok(match entry(self.gateway.backups(), path, id)? {
+                Some(entry) if entry.kind != BackupKind::Tree => {
+                    CurrentState::Content(entry.sha256, None)
+                }
+                _ => CurrentState::AsKept,
+            }),
+        }
+    }
+
+    fn exists(&self, path: &WorkspacePath) -> Result<bool, Error> {
+        match self.simulation.find(path) {
+            SimulatedEntry::Missing => Ok(false),
+            SimulatedEntry::Backup(_) => Ok(true),
+            SimulatedEntry::Inside(root, id, inside) => {
+                Ok(self.nodes(&root, id)?.contains_key(&inside))
+            }
+            SimulatedEntry::Disk(on_disk) => self.is_on_disk(&on_disk),
+        }
+    }
+
+    fn is_on_disk(&self, path: &WorkspacePath) -> Result<bool, Error> {
+        match self.gateway.workspace().stat(path) {
+            // The path of a link that leads elsewhere exists, too.
+            Ok(_) | Err(WorkspaceError::Moved) => Ok(true),
+            Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
