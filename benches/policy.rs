@@ -12,8 +12,9 @@ use portcullis::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Policy, PolicySource, Query, compile},
     policy_tools::{NoObserver, outline, replay},
+    review::Log,
 };
-use portcullis_audit::{Chain, Directory, Draft, Hash, Kind, Prepared, SEGMENT_RECORDS, Segment};
+use portcullis_audit::{Chain, Draft, Hash, Kind, Prepared, SEGMENT_RECORDS, Segment};
 
 /// Records of the log that is replayed.
 const RECORDS: u64 = 200_000;
@@ -57,7 +58,7 @@ fn history(criterion: &mut Criterion) {
     if write_log(directory.path()).is_err() {
         return;
     }
-    let log = Directory::new(directory.path());
+    let Ok(log) = Log::open(directory.path()) else { return };
     let mut group = criterion.benchmark_group("replay");
     group.sample_size(10).throughput(Throughput::Elements(RECORDS));
     for name in ["default", "coding-agent"] {

@@ -1,4 +1,4 @@
-//! Reading 4 KiB over ACP: a confined agent under the real `portcullis run`
+//! Reads of 4 KiB over ACP: a confined agent under the real `portcullis run`
 //! asks, and sends each request line through a plain echo process too. Once as
 //! the scheduler places them, and once all on one processor.
 #![expect(clippy::disallowed_methods, reason = "sets files up behind the gateway's back")]

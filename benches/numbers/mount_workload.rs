@@ -94,8 +94,8 @@ fn program(name: std::ffi::OsString, arguments: &[&str], code: Option<i32>) -> O
     let output = Command::new(&name).args(arguments).stdin(Stdio::null()).output()?;
     let time = nanoseconds(begun.elapsed());
     if output.status.code() != code || !output.stdout.is_empty() {
-        let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
-        return Err(format!("{}: {} {said:.200}", name.display(), output.status).into());
+        let stderr = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+        return Err(format!("{}: {} {stderr:.200}", name.display(), output.status).into());
     }
     Ok(time)
 }

@@ -1,4 +1,4 @@
-//! Looking at a file where each name must first be found in its directory, against
+//! `stat` of a file where each name must first be found in its directory, against
 //! looking at it at once: on a file system over FUSE, with directories of several sizes.
 #![expect(clippy::disallowed_methods, reason = "sets files up behind the gateway's back")]
 
@@ -82,11 +82,11 @@ impl Mounted {
             .arg(place)
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut said = String::new();
+        let mut line = String::new();
         let output = server.stdout.take().ok_or("no output")?;
         let mounted = Self { place: place.to_owned(), server };
-        BufReader::new(output).read_line(&mut said)?;
-        if said == "ready\n" { Ok(mounted) } else { Err("it needs root, to mount".into()) }
+        BufReader::new(output).read_line(&mut line)?;
+        if line == "ready\n" { Ok(mounted) } else { Err("it needs root, to mount".into()) }
     }
 }
 

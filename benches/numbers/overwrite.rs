@@ -1,4 +1,4 @@
-//! Replacing 4 KiB with backup, record and all syncs, against the same system
+//! Replacements of 4 KiB with backup, record and all syncs, against the same system
 //! calls made bare, on an ext4 with a journal.
 #![expect(clippy::disallowed_methods, reason = "mounts a file system to measure on")]
 
@@ -139,6 +139,6 @@ fn run_tool(command: &mut Command) -> Outcome<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{:?} failed: {}", command.get_program(), said.trim()).into())
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{:?} failed: {}", command.get_program(), stderr.trim()).into())
 }

@@ -35,7 +35,7 @@ pub(crate) const REFERENCE: Tools =
 /// Another server.
 #[derive(Clone, Copy)]
 pub(crate) struct Peer {
-    /// As a table shows it.
+    /// The text in a table.
     pub(crate) name: &'static str,
     pub(crate) tools: Tools,
     package: &'static str,

@@ -1,4 +1,5 @@
-//! Complete programs in the mount of `portcullis exec` against the same ones on a copy outside of it.
+//! Complete programs in the mount of `portcullis exec` against the same ones on a copy outside of
+//! it.
 //!
 //! `PORTCULLIS_PROGRAMS` names a directory with the sources of ripgrep in `ripgrep`, a package with
 //! its lock file in `npm`, and what they need offline: cargo's home in `cargo`, npm's cache in
@@ -7,7 +8,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -132,12 +132,9 @@ fn prepare(programs: &Path) -> Outcome<World> {
         fs::write(directory.join(format!("file_{number:05}.rs")), world::text(number.try_into()?))?;
     }
     done(Command::new("cp").arg("-r").arg(&root).arg(world.base().join("native")))?;
-    let home = world.base().join("home");
-    fs::create_dir_all(&home)?;
     // An agent that root starts runs as another user, and npm writes into its cache.
-    fs::set_permissions(&home, PermissionsExt::from_mode(0o777))?;
-    done(Command::new("cp").arg("-r").arg(programs.join("npm-cache")).arg(&home))?;
-    done(Command::new("chmod").args(["-R", "a+rwX"]).arg(&home))?;
+    done(Command::new("cp").arg("-r").arg(programs.join("npm-cache")).arg(world.base()))?;
+    done(Command::new("chmod").args(["-R", "a+rwX"]).arg(world.base().join("npm-cache")))?;
     // Files that were changed just now have to be read anew by both.
     std::thread::sleep(std::time::Duration::from_secs(2));
     Ok(world)
@@ -155,7 +152,7 @@ fn environment(world: &World, programs: &Path) -> Vec<(&'static str, PathBuf)> {
     vec![
         ("CARGO_HOME", programs.join("cargo")),
         ("RUSTUP_HOME", rustup.unwrap_or_else(|| home.join(".rustup"))),
-        ("npm_config_cache", world.base().join("home/npm-cache")),
+        ("npm_config_cache", world.base().join("npm-cache")),
     ]
 }
 
@@ -180,7 +177,7 @@ fn mounted(world: &World, programs: &Path) -> Outcome<Command> {
         }
     }
     command.arg("--agent-read").arg(world.base().join("programs"));
-    command.arg("--agent-write").arg(world.base().join("home"));
+    command.arg("--agent-write").arg(world.base().join("npm-cache"));
     command.arg("--").arg(program).arg("shell").arg(world.root());
     Ok(command)
 }
@@ -199,8 +196,8 @@ pub(crate) fn shell(directory: &str) -> Outcome<()> {
         let output = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).output()?;
         let time = nanoseconds(begun.elapsed());
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
-            return Err(format!("{line}: {} {said:.400}", output.status).into());
+            let stderr = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+            return Err(format!("{line}: {} {stderr:.400}", output.status).into());
         }
         Ok(time)
     })

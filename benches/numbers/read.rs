@@ -1,4 +1,4 @@
-//! Reading 4 KiB through the gateway in this process, record written, against
+//! Reads of 4 KiB through the gateway in this process, record written, against
 //! opening, reading and closing the file.
 
 use std::{cell::RefCell, hint::black_box};

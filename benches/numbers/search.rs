@@ -1,4 +1,4 @@
-//! Finding files by name and lines by content among 20,000 files, as one call of
+//! Searches for files by name and lines by content among 20,000 files, as one call of
 //! a tool of a running server, against `fd` and `rg` as whole processes.
 //!
 //! Ours asks the policy about every entry and records its disclosures; theirs
@@ -26,7 +26,7 @@ use crate::{
 
 const DIRECTORIES: usize = 400;
 const FILES: usize = 50;
-/// Of so many files one has the line that is looked for.
+/// Number of files, of which one has the line that is looked for.
 const RARE: usize = 100;
 const ROUNDS: usize = 41;
 

@@ -1,4 +1,4 @@
-//! Watching a hundred thousand directories: the time until the subscription is
+//! Watches of a hundred thousand directories: the time until the subscription is
 //! ready, its cost, and the time until a change in one of them is sent.
 #![expect(clippy::disallowed_methods, reason = "sets directories up behind the gateway's back")]
 

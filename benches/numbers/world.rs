@@ -143,5 +143,6 @@ pub(crate) fn session() -> Outcome<Session> {
         agent: "benchmark".parse().map_err(|_| "no agent name")?,
         user: "somebody".to_owned(),
         transport: Transport::Acp,
+        acp: None,
     })
 }

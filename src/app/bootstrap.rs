@@ -257,11 +257,9 @@ impl Recovered {
     ) -> Result<Started, Failure> {
         let Self { gateway, approvals, state, state_path, config, signatures, durable, .. } = self;
         let facts = self.facts.into_iter().chain(facts).collect();
-        let receipt = gateway.start(&session, facts).or_fail("cannot record the start")?;
-        // The record comes first: there is no adoption without a record.
-        self.claim
-            .note(&state, gateway.workspace().root())
-            .or_fail("cannot note whose the state directory is")?;
+        let record = || gateway.start(&session, facts).or_fail("cannot record the start");
+        let root = gateway.workspace().root();
+        let receipt = self.claim.note_with((&state, &state_path), root, record)?;
         if let Some(approvals) = &approvals {
             approvals.listen(gateway.approvals()).or_fail("cannot listen for approvals")?;
         }

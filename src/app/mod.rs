@@ -33,6 +33,7 @@ pub(crate) mod record_time;
 pub(crate) mod running_gateways;
 pub(crate) mod scratch;
 pub(crate) mod secret_key;
+pub(crate) mod service_check;
 pub(crate) mod session;
 pub(crate) mod ship;
 pub(crate) mod signer;

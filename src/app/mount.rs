@@ -1,14 +1,16 @@
 //! The mount of an agent's sandbox, served by the gateway.
 
 use std::{
+    collections::BTreeMap,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
+use serde_json::{Value, json};
 
 use super::{
     bootstrap::Started,
@@ -19,7 +21,7 @@ use crate::{
     config::audit::MountRecords,
     fuse::{self, Stopper},
     gateway::{Approver, Gateway},
-    model::{Escaped, Session, Transport},
+    model::{ClaimedToolCall, Escaped, Session, Transport},
     mount::{CommandLeaders, Mount, Options, Scratch, ScratchMetrics},
     policy::Labelled,
 };
@@ -40,6 +42,10 @@ pub(crate) struct MountOrder {
     /// The commands that the gateway has started in the sandbox, if their records are in the same
     /// log.
     pub(crate) leaders: Option<Arc<CommandLeaders>>,
+    /// The tool call that the agent says is in progress.
+    pub(crate) tool_call: Arc<ClaimedToolCall>,
+    /// True as long as only the sandbox's setup runs.
+    pub(crate) setup: Arc<AtomicBool>,
     /// The agent's user id, as the sandbox numbers it.
     pub(crate) user: u32,
     /// The agent's group id, likewise.
@@ -56,6 +62,8 @@ pub(crate) struct MountOrder {
 pub(crate) struct ServedMount {
     stopper: Stopper,
     ended: mpsc::Receiver<()>,
+    /// The content of the scratch directories at the start.
+    scratch: Option<ScratchMetrics>,
 }
 
 impl ServedMount {
@@ -72,7 +80,8 @@ impl ServedMount {
         let stopper = kernel.stopper();
         let gateway = Arc::clone(&started.gateway);
         let session = Session { transport: Transport::Mount, ..started.session.clone() };
-        let (processes, leaders) = (order.processes, order.leaders);
+        let (processes, leaders, tool_call) = (order.processes, order.leaders, order.tool_call);
+        let setup = order.setup;
         let has_history = order.scratch.as_ref().is_some_and(ScratchLocation::has_history);
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().map_err(|error| match error {
@@ -94,11 +103,21 @@ impl ServedMount {
         }
         if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
             let mut facts = scratch.numbers().facts();
-            facts.insert("leftBy".to_owned(), left_by.into());
+            facts.insert("previousSession".to_owned(), left_by.into());
             gateway.note(&session, ScratchMetrics::RECORD, facts).or_fail(DOING)?;
         }
+        let metrics = scratch.as_ref().map(Scratch::numbers);
         let roots = order.roots;
-        let options = Options { processes, leaders, roots, scratch, records_each_open, ..options };
+        let options = Options {
+            processes,
+            leaders,
+            tool_call,
+            setup,
+            roots,
+            scratch,
+            records_each_open,
+            ..options
+        };
         let (ends, ended) = mpsc::channel::<()>();
         thread::Builder::new()
             .name("mount".to_owned())
@@ -107,6 +126,9 @@ impl ServedMount {
                 if let Err(error) = mount.serve(&kernel) {
                     tracing::error!(%error, "the mount is not served any more");
                 }
+                if let Err(error) = mount.record_unstored() {
+                    tracing::error!(%error, "cannot record which writes were not stored");
+                }
                 if let Err(error) = mount.record_scratch() {
                     tracing::error!(%error, "cannot record what is in scratch directories");
                 }
@@ -114,7 +136,16 @@ impl ServedMount {
                 drop((gateway, ends));
             })
             .or_fail(DOING)?;
-        Ok(Self { stopper, ended })
+        Ok(Self { stopper, ended, scratch: metrics })
+    }
+
+    /// Returns the facts about the content of the scratch directories at the start.
+    pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
+        let facts = self.scratch.map(|scratch| {
+            let ScratchMetrics { entries, bytes, .. } = scratch;
+            ("scratch".to_owned(), json!({ "entries": entries, "bytes": bytes }))
+        });
+        facts.into_iter().collect()
     }
 
     /// Waits until the last writes are committed and the mount is gone, at most for `timeout`.

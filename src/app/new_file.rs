@@ -8,15 +8,15 @@ use std::{
     ffi::OsString,
     fs::File,
     io,
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat,
-        statat, unlinkat,
+        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, mkdirat, openat, openat2,
+        renameat_with, statat, unlinkat,
     },
     io::Errno,
 };
@@ -64,12 +64,6 @@ impl Destination {
         })?;
         let (directory, name) = (Arc::new(directory), name.to_owned());
         Ok(Self { directory, name, named: named.to_owned() })
-    }
-
-    /// Returns a path of the file through the open directory, for functions that take paths.
-    pub(crate) fn path(&self) -> PathBuf {
-        let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
-        Path::new(&directory).join(&self.name)
     }
 
     /// Creates a directory with this name, if there is none.
@@ -123,6 +117,8 @@ pub(crate) struct NewFile {
     /// Its temporary name; `None` for a device, which is written directly.
     temp: Option<OsString>,
     file: File,
+    /// The flags of the rename to its final name.
+    flags: RenameFlags,
 }
 
 impl NewFile {
@@ -151,7 +147,7 @@ impl NewFile {
             // Such as `/dev/null`, which no agent creates.
             Some((FileType::CharacterDevice, _)) => {
                 let file = at.write(false).or_fail(failed)?;
-                return Ok(Self { at, temp: None, file });
+                return Ok(Self { at, temp: None, file, flags: RenameFlags::empty() });
             }
             Some(_other) => {
                 return Err(Failure::new(format_args!(
@@ -160,9 +156,25 @@ impl NewFile {
                 .help("name the file itself, or another one"));
             }
         };
+        Self::begin(at, mode, RenameFlags::empty())
+    }
+
+    /// Creates a file for its owner alone, which replaces no other: [`NewFile::keep`] fails if
+    /// `named` exists.
+    ///
+    /// # Errors
+    /// As [`Destination::open`].
+    pub(crate) fn private(named: &Path) -> Result<Self, Failure> {
+        let mode = Mode::from_raw_mode(0o600);
+        Self::begin(Destination::open(named)?, mode, RenameFlags::NOREPLACE)
+    }
+
+    /// Creates the file under its temporary name.
+    fn begin(at: Destination, mode: Mode, flags: RenameFlags) -> Result<Self, Failure> {
         let temp = OsString::from(format!(".{}.{}", at.name.to_string_lossy(), random_id()?));
-        let file = at.opened(&temp, true, mode).or_fail(failed)?;
-        Ok(Self { at, temp: Some(temp), file })
+        let file = at.opened(&temp, true, mode);
+        let file = file.or_fail(format!("cannot write `{}`", at.named.display()))?;
+        Ok(Self { at, temp: Some(temp), file, flags })
     }
 
     /// Returns the file.
@@ -178,7 +190,7 @@ impl NewFile {
         if let Some(temp) = &self.temp {
             self.file.sync_all()?;
             let directory = &self.at.directory;
-            renameat(directory, temp, directory, &self.at.name)?;
+            renameat_with(directory, temp, directory, &self.at.name, self.flags)?;
             self.temp = None;
         }
         Ok(())

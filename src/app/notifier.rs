@@ -12,7 +12,7 @@ mod webhook;
 
 use std::{
     os::fd::OwnedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     failure::{Context as _, Failure},
     process::{self, Child},
-    trusted_paths::found_on_path,
+    trusted_paths::{found_on_path, operators_program},
 };
 use crate::{
     config::{
@@ -63,8 +63,8 @@ pub(crate) fn program(notifications: &Notifications) -> Option<PathBuf> {
     notifications.desktop.then(|| found_on_path(NOTIFY_SEND.as_ref())).flatten()
 }
 
-fn order(notifications: &Notifications) -> Option<NotifierOrder> {
-    let program = program(notifications);
+/// Returns what the notifier does, with the `program` that was found.
+fn order(notifications: &Notifications, program: Option<PathBuf>) -> Option<NotifierOrder> {
     if notifications.desktop && program.is_none() {
         errln!("portcullis: warning: there is no `{NOTIFY_SEND}`: no desktop notifications");
         errln!("  help: install it (libnotify), or remove `desktop` from `[approvals.notify]`");
@@ -80,7 +80,8 @@ fn order(notifications: &Notifications) -> Option<NotifierOrder> {
 /// When it does not start.
 pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Failure> {
     const DOING: &str = "cannot start the notifier";
-    let Some(order) = order(&operator.notifications) else { return Ok(None) };
+    let notifications = &operator.notifications;
+    let Some(order) = order(notifications, program(notifications)) else { return Ok(None) };
     let keys = operator.credentials.iter().filter_map(|credential| credential.from.variable());
     let (child, channel) = process::spawn_beside(COMMAND, keys)?;
     channel.send(&order, &[]).or_fail(DOING)?;
@@ -92,7 +93,14 @@ pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Fai
 /// # Errors
 /// When something of the configuration is not there, and the first failure.
 pub(crate) fn send_test(notifications: &Notifications, reference: &str) -> Result<(), String> {
-    let order = order(notifications).ok_or("there is no program or server that gets it")?;
+    let program = match notifications.desktop {
+        // No start has checked that no agent can choose it.
+        true => operators_program(NOTIFY_SEND.as_ref(), Path::new("."))
+            .map_err(|failure| failure.message().to_owned())?,
+        false => None,
+    };
+    let order =
+        order(notifications, program).ok_or("there is no program or server that gets it")?;
     let is_missing = notifications.desktop && order.program.is_none();
     Delivery::new(order.program, order.webhook)?.send(reference, 1)?;
     if is_missing { Err(format!("to the desktop: there is no `{NOTIFY_SEND}`")) } else { Ok(()) }

@@ -13,7 +13,7 @@ use super::{
     failure::{Context as _, Failure},
     notifier::Notifier,
     options::Common,
-    policy_loading::{load_trusted, warn_of_observing},
+    policy_loading::{load_trusted, warn_of_observing, warn_of_unused_keys},
     policy_rollback,
     signer::RemoteSigner,
     state_directory,
@@ -25,7 +25,7 @@ use crate::{
     config::{LoadedPolicy, Operator, PolicyTexts, audit::Audit, signature::PolicyKey},
     gateway::Workspace,
     policy::Policy,
-    sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths},
+    sandbox::{Access, AgentPath, TrustedPath, TrustedPaths},
 };
 
 /// Workspace, policy, configuration and state directory, checked against each other.
@@ -60,16 +60,24 @@ pub(crate) struct Locations<'a> {
     pub(crate) adopt: Option<&'a Path>,
 }
 
+/// Paths that the options of a command add.
+struct Additional<A> {
+    trusted: Vec<TrustedPath>,
+    /// Returns the agent paths for the workspace root and the policy.
+    agents: A,
+}
+
 impl Opened {
     /// Opens the files that the options of a command name.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        Self::open_with(common, |_, _| Ok(Vec::new()))
+        Self::open_with(common, Vec::new(), |_, _| Ok(Vec::new()))
     }
 
-    /// Opens them with further agent paths, which `more` returns for the workspace root and the
+    /// Opens them with `further` trusted paths and further agent paths, which `more` returns for the workspace root and the
     /// policy.
     pub(crate) fn open_with(
         common: &Common,
+        further: Vec<TrustedPath>,
         more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
     ) -> Result<Self, Failure> {
         let config = common.config.as_deref();
@@ -81,7 +89,8 @@ impl Opened {
             state: common.state.as_ref(),
             adopt: common.adopt.as_deref(),
         };
-        Self::open_checked(&locations, operator, audit, policy, more)
+        let added = Additional { trusted: further, agents: more };
+        Self::open_checked(&locations, operator, audit, policy, added)
     }
 
     /// Opens them under a loaded configuration and policy.
@@ -91,7 +100,9 @@ impl Opened {
         audit: Audit,
         policy: LoadedPolicy,
     ) -> Result<Self, Failure> {
-        Self::open_checked(locations, operator, audit, policy, |_, _| Ok(Vec::new()))
+        let added =
+            Additional { trusted: Vec::new(), agents: |_: &Path, _: &Policy| Ok(Vec::new()) };
+        Self::open_checked(locations, operator, audit, policy, added)
     }
 
     fn open_checked(
@@ -99,14 +110,15 @@ impl Opened {
         operator: Operator,
         audit: Audit,
         LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
-        more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
+        added: Additional<impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>>,
     ) -> Result<Self, Failure> {
         let workspace = open_workspace(locations.workspace)?;
         let named =
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
-        let mut trusted = trusted_paths::listed(vec![(Trusted::State, state_path.clone())])?;
+        let mut trusted = trusted_paths::listed(trusted_paths::of_state(&state_path))?;
         trusted.extend(trusted_paths::own(&operator, &audit)?);
+        trusted.extend(added.trusted);
         let policy_files = trusted_paths::policy(&texts, &operator)?;
         let root = workspace.root();
         let mut agents = vec![AgentPath {
@@ -119,7 +131,7 @@ impl Opened {
             path: path.into(),
             target: None,
         }));
-        agents.extend(more(root, &policy)?);
+        agents.extend((added.agents)(root, &policy)?);
         // The check comes before the state directory is created in a wrong place.
         TrustedPaths { trusted: [&trusted[..], &policy_files].concat(), agents }
             .check()
@@ -176,8 +188,9 @@ impl Opened {
         Ok(())
     }
 
-    /// Warns of observe mode, and of an adopted state directory.
+    /// Warns of unused keys, of observe mode, and of an adopted state directory.
     pub(crate) fn warn(&self) {
+        warn_of_unused_keys(&self.operator);
         warn_of_observing(&self.policy);
         self.claim.warn(&self.state_path, self.workspace.root());
     }

@@ -35,6 +35,7 @@ pub(crate) struct Common {
         global = true,
         help_heading = HEADING,
         value_name = "FILE|NAME",
+        value_hint = clap::ValueHint::FilePath,
         default_value = "default",
         env = "PORTCULLIS_POLICY"
     )]
@@ -78,6 +79,33 @@ pub(crate) struct Common {
     pub(crate) agent: Option<AgentName>,
 }
 
+/// The state of a workspace, for commands that decide nothing.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = HEADING)]
+pub(crate) struct StateLocation {
+    /// The directory that the agent works in
+    #[arg(long, value_name = "DIR", default_value = HERE, env = "PORTCULLIS_WORKSPACE")]
+    workspace: PathBuf,
+    /// The operator's configuration file [default:
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory of log and backups [default: a directory of the workspace's
+    /// own under $XDG_STATE_HOME/portcullis]
+    #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
+    state: Option<PathBuf>,
+}
+
+impl StateLocation {
+    /// Returns the state directory.
+    ///
+    /// # Errors
+    /// As [`Common::state_directory`].
+    pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
+        state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())
+    }
+}
+
 impl Common {
     /// Returns the agent's name; without one, `default`.
     pub(crate) fn agent(&self, default: &str) -> Result<AgentName, Failure> {
@@ -93,8 +121,16 @@ impl Common {
     /// # Errors
     /// When one could, or there is no such workspace.
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        // If only the state directory is named, the current directory is irrelevant.
-        let workspace = Some(&*self.workspace).filter(|path| *path != Path::new(HERE));
-        trusted_paths::state(self.state.as_ref(), workspace, self.config.as_deref())
+        state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())
     }
+}
+
+fn state_directory(
+    state: Option<&PathBuf>,
+    workspace: &Path,
+    config: Option<&Path>,
+) -> Result<PathBuf, Failure> {
+    // If only the state directory is named, the current directory is irrelevant.
+    let workspace = Some(workspace).filter(|path| *path != Path::new(HERE));
+    trusted_paths::state(state, workspace, config)
 }

@@ -21,7 +21,7 @@ use crate::model::Escaped;
 static CLOSED: OnceLock<io::Error> = OnceLock::new();
 /// The function that each output calls first.
 static BEFORE_OUTPUT: OnceLock<fn()> = OnceLock::new();
-/// If the terminal behind a pager has colours, and its width.
+/// True if the terminal behind a pager has colours; and its width.
 static TERMINAL: OnceLock<(bool, Option<usize>)> = OnceLock::new();
 
 /// Prints a line to standard output, unless that has failed before.

@@ -32,12 +32,34 @@ pub(crate) fn unusable(reference: &str, error: &config::Error) -> Failure {
         .details(rendered(error), "policies", json!([error_json(reference, error)]))
 }
 
+/// Returns the problem of a configuration with keys of which no policy needs a signature.
+pub(crate) fn unused_keys(operator: &Operator) -> Option<&'static str> {
+    let is_problem = !operator.require_signature && !operator.policy_keys.is_empty();
+    is_problem.then_some(
+        "policies need no signature: `policyKeys` is of use to `policy verify` alone without \
+         `requireSignature = true`",
+    )
+}
+
+/// Warns of such keys.
+pub(crate) fn warn_of_unused_keys(operator: &Operator) {
+    if let Some(problem) = unused_keys(operator) {
+        errln!("portcullis: warning: {problem}");
+    }
+}
+
 /// Warns if the policy is in observe mode.
 pub(crate) fn warn_of_observing(policy: &Policy) {
     if policy.mode() == Mode::Observe {
+        let connections = match policy.network().mode() {
+            Mode::Observe => "",
+            Mode::Enforce => {
+                "; rules of hosts are enforced, too, unless `[network]` has `mode = \"observe\"`"
+            }
+        };
         errln!(
             "portcullis: warning: the policy `{}` observes: what nothing allows passes and is \
-             recorded as `wouldDeny`; denials, questions, types and content are enforced",
+             recorded as `wouldDeny`; denials, questions, types and content are enforced{connections}",
             policy.name()
         );
     }
@@ -71,6 +93,9 @@ pub(crate) fn rendered(error: &config::Error) -> String {
              `portcullis policy list` names those that come with the program\n",
             lines(&error.to_string())
         ),
+        config::Error::Untrusted(error) => {
+            format!("error: {}\n  = help: {}\n", lines(&error.to_string()), error.help())
+        }
         other => format!("error: {}\n", lines(&other.to_string())),
     }
 }

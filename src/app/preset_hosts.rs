@@ -64,6 +64,11 @@ impl PresetHosts {
         Ok(all)
     }
 
+    /// Returns the name of the preset, if it has hosts.
+    pub(crate) fn preset(&self) -> Option<&str> {
+        self.hosts.first()?.rule.split(':').nth(1)
+    }
+
     /// True if the session reaches no host at all.
     pub(crate) fn are_none(&self) -> bool {
         self.bound && self.hosts.is_empty()

@@ -3,8 +3,12 @@
 //! A preset grants nothing by itself: it stands for options of the command line, which the
 //! operator asks for by its name.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use serde::Deserialize;
 
 use super::{
@@ -13,8 +17,29 @@ use super::{
 };
 use crate::{
     config::{PRESETS, PresetCredential, read_file, why_unreadable},
-    policy::MAX_FILE,
+    policy::{MAX_FILE, nearest},
 };
+
+/// Parses the name of a preset or of a file. Completions offer the names.
+#[derive(Debug, Clone)]
+pub(crate) struct PresetParser;
+
+impl TypedValueParser for PresetParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(PRESETS.iter().map(|(name, _)| PossibleValue::new(*name))))
+    }
+}
 
 /// A preset: the needs of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -51,7 +76,7 @@ pub(crate) struct Preset {
     pub(crate) hosts_from: Vec<String>,
     /// The credential that it can use, as `[[credentials]]` of the configuration.
     pub(crate) credential: Option<PresetCredential>,
-    /// As the argument of `run --source`.
+    /// The form of the argument of `run --source`.
     pub(crate) source: Option<String>,
 }
 
@@ -82,9 +107,15 @@ pub(crate) fn load(reference: &str) -> Result<(Preset, Option<PathBuf>), Failure
     let names: Vec<_> = all.iter().map(|preset| preset.name.clone()).collect();
     let found = all.into_iter().find(|preset| preset.name == reference);
     let preset = found.ok_or_else(|| {
-        Failure::new(format_args!("there is no preset `{reference}`"))
-            .exit(Exit::Usage)
-            .help(format_args!("expected {}, or a file with a `/` in its name", names.join(", ")))
+        let failure =
+            Failure::new(format_args!("there is no preset `{reference}`")).exit(Exit::Usage);
+        match nearest(reference, names.iter().map(String::as_str)) {
+            Some(near) => failure.help(format_args!("did you mean `{near}`?")),
+            None => failure.help(format_args!(
+                "expected {}, or a file with a `/` in its name",
+                names.join(", ")
+            )),
+        }
     })?;
     Ok((preset, None))
 }

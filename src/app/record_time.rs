@@ -2,9 +2,24 @@
 
 use std::str::FromStr;
 
-use jiff::{Span, Timestamp, Zoned, civil::Date, tz::TimeZone};
+use jiff::{
+    Span, Timestamp, Zoned,
+    civil::{Date, Weekday},
+    tz::TimeZone,
+};
 
 use super::failure::{Exit, Failure};
+
+/// The days of the week, of which the command line means the last one before today.
+const WEEKDAYS: [(&str, Weekday); 7] = [
+    ("monday", Weekday::Monday),
+    ("tuesday", Weekday::Tuesday),
+    ("wednesday", Weekday::Wednesday),
+    ("thursday", Weekday::Thursday),
+    ("friday", Weekday::Friday),
+    ("saturday", Weekday::Saturday),
+    ("sunday", Weekday::Sunday),
+];
 
 /// A point in time in the format of a record's `t`, with which it compares as text.
 #[derive(Debug, Clone)]
@@ -46,19 +61,36 @@ impl FromStr for RecordTime {
         if let Some(date) = date.filter(|date| date.year() >= 0) {
             return Ok(Self(format!("{date}T00:00:00.000000Z")));
         }
-        let time = text.parse::<Timestamp>().ok().or_else(|| describe(text)).ok_or(
+        let absolute = text.parse::<Timestamp>().ok();
+        if absolute.is_none() && has_capital_m(text) {
+            return Err("a capital `M` is no unit: a minute is `1m`, a month `30d`".to_owned());
+        }
+        let time = absolute.or_else(|| describe(text)).ok_or(
             "expected a date (`2026-11-21`), a time with its zone (`2026-11-21T08:00:00Z`), how long \
-             ago (`90m`, `2d`, `1 hour ago`), `today`, `yesterday` or `last week`",
+             ago (`90m`, `2d`, `1 hour ago`, `last week`), a day of the week (`monday`), `now`, `today` \
+             or `yesterday`",
         )?;
         Ok(Self(format!("{time:.6}")))
     }
+}
+
+/// Returns true if a duration has the unit `M`, which is a month elsewhere and would be read as a
+/// minute. In a duration of ISO 8601 (`PT1M`), its position says which one it is.
+fn has_capital_m(text: &str) -> bool {
+    !text.trim_start().starts_with(['P', 'p'])
+        && text.split(|character: char| !character.is_alphabetic()).any(|unit| unit == "M")
 }
 
 /// Parses a time that is relative to now. Days begin at midnight UTC, as in all output.
 fn describe(text: &str) -> Option<Timestamp> {
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
     let midnight = |day: Zoned| day.start_of_day().ok();
-    let time = match text.trim() {
+    let text = text.trim().to_lowercase();
+    let day = text.strip_prefix("last ").unwrap_or(&text);
+    if let Some(day) = WEEKDAYS.iter().find(|(name, _)| *name == day).map(|(_, day)| *day) {
+        return midnight(now.nth_weekday(-1, day).ok()?).map(|time| time.timestamp());
+    }
+    let time = match &*text {
         "now" => Some(now),
         "today" => midnight(now),
         "yesterday" => midnight(now.yesterday().ok()?),
@@ -130,6 +162,31 @@ mod tests {
         let (today, yesterday) = (time("today"), time("yesterday"));
         assert_eq!(today.duration_since(yesterday).as_hours(), 24);
         assert!(today.to_string().ends_with("T00:00:00Z"), "{today}");
+    }
+
+    #[test]
+    fn a_day_of_the_week_is_the_last_one_before_today() {
+        let time = |text: &str| text.parse::<RecordTime>().unwrap().0.parse::<Timestamp>().unwrap();
+        let today = time("today");
+        for (name, day) in WEEKDAYS {
+            let found = time(name);
+            assert_eq!(found.to_zoned(TimeZone::UTC).weekday(), day, "{name}");
+            let days = today.duration_since(found).as_hours() / 24;
+            assert!((1..=7).contains(&days), "{name}: {days}");
+            assert_eq!(found, time(&format!("last {name}")));
+        }
+        assert_eq!(time("Yesterday"), time("yesterday"));
+    }
+
+    #[test]
+    fn a_capital_m_is_a_unit_in_iso_8601_alone() {
+        for wrong in ["1M", "1 M", "1M ago", "2d 1M", " 1M", "last M"] {
+            let error = wrong.parse::<RecordTime>().unwrap_err();
+            assert!(error.contains("`1m`") && error.contains("`30d`"), "{wrong}: {error}");
+        }
+        for right in ["1m", "1D", "1H", "1 Minute ago", "Last Month", "Monday", "PT1M", "P1M"] {
+            assert!(right.parse::<RecordTime>().is_ok(), "{right}");
+        }
     }
 
     /// A sign led into the future, and a time of day was taken for hours.

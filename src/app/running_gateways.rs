@@ -28,6 +28,12 @@ pub(crate) fn lock_soon(lock: &File) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Returns true if another process holds the lock of the log in `directory` for more than a moment.
+pub(crate) fn is_locked(directory: &Path) -> bool {
+    let lock = open_regular(&directory.join("lock"));
+    lock.is_ok_and(|lock| lock_soon(&lock).is_ok_and(|is_free| !is_free))
+}
+
 /// Returns the number of gateways that are alive: those that hold the lock of their lifetime.
 /// Called only while the log is locked, so that none starts meanwhile.
 pub(crate) fn count(state: &Path) -> io::Result<usize> {

@@ -21,14 +21,15 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
-    git::{directories::Directories, head::Head},
+    git::head::Head,
     opened::Opened,
     state_directory,
     trusted_paths::scratch_below,
 };
-use crate::{model::AgentName, operator_files, policy::Scratch};
+use crate::{model::AgentName, mount, operator_files, policy::Scratch};
 
 const DOING: &str = "cannot open the place of the scratch directories";
+const SETTLING: &str = "cannot remove or count what an ended session left in scratch directories";
 
 /// The location for a mount.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct ScratchLocation {
     pub(crate) rules: Scratch,
     /// The operator's commit at which the programs begin, if they have a repository of their own.
     head: Option<Head>,
-    /// The reason for which it was not looked for.
+    /// The reason for which there is none, although they have one.
     refused: Option<Failure>,
 }
 
@@ -61,52 +62,20 @@ impl ScratchLocation {
     /// directory.
     pub(crate) fn open(opened: &Opened, agent: &AgentName) -> Result<Option<Self>, Failure> {
         let Some(rules) = opened.policy.scratch() else { return Ok(None) };
-        let base = base()?;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&base)
-            .or_fail(format_args!("cannot make `{}`", base.display()))?;
-        let base = operator_files::canonicalize(&base).or_fail(DOING)?;
-        let state = operator_files::canonicalize(&opened.state_path).or_fail(DOING)?;
-        if base.starts_with(&state) || state.starts_with(&base) {
-            return Err(Failure::new(format_args!(
-                "the place of the scratch directories, `{}`, and the state directory `{}` lie in one \
-                 another",
-                base.display(),
-                state.display()
-            ))
-            .help("set XDG_DATA_HOME, or choose another state directory with `--state`"));
+        let (path, directory) = directory_of(opened, agent)?;
+        Ok(Some(Self { path, directory, rules: rules.clone(), head: None, refused: None }))
+    }
+
+    /// Looks for the operator's commit, if programs have a repository of their own. The agent may
+    /// change the workspace, whose root is `root`, and `writable`.
+    pub(crate) fn find_head(&mut self, root: &Path, writable: &[PathBuf]) {
+        if !self.rules.repositories() {
+            return;
         }
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(flags.bits().cast_signed());
-        let directory = operator_files::open_with(&base, &options).or_fail(DOING)?;
-        let facts = fstat(&directory).or_fail(DOING)?;
-        let is_own = facts.st_uid == rustix::process::geteuid().as_raw();
-        if !is_own || facts.st_mode & 0o077 != 0 {
-            return Err(Failure::new(format_args!(
-                "`{}` belongs to another user, or lets others in",
-                base.display()
-            ))
-            .help(format_args!("chmod 700 {}", base.display())));
+        match Head::of_workspace(root, writable) {
+            Ok(head) => self.head = head,
+            Err(failure) => self.refused = Some(failure),
         }
-        let workspace = state_directory::slug(opened.workspace.root());
-        let key = format!("{agent}\0{}", opened.policy.sha256());
-        let key = format!("{:.32}", Hash::of(key.as_bytes()));
-        let above = child(&directory.into(), &workspace).or_fail(DOING)?;
-        let directory = child(&above, &key).or_fail(DOING)?;
-        let path = base.join(workspace).join(key);
-        let root = opened.workspace.root();
-        let writable = &opened.policy.agent().write;
-        let (head, refused) = match rules.repositories() {
-            false => (None, None),
-            true => match Directories::of(root, writable) {
-                Ok(found) => (found.as_ref().and_then(Head::of), None),
-                Err(failure) => (None, Some(failure)),
-            },
-        };
-        Ok(Some(Self { path, directory, rules: rules.clone(), head, refused }))
     }
 
     /// Returns the facts of the `start` record.
@@ -139,6 +108,9 @@ impl ScratchLocation {
         if let Some(failure) = &self.refused {
             let reason = failure.message();
             errln!("portcullis: warning: commits of this session cannot be imported: {reason}");
+            if let Some(advice) = failure.advice() {
+                errln!("  help: {advice}");
+            }
         }
         if self.has_history() {
             errln!(
@@ -157,6 +129,62 @@ impl ScratchLocation {
             lists.join(" and "),
             self.path.display()
         );
+    }
+}
+
+/// Creates and opens the directory of an agent under a policy.
+fn directory_of(opened: &Opened, agent: &AgentName) -> Result<(PathBuf, OwnedFd), Failure> {
+    let base = base()?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&base)
+        .or_fail(format_args!("cannot make `{}`", base.display()))?;
+    let base = operator_files::canonicalize(&base).or_fail(DOING)?;
+    let state = operator_files::canonicalize(&opened.state_path).or_fail(DOING)?;
+    if base.starts_with(&state) || state.starts_with(&base) {
+        return Err(Failure::new(format_args!(
+            "the place of the scratch directories, `{}`, and the state directory `{}` lie in one \
+             another",
+            base.display(),
+            state.display()
+        ))
+        .help("set XDG_DATA_HOME, or choose another state directory with `--state`"));
+    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let directory = operator_files::open_with(&base, &options).or_fail(DOING)?;
+    let facts = fstat(&directory).or_fail(DOING)?;
+    let is_own = facts.st_uid == rustix::process::geteuid().as_raw();
+    if !is_own || facts.st_mode & 0o077 != 0 {
+        return Err(Failure::new(format_args!(
+            "`{}` belongs to another user, or lets others in",
+            base.display()
+        ))
+        .help(format_args!("chmod 700 {}", base.display())));
+    }
+    let workspace = state_directory::slug(opened.workspace.root());
+    let key = format!("{agent}\0{}", opened.policy.sha256());
+    let key = format!("{:.32}", Hash::of(key.as_bytes()));
+    let above = child(&directory.into(), &workspace).or_fail(DOING)?;
+    let directory = child(&above, &key).or_fail(DOING)?;
+    let path = base.join(workspace).join(key);
+    Ok((path, directory))
+}
+
+/// Removes what ended sessions of `agent` may not keep in scratch directories, and counts the rest.
+/// That takes as long as it takes, so it comes before and after a gateway process, for which other
+/// processes wait. A failure is a warning.
+pub(crate) fn settle(opened: &Opened, agent: &AgentName) {
+    let Some(rules) = opened.policy.scratch() else { return };
+    let settled = directory_of(opened, agent)
+        .and_then(|(_, directory)| mount::Scratch::settle(&directory, rules).or_fail(SETTLING));
+    if let Err(failure) = settled {
+        errln!("portcullis: warning: {}", failure.message());
+        if let Some(advice) = failure.advice() {
+            errln!("  help: {advice}");
+        }
     }
 }
 

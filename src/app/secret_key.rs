@@ -36,10 +36,24 @@ pub(crate) fn open(state: &Dir) -> Result<SecretKey, Failure> {
             // Another gateway may have been faster: the file with the name counts.
             read(state).or_fail(FAILED)
         }
-        other => other
-            .or_fail(FAILED)
-            .map_err(|failure| failure.help("move the file away; the next start makes a new one")),
+        other => usable(other),
     }
+}
+
+/// Looks at the key as [`open`] does, without creating it.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn look(state: &Dir) -> Result<(), Failure> {
+    match read(state) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => usable(other).map(drop),
+    }
+}
+
+fn usable(read: io::Result<SecretKey>) -> Result<SecretKey, Failure> {
+    read.or_fail(FAILED)
+        .map_err(|failure| failure.help("move the file away; the next start makes a new one"))
 }
 
 fn read(state: &Dir) -> io::Result<SecretKey> {

@@ -8,7 +8,7 @@ use crate::{
 
 /// Returns a new session of `agent` in this process.
 pub(crate) fn session(agent: AgentName, transport: Transport) -> Result<Session, Failure> {
-    Ok(Session { id: random_id()?, agent, user: user(), transport })
+    Ok(Session { id: random_id()?, agent, user: user(), transport, acp: None })
 }
 
 /// Returns 128 random bits as 32 hex digits.

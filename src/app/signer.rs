@@ -199,13 +199,13 @@ fn converse(child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
     // The text fits in a pipe. A program that does not read all of it may still reply.
     let _broken_pipe = input.write_all(text.as_bytes());
     drop(input);
-    let (said, hear) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     thread::Builder::new().name("signer-output".to_owned()).spawn(move || {
         let mut answer = Vec::new();
         let read = output.take(MAX_NOTE as u64 + 1).read_to_end(&mut answer);
-        let _nobody_waits = said.send(read.map(|_bytes| answer));
+        let _nobody_waits = sender.send(read.map(|_bytes| answer));
     })?;
-    let Ok(answer) = hear.recv_timeout(COMMAND_TIMEOUT) else { return Ok(None) };
+    let Ok(answer) = receiver.recv_timeout(COMMAND_TIMEOUT) else { return Ok(None) };
     let answer = answer?;
     while child.try_wait()?.is_none() {
         if Instant::now() >= end {

@@ -25,7 +25,10 @@ use crate::{
 };
 
 pub(super) use files::{read, sync, write};
-pub(crate) use format::mark;
+pub(crate) use format::{check_at, is_marked, mark};
+
+/// Names of which a start makes one first.
+const OWN_NAMES: [&str; 6] = ["audit", "backups", "format", "gateways", "keys", "workspace"];
 
 /// Returns the default state directory of the workspace at `root`:
 /// `$XDG_STATE_HOME/portcullis/NAME-HASH`, where the hash of the root's canonical
@@ -114,6 +117,9 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
         .help("name a directory of your own with --state DIR"));
     }
     if look.mode() & 0o077 != 0 {
+        if is_no_state(&opened) {
+            return Err(no_state(path));
+        }
         return Err(Failure::new(format_args!("the state directory `{shown}` lets others in"))
             .help(format_args!("chmod 700 {shown}")));
     }
@@ -143,6 +149,24 @@ fn refusal(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
+/// Returns true if a directory has files, but none of a state directory: another one was named. Only
+/// one that lets others in can be, because a start makes its directory without that access.
+fn is_no_state(opened: &File) -> bool {
+    let Ok(entries) = rustix::fs::Dir::read_from(opened) else { return false };
+    let names = entries.flatten().map(|entry| entry.file_name().to_bytes().to_vec());
+    let mut names = names.filter(|name| !matches!(&**name, b"." | b"..")).peekable();
+    let is_own = |name: Vec<u8>| OWN_NAMES.iter().any(|own| own.as_bytes() == name);
+    names.peek().is_some() && !names.any(is_own)
+}
+
+fn no_state(path: &Path) -> Failure {
+    Failure::new(format_args!(
+        "`{}` is no state directory: it has other files, and no audit log",
+        path.display()
+    ))
+    .help("name the workspace with --workspace DIR, or the state directory with --state DIR")
+}
+
 /// Opens the directory for reading, also if it cannot be written or belongs to
 /// another user. `None` if it is missing.
 ///
@@ -151,6 +175,10 @@ fn refusal(path: &Path, error: &io::Error) -> Failure {
 pub(crate) fn look(path: &Path) -> Result<Option<Dir>, Failure> {
     match opened(path) {
         Ok(opened) => {
+            let lets_in = opened.metadata().is_ok_and(|look| look.mode() & 0o077 != 0);
+            if lets_in && is_no_state(&opened) {
+                return Err(no_state(path));
+            }
             let state = Dir::from_std_file(opened);
             format::check(&state, path)?;
             Ok(Some(state))

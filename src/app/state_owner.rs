@@ -1,8 +1,8 @@
 //! The owner of a state directory: the workspace that its `start` records name. It serves no other
 //! one, because with the log of another workspace `undo` would change the wrong files.
 //!
-//! The file `workspace` in the state directory names it, too: finding the newest `start` record of
-//! a long log takes time, and that record may be pruned.
+//! The file `workspace` in the state directory names it, too: the newest `start` record may be
+//! pruned, and before the first one the file alone says which of two first starts has the directory.
 
 use std::{
     io,
@@ -18,9 +18,9 @@ use super::{
     running_gateways, state_directory,
 };
 use crate::{
-    app::audit_log::unreadable,
+    app::audit_log::{begun_log, unreadable},
     operator_files,
-    review::{Log, recorded_workspace},
+    review::{counted, recorded_workspace},
 };
 
 /// The name of the file, which contains the canonical path only.
@@ -43,22 +43,50 @@ pub(crate) enum StateOwnership {
 /// gateway has started.
 ///
 /// # Errors
-/// When that cannot be determined.
+/// When that cannot be determined, also because the newest `start` record names another workspace
+/// than the file.
 pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
-    if let Some(noted) = noted(state, path)? {
-        return Ok(Some(noted));
+    let noted = noted(state, path)?;
+    let directory = path.join("audit");
+    // A start itself refuses another entry of its name, for one workspace of a service alone.
+    if operator_files::symlink_metadata(&directory).is_ok_and(|facts| !facts.is_dir()) {
+        return Ok(noted);
     }
-    let log = path.join("audit");
-    match Log::open(&log).and_then(|log| recorded_workspace(&log)) {
-        // Without a log there is no record; another entry with its name keeps every gateway from
-        // starting.
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-        {
-            Ok(None)
+    if running_gateways::is_locked(&directory) {
+        errln!(
+            "portcullis: warning: waiting for a lock of the state directory that another process \
+             holds, `audit/lock`; `lslocks` tells which"
+        );
+    }
+    let Some(log) = begun_log(&directory)? else { return Ok(noted) };
+    let recorded = recorded_workspace(&log).map_err(|error| unreadable(&directory, &error))?;
+    match (noted, recorded) {
+        (Some(noted), Some(recorded)) if noted != recorded => {
+            Err(contradicted(path, &noted, &recorded))
         }
-        found => found.map_err(|error| unreadable(&log, &error)),
+        (noted, recorded) => Ok(recorded.or(noted)),
     }
+}
+
+/// Returns the failure for a file that names another workspace than the records.
+fn contradicted(path: &Path, noted: &Path, recorded: &Path) -> Failure {
+    let file = path.join(NAME);
+    Failure::new(format_args!(
+        "the file `{}` names the workspace `{}`, but the newest `start` record of the state \
+         directory names `{}`",
+        file.display(),
+        noted.display(),
+        recorded.display()
+    ))
+    .help(format_args!("{}; `portcullis audit verify` checks the records", remove(&file)))
+}
+
+/// Returns the advice to remove the file.
+fn remove(file: &Path) -> String {
+    format!(
+        "remove the file `{}`: the records decide, and the next start writes it again",
+        file.display()
+    )
 }
 
 /// Returns the workspace that the file names, without reading the log.
@@ -66,10 +94,17 @@ pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
 /// # Errors
 /// When the file cannot be read.
 pub(crate) fn noted(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
-    read(state).or_fail(format_args!(
-        "cannot read `{}`, which says whose the state directory is",
-        path.join(NAME).display()
-    ))
+    read(state).map_err(|error| {
+        let file = path.join(NAME);
+        let failure = Failure::new(format_args!(
+            "cannot read `{}`, which says whose the state directory is: {error}",
+            file.display()
+        ));
+        match error.kind() {
+            io::ErrorKind::InvalidData => failure.help(remove(&file)),
+            _ => failure,
+        }
+    })
 }
 
 /// Returns the workspace that the file names, in a directory that may be missing.
@@ -91,7 +126,7 @@ pub(crate) fn check(
     root: &Path,
     adopt: Option<&Path>,
 ) -> Result<StateOwnership, Failure> {
-    let (shown, here) = (path.display(), root.display());
+    let shown = path.display();
     match (of(state, path)?, adopt) {
         (Some(owner), _) if owner == root => Ok(StateOwnership::Own),
         (Some(owner), Some(old)) if is_named(&owner, old) => {
@@ -99,16 +134,7 @@ pub(crate) fn check(
             check_unused(path)?;
             Ok(StateOwnership::Adopted(owner))
         }
-        (Some(owner), _) => {
-            let owner = owner.display();
-            Err(Failure::new(format_args!(
-                "the state directory `{shown}` belongs to the workspace `{owner}`, not to `{here}`"
-            ))
-            .help(format_args!(
-                "use it with --workspace {owner}, or name another one with --state DIR; if the \
-                 workspace moved from there to `{here}`, say so once with --adopt {owner}"
-            )))
-        }
+        (Some(owner), _) => Err(of_another(path, &owner, root)),
         (None, Some(old)) => Err(Failure::new(format_args!(
             "the state directory `{shown}` belongs to no workspace yet, so also not to `{}`",
             old.display()
@@ -116,6 +142,18 @@ pub(crate) fn check(
         .help("name the one to adopt with --state DIR, or leave --adopt out")),
         (None, None) => Ok(StateOwnership::First),
     }
+}
+
+/// Returns the failure for the workspace at `root` of the state directory of `owner` at `path`.
+pub(crate) fn of_another(path: &Path, owner: &Path, root: &Path) -> Failure {
+    let (shown, owner, here) = (path.display(), owner.display(), root.display());
+    Failure::new(format_args!(
+        "the state directory `{shown}` belongs to the workspace `{owner}`, not to `{here}`"
+    ))
+    .help(format_args!(
+        "use it with --workspace {owner}, or name another one with --state DIR; if the workspace \
+         moved from there to `{here}`, say so once with --adopt {owner}"
+    ))
 }
 
 /// Refuses to take the state directory from a workspace that is still at its path: it would serve
@@ -152,9 +190,9 @@ fn check_unused(path: &Path) -> Result<(), Failure> {
     if running == 0 {
         return Ok(());
     }
-    let gateways = if running == 1 { "gateway" } else { "gateways" };
+    let running = counted(u64::try_from(running).unwrap_or(u64::MAX), "gateway");
     Err(Failure::new(format_args!(
-        "nothing is adopted: {running} {gateways} of the state directory `{shown}` still running"
+        "nothing is adopted: {running} of the state directory `{shown}` still running"
     ))
     .help("end the agents and clients that use it first"))
 }
@@ -180,11 +218,38 @@ impl StateOwnership {
         }
     }
 
-    /// Stores that the state directory belongs to the workspace at `root`.
+    /// Runs `record`, which records a start, and stores that the state directory at `path` belongs to
+    /// the workspace at `root`. Two first starts may meet: the record follows, so only the
+    /// workspace that got the directory is in the log. An adoption follows its record.
     ///
     /// # Errors
-    /// The error of the system, and when another workspace took it meanwhile.
-    pub(crate) fn note(&self, state: &Dir, root: &Path) -> io::Result<()> {
+    /// That of `record`, when the owner cannot be stored, and when another workspace took the
+    /// directory meanwhile.
+    pub(crate) fn note_with<T>(
+        &self,
+        (state, path): (&Dir, &Path),
+        root: &Path,
+        record: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let note = || {
+            self.note(state, root).map_err(|error| match read(state) {
+                Ok(Some(owner)) if owner != root => of_another(path, &owner, root),
+                _ => {
+                    Failure::new(format_args!("cannot note whose the state directory is: {error}"))
+                }
+            })
+        };
+        if let Self::Adopted(_) = self {
+            let recorded = record()?;
+            note()?;
+            return Ok(recorded);
+        }
+        note()?;
+        record()
+    }
+
+    /// Stores that the state directory belongs to the workspace at `root`.
+    fn note(&self, state: &Dir, root: &Path) -> io::Result<()> {
         let noted = read(state)?;
         if noted.as_deref() == Some(root) {
             return Ok(());
@@ -216,5 +281,5 @@ fn read(state: &Dir) -> io::Result<Option<PathBuf>> {
     if path.is_absolute() {
         return Ok(Some(path));
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no absolute path"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it contains no absolute path"))
 }

@@ -72,6 +72,11 @@ pub(crate) fn show_held() {
     }
 }
 
+/// Returns true while messages are held back.
+pub(crate) fn is_held() -> bool {
+    held().is_some()
+}
+
 fn held() -> MutexGuard<'static, Option<PendingMessages>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use etcetera::BaseStrategy as _;
-use rustix::fs::{FileType, access, stat};
+use rustix::fs::{FileType, access, lstat, stat};
 
 use super::{
     failure::{Context as _, Failure},
@@ -22,6 +22,7 @@ use crate::{
         signature::signature_path,
     },
     gateway::Workspace,
+    operator_files,
     policy::is_name,
     sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
 };
@@ -30,7 +31,7 @@ use crate::{
 /// workspace. A named directory without a known workspace is not checked.
 ///
 /// # Errors
-/// As [`check`], and when there is no such workspace.
+/// As [`check`], when there is no such workspace, and when the directory has another format.
 pub(crate) fn state(
     named: Option<&PathBuf>,
     workspace: Option<&Path>,
@@ -46,6 +47,7 @@ pub(crate) fn state(
     if let Some(owner) = owner {
         check(&owner, &path, config)?;
     }
+    state_directory::check_at(&path)?;
     Ok(path)
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn check(workspace: &Path, state: &Path, config: Option<&Path>) -> Re
     check_under(workspace, state, (&operator, &audit))
 }
 
-/// As [`check`], under a configuration that was loaded.
+/// The same as [`check`], under a configuration that was loaded.
 ///
 /// # Errors
 /// When one of them lies in, or is named through, the workspace.
@@ -89,7 +91,7 @@ pub(crate) fn check_under(
     state: &Path,
     (operator, audit): (&Operator, &Audit),
 ) -> Result<(), Failure> {
-    let mut trusted = listed(vec![(Trusted::State, state.to_owned())])?;
+    let mut trusted = listed(of_state(state))?;
     trusted.extend(own(operator, audit)?);
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
     let target = Workspace::open(workspace).ok().map(|opened| opened.root().to_owned());
@@ -99,15 +101,31 @@ pub(crate) fn check_under(
 
 /// Returns the paths that agents of the workspace may change, also `writable`, through which no
 /// program and no repository of the operator's must be found.
-pub(crate) fn of_agents(workspace: &Path, writable: &[String]) -> Result<TrustedPaths, Failure> {
+pub(crate) fn of_agents(workspace: &Path, writable: &[PathBuf]) -> Result<TrustedPaths, Failure> {
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
     let mut agents = vec![AgentPath { access: Access::Workspace, path, target: None }];
     agents.extend(writable.iter().map(|path| AgentPath {
         access: Access::Write,
-        path: path.into(),
+        path: path.clone(),
         target: None,
     }));
     Ok(TrustedPaths { trusted: listed(places())?, agents })
+}
+
+/// Returns a state directory, and those of its files that have another name. Backups are left out:
+/// there are many, and each is compared with its hash before it is used.
+pub(crate) fn of_state(state: &Path) -> Vec<(Trusted, PathBuf)> {
+    let directories = [state.to_owned(), state.join("keys"), state.join("audit")];
+    // What cannot be read cannot be opened either, and the start fails.
+    let entries = directories.iter().filter_map(|path| operator_files::read_dir(path).ok());
+    let files = entries.flatten().flatten().map(|entry| entry.path());
+    let has_other_names = |path: &PathBuf| {
+        lstat(path).is_ok_and(|facts| {
+            FileType::from_raw_mode(facts.st_mode).is_file() && facts.st_nlink > 1
+        })
+    };
+    let files = files.filter(has_other_names).map(|path| (Trusted::StateFile, path));
+    [(Trusted::State, state.to_owned())].into_iter().chain(files).collect()
 }
 
 /// Returns the program's own locations and files, and those of the configuration.
@@ -208,8 +226,8 @@ pub(super) fn found_on_path(name: &OsStr) -> Option<PathBuf> {
     all_on_path(name).into_iter().next()
 }
 
-/// Finds a program that the operator starts outside of a sandbox: the first that a shell could find by
-/// this name, and that no agent can choose. `None` if a shell finds none.
+/// Finds a program that the operator starts outside of a sandbox: the first that a shell could find
+/// by this name, and that no agent can choose. `None` if a shell finds none.
 ///
 /// # Errors
 /// When an agent could choose all that there are.
@@ -259,7 +277,7 @@ fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
 mod tests {
     use super::*;
 
-    /// Of `home/x/key` only `/x/key` used to be checked.
+    /// Regression: only `/x/key` of `home/x/key` was checked.
     #[test]
     fn a_relative_argument_of_a_signer_is_looked_up_where_the_signer_begins() {
         let names = |argument: &str, path: &str| named_in(argument).any(|p| p == Path::new(path));

@@ -4,16 +4,16 @@ use std::{path::Path, process::ExitCode};
 
 use serde_json::{Value, json};
 
-use super::render;
+use super::{render, rows::table};
 use crate::{
     app::{
         failure::Failure,
-        presets::{self, Preset},
+        presets::{self, Preset, PresetParser},
     },
     model::Escaped,
 };
 
-/// Show the agents that `--preset` knows, and what it gives them
+/// List the agents that `--preset` knows, and the options that it sets
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis agents\n  \
@@ -21,7 +21,7 @@ use crate::{
     portcullis run --preset codex")]
 pub(crate) struct Args {
     /// One of them, or a file of that form with a `/` in its name: says what `--preset` gives
-    #[arg(value_name = "NAME|FILE")]
+    #[arg(value_name = "NAME|FILE", value_parser = PresetParser, hide_possible_values = true)]
     preset: Option<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -43,9 +43,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let rows = presets.iter().map(|preset| {
             let is_installed = preset.programs.iter().any(|program| is_in_path(program));
             let installed = if is_installed { "installed" } else { "not in PATH" };
-            [preset.name.clone(), preset.title.clone(), installed.to_owned()]
+            vec![preset.name.clone(), preset.title.clone(), installed.to_owned()]
         });
-        outln!("{}", render::table(["preset", "agent", ""], rows, |_| false));
+        outln!("{}", table(["preset", "agent", ""], rows, |_| false).join("\n"));
     }
     Ok(ExitCode::SUCCESS)
 }

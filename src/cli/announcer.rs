@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     acp::EditorUser,
-    app::{approval_socket::Item, bootstrap::Started},
+    app::{approval_socket::Item, bootstrap::Started, stderr},
     gateway::{Approver, Question, Ticket},
     model::{Escaped, QuotedName},
 };
@@ -32,13 +32,16 @@ impl Announcer {
 
 impl Approver for Announcer {
     fn ask(&self, ticket: &Arc<Ticket>) {
-        announce(ticket.question(), &self.options);
+        // A message that is held back appears when the session is over, and its questions are then.
+        if !stderr::is_held() {
+            announce(ticket.question(), &self.options);
+        }
     }
 
     fn over(&self, _ticket: &Ticket) {}
 }
 
-/// Asks the editor's user, and tells on stderr where there is none.
+/// Asks the editor's user; without one, announces the request on stderr.
 pub(crate) struct EditorOrTerminal {
     pub(crate) editor: Arc<EditorUser>,
     pub(crate) terminal: Announcer,

@@ -9,7 +9,7 @@ use std::{
     process::ExitCode,
     sync::Once,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::json;
@@ -18,22 +18,28 @@ use super::{
     announcer::headline,
     confirmation::{self, PersonAnswer},
     gateway_options::log_options,
+    render::visible,
     rows::{named, stderr_width, stdout_width, wrapped},
 };
 use crate::{
     app::approval_socket::{self, Choice, Item, Reply, Request},
     app::{
         failure::{Context as _, Exit, Failure},
-        options::Common,
+        options::StateLocation,
         state_directory,
     },
     model::Escaped,
 };
 
-/// The replacement of a tab, whose width depends on the terminal.
-const TAB: &str = "    ";
 /// The time between two looks at what waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// Minimum length of the beginning of an identifier that approves a request unseen: another request
+/// may come meanwhile, and must not begin alike by chance.
+const MIN_UNSEEN_ID: usize = 4;
+/// The timeout of the gateway's question about an approved request that has changed since.
+const REPEAT_TIMEOUT: Duration = Duration::from_millis(300);
+/// The time between two looks for it.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(50);
 /// The width of a question where that of the terminal is unknown.
 const DEFAULT_WIDTH: usize = 80;
 /// The least width of a path in a question.
@@ -56,7 +62,7 @@ const MIN_PATH_WIDTH: usize = 9;
     portcullis approve --reject 3fa9c1d2")]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
+    location: StateLocation,
     /// Approve this request; the beginning of its identifier is enough
     #[arg(value_name = "ID", conflicts_with_all = ["list", "reject"])]
     id: Option<String>,
@@ -72,8 +78,8 @@ pub(crate) struct Args {
     /// Approve the same operation on the same path, or the same command, for the rest of the session
     #[arg(long, requires = "id")]
     session: bool,
-    /// Approve without showing the request and asking, by its complete identifier: for scripts that
-    /// read it from `--list --json`
+    /// Approve without showing the request and asking; four characters of its identifier are enough,
+    /// if no other request that waits begins so
     #[arg(long, requires = "id")]
     yes: bool,
     /// Print one JSON object
@@ -83,7 +89,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let state = args.common.state_directory()?;
+    let state = args.location.state_directory()?;
     if args.id.iter().chain(&args.reject).any(String::is_empty) {
         return Err(Failure::new("the id of the request is empty")
             .help(listed((args, &state)))
@@ -117,11 +123,24 @@ fn send(state: &Path, request: &Request, go_on: impl FnMut(Reply) -> bool) -> Re
 
 /// Approves a request, once the person at the terminal has seen it and agreed.
 fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCode, Failure> {
-    if args.yes {
-        // What is not shown must be named without doubt.
-        return answer(args, state, id, choice);
-    }
     let waiting = waiting(state)?;
+    if args.yes {
+        if !waiting.iter().any(|item| item.id.starts_with(id)) {
+            // Its gateway says what became of it.
+            return answer(args, state, id, choice);
+        }
+        if id.len() < MIN_UNSEEN_ID {
+            return Err(Failure::new(format_args!(
+                "`{}` is too short to approve a request that is not shown",
+                Escaped(id)
+            ))
+            .help(format_args!("give {MIN_UNSEEN_ID} characters of the identifier at least")));
+        }
+        let item = one((args, state), &waiting, id)?;
+        let answered = answer(args, state, &item.id, choice)?;
+        note_asked_again(args, state, item, &waiting);
+        return Ok(answered);
+    }
     let item = one((args, state), &waiting, id)?;
     if args.json {
         return Err(Failure::new("nothing was approved: with --json nobody is asked")
@@ -130,7 +149,36 @@ fn approve(args: &Args, state: &Path, id: &str, choice: Choice) -> Result<ExitCo
     let equal = equal(&waiting, item);
     print(item, equal.len());
     confirmation::require(false, &question(item, choice))?;
-    answer_all(args, state, &equal, choice)
+    let answered = answer_all(args, state, &equal, choice)?;
+    note_asked_again(args, state, item, &waiting);
+    Ok(answered)
+}
+
+/// Says so if a request for the same operation and path waits now, which may be the approved one:
+/// the gateway asks again if what the person saw has changed since. `before` is what waited then.
+fn note_asked_again(args: &Args, state: &Path, item: &Item, before: &[Item]) {
+    if args.json {
+        return;
+    }
+    let is_again = |other: &Item| {
+        (&other.session, &other.operation, &other.asked_path)
+            == (&item.session, &item.operation, &item.asked_path)
+            && before.iter().all(|old| old.id != other.id)
+    };
+    let until = Instant::now() + REPEAT_TIMEOUT;
+    while Instant::now() < until {
+        // The request is approved, whatever comes of this.
+        let Ok(now) = waiting(state) else { return };
+        if let Some(again) = now.iter().find(|other| is_again(other)) {
+            errln!(
+                "portcullis: a request for the same operation and path waits as {}: if what was \
+                 approved has changed meanwhile, it was not carried out, and this is it",
+                Escaped(&again.id)
+            );
+            return;
+        }
+        thread::sleep(REPEAT_INTERVAL);
+    }
 }
 
 /// Rejects a request and, for a person, those equal to it.
@@ -248,7 +296,7 @@ fn list(args: &Args, state: &Path) -> Result<ExitCode, Failure> {
                 print(item, equal.len());
             }
         }
-        let options = log_options(state, args.common.config.as_deref());
+        let options = log_options(state, args.location.config.as_deref());
         outln!(
             "\n`portcullis approve ID {options}` asks whether to approve one, `--reject ID` rejects it"
         );
@@ -301,7 +349,7 @@ fn not_waiting(of: (&Args, &Path), id: &str) -> Failure {
 
 /// Returns the help that names the command which lists the requests of the same gateways.
 fn listed((args, state): (&Args, &Path)) -> String {
-    let options = log_options(state, args.common.config.as_deref());
+    let options = log_options(state, args.location.config.as_deref());
     format!("`portcullis approve --list {options}` shows what waits")
 }
 
@@ -337,7 +385,8 @@ fn print(item: &Item, count: usize) {
         let reason = rule.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         show(&format!("rule `{}`{location}{reason}", rule.id));
     }
-    for line in item.change.lines() {
-        show(&line.replace('\t', TAB));
+    // Not `lines`, which drops a carriage return.
+    for line in item.change.split_terminator('\n') {
+        show(&visible(line));
     }
 }

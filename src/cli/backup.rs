@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use crate::app::failure::Failure;
 
-/// List, show, compare and restore backups, and undo what was done
+/// List, show, compare and restore backups, and undo changes
 ///
 /// A BACKUP is an id, the beginning of one, or a path, which stands for the
 /// newest backup of that path; a path that may be the beginning of an id

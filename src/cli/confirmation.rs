@@ -18,7 +18,7 @@ pub(super) enum Confirmation {
     NoneToGive,
 }
 
-/// Asks on the terminal, unless the command line said `yes`.
+/// Asks on the terminal, unless the command line has `--yes`.
 ///
 /// # Errors
 /// When the preview could not be shown, whatever the answer, or the question fails.

@@ -37,16 +37,16 @@ pub(super) fn run(address: &Path) -> Result<ExitCode, Failure> {
     match is_directory {
         true => {
             let (mut to_gateway, mut from_gateway) = named_pipes::connect(address)?;
-            exchange(token, &mut from_gateway, move |said| {
+            exchange(token, &mut from_gateway, move |line| {
                 // Closed at the end of the input.
-                said.pass_to(&mut to_gateway);
+                line.pass_to(&mut to_gateway);
             })
         }
         false => {
             let gateway = socket(address)?;
             let to_gateway = gateway.try_clone().or_fail("cannot speak to the gateway")?;
-            exchange(token, &mut &gateway, move |said| {
-                said.pass_to(&mut &to_gateway);
+            exchange(token, &mut &gateway, move |line| {
+                line.pass_to(&mut &to_gateway);
                 let _ = to_gateway.shutdown(Shutdown::Write);
             })
         }
@@ -78,11 +78,11 @@ fn exchange(
     from_gateway: &mut impl Read,
     say: impl FnOnce(TokenLine) + Send + 'static,
 ) -> Result<ExitCode, Failure> {
-    let said = TokenLine(format!("{word}\n"));
+    let line = TokenLine(format!("{word}\n"));
     // Abandoned if the gateway closes first.
     thread::Builder::new()
         .name("connect-in".to_owned())
-        .spawn(move || say(said))
+        .spawn(move || say(line))
         .or_fail("cannot start a thread")?;
     match pass(from_gateway, &mut io::stdout().lock()) {
         // The gateway replies to known clients only.
@@ -113,7 +113,7 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> Result<usize, Broken> {
             Err(_) => return Err(Broken::Reading),
         };
         total = total.saturating_add(got);
-        let said = buffer.get(..got).unwrap_or_default();
-        to.write_all(said).and_then(|()| to.flush()).map_err(|_| Broken::Writing)?;
+        let read = buffer.get(..got).unwrap_or_default();
+        to.write_all(read).and_then(|()| to.flush()).map_err(|_| Broken::Writing)?;
     }
 }

@@ -45,7 +45,7 @@ use crate::{
 
 pub(crate) use agent::run_if_agent;
 
-/// See what it does: a badly behaved agent in a throw-away workspace
+/// Show how attempts of a badly behaved agent end, in a throw-away workspace
 ///
 /// Makes a workspace in a new temporary directory, starts an agent behind the
 /// gateway that tries what it should not, shows what became of each attempt,
@@ -61,11 +61,11 @@ pub(crate) use agent::run_if_agent;
     also where this machine cannot confine the agent, or with a policy of your own that\n\
     is looser or stricter than the demo's.")]
 pub(crate) struct Args {
-    /// Make it in this directory, new or empty, instead of a temporary one
+    /// Use this directory, new or empty, instead of a temporary one
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Try it under this policy instead of the demo's own
-    #[arg(long, value_name = "FILE|NAME")]
+    /// Use this policy instead of the demo's own
+    #[arg(long, value_name = "FILE|NAME", value_hint = clap::ValueHint::FilePath)]
     policy: Option<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -93,7 +93,7 @@ struct Demo<'a> {
     program: PathBuf,
     lines: Vec<JudgedLine>,
     /// Failures that concern no single line.
-    alarms: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl<'a> Demo<'a> {
@@ -116,7 +116,7 @@ impl<'a> Demo<'a> {
             policy,
             program: directory.agent_program()?,
             lines: Vec::new(),
-            alarms: Vec::new(),
+            problems: Vec::new(),
         })
     }
 
@@ -131,7 +131,7 @@ impl<'a> Demo<'a> {
         self.visit(enforcement)?;
         self.remove()?;
         for surprise in self.directory.unexpected() {
-            self.alarms.push(surprise);
+            self.problems.push(surprise);
         }
         let start = self.start()?;
         let report = self.verify()?;
@@ -207,7 +207,7 @@ impl<'a> Demo<'a> {
         }
         for attempt in &ATTEMPTS {
             if !self.lines.iter().any(|line| line.attempt.id == attempt.id) {
-                self.alarms.push(format!("the agent did not report on `{}`", attempt.shown()));
+                self.problems.push(format!("the agent did not report on `{}`", attempt.shown()));
             }
         }
         Ok(())
@@ -230,7 +230,7 @@ impl<'a> Demo<'a> {
     fn start(&mut self) -> Result<BTreeMap<String, Value>, Failure> {
         let facts = self.reply_checker.start()?.and_then(|record| record.draft.facts);
         let Some(facts) = facts else {
-            self.alarms.push("the log does not begin with the start of the gateway".to_owned());
+            self.problems.push("the log does not begin with the start of the gateway".to_owned());
             return Ok(BTreeMap::new());
         };
         let fact = |name: &str| match facts.get(name) {
@@ -275,7 +275,7 @@ impl<'a> Demo<'a> {
             ));
         }
         for damage in &report.damages {
-            self.alarms.push(format!("the audit log is damaged: {}", damage.detail));
+            self.problems.push(format!("the audit log is damaged: {}", damage.detail));
         }
         Ok(report)
     }
@@ -289,7 +289,7 @@ impl<'a> Demo<'a> {
             .find(|line| line.attempt.id == "edit")
             .and_then(|line| line.backup.clone());
         let Some(backup) = edited else {
-            self.alarms.push(format!("there is no backup of `{UNDONE}`"));
+            self.problems.push(format!("there is no backup of `{UNDONE}`"));
             return Ok(Value::Null);
         };
         let printed = self.command(&["backup", "restore", &backup, "--json"])?;
@@ -302,7 +302,7 @@ impl<'a> Demo<'a> {
         } else {
             let reason =
                 at(&printed, "/error/message").as_str().unwrap_or("the content is another");
-            self.alarms.push(format!("`{UNDONE}` was not restored: {reason}"));
+            self.problems.push(format!("`{UNDONE}` was not restored: {reason}"));
         }
         Ok(printed)
     }
@@ -315,7 +315,7 @@ impl<'a> Demo<'a> {
         undo: &Value,
     ) -> Result<ExitCode, Failure> {
         let wrong = self.lines.iter().filter(|line| line.wrong.is_some()).count();
-        let ok = wrong == 0 && self.alarms.is_empty();
+        let ok = wrong == 0 && self.problems.is_empty();
         if self.show.json {
             let object = json!({
                 "ok": ok,
@@ -327,20 +327,20 @@ impl<'a> Demo<'a> {
                 "attempts": self.lines.iter().map(line_json).collect::<Vec<_>>(),
                 "log": { "valid": report.is_valid(), "records": report.records, "head": report.head },
                 "undo": undo,
-                "alarms": self.alarms,
+                "problems": self.problems,
             });
             styled(format_args!("{object}"));
         }
         self.show_where();
-        for alarm in &self.alarms {
-            self.show.alarm(alarm);
+        for problem in &self.problems {
+            self.show.problem(problem);
         }
         if ok {
             return Ok(ExitCode::SUCCESS);
         }
         if wrong > 0 {
-            let attempts = if wrong == 1 { "1 attempt" } else { &format!("{wrong} attempts") };
-            self.show.alarm(format_args!("{attempts} did not end as they must, see the table"));
+            let attempts = render::counted(u64::try_from(wrong).unwrap_or(u64::MAX), "attempt");
+            self.show.problem(format_args!("{attempts} did not end as they must, see the table"));
         }
         Ok(Exit::Failure.into())
     }

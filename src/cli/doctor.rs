@@ -22,7 +22,7 @@ use crate::{
         failure::{Exit, Failure},
         options::Common,
         output::styled,
-        policy_loading::extended_tests,
+        policy_loading::{extended_tests, unused_keys},
         process, state_directory, trusted_paths,
     },
     config::{self, LoadedPolicy, Operator, audit::Audit, operator},
@@ -32,7 +32,7 @@ use crate::{
 
 pub(crate) use probe::run_if_probe;
 
-/// Tell what this machine can enforce, and what `run` would refuse
+/// Check what this machine can enforce, and what `run` would refuse
 ///
 /// Tries kernel, confinement and state directory as `run` uses them for this
 /// workspace and policy, and says what each finding means and what to do.
@@ -88,6 +88,10 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
     // Each that cannot be used has a line of its own.
     let usable = operator.as_ref().ok().zip(audit.as_ref().ok());
     let operator = operator.as_ref().cloned().unwrap_or_default();
+    let signatures = unused_keys(&operator).map(|problem| {
+        Check::new("policy signatures", Status::Warning, "not required", problem)
+            .help("add `requireSignature = true`, so that only signed policies are enforced")
+    });
     let state = match (&args.common.state, &workspace) {
         (Some(state), _) => Some(state.clone()),
         (None, Some(workspace)) => Some(state_directory::default_directory(workspace.root())?),
@@ -113,9 +117,11 @@ fn examine(args: &Args) -> Result<Vec<Check>, Failure> {
         workspace_check,
         older.unwrap_or(policy_check),
     ]);
+    checks.extend(signatures);
     if let Some(state) = &state {
         let owner = workspace.as_ref().and_then(|here| storage::owner(state, here.root()));
         checks.push(owner.unwrap_or_else(|| storage::directory(state)));
+        checks.extend(storage::secret_key(state));
         checks.push(storage::space(state));
         checks.push(storage::reflink(state));
         let trusted = |config| storage::trusted(&args.common.workspace, state, config);
@@ -201,7 +207,7 @@ fn policy(
                     NAME,
                     Status::Warning,
                     format!("{found}, observing"),
-                    "what nothing allows passes and is only recorded",
+                    "what nothing allows passes and is only recorded, but for connections",
                 )
                 .help("set `mode = \"enforce\"` once the policy has learnt enough"),
             };

@@ -15,15 +15,15 @@ use crate::{app::failure::Failure, policy::parse_duration, sandbox::StandardStre
 /// Run one command that sees the workspace through the gateway
 ///
 /// The command runs in a sandbox, in the workspace's directory, which is a mount there:
-/// policy, backups and log are between it and the files. At the end a summary says what it
-/// changed, what was denied to it, and how to undo it.
+/// policy, backups and log are between it and the files. A summary at the end lists what it
+/// changed and was denied, and how to undo it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Standard input, output and error are the command's, and signals are passed on \
     to it. The exit\ncode is its own, 128 and the number of the signal that ended it, or 124 when its \
     time was over.\n\nExamples:\n  \
     portcullis exec -- cargo test\n  \
-    portcullis exec --timeout 10m --agent-read ~/.cargo --agent-network 443 -- make\n  \
+    portcullis exec --timeout 10m --agent-read ~/.cargo -- make\n  \
     portcullis exec --summary ../changes.json -- sh -c 'rm -r build && make'"
 )]
 pub(crate) struct Args {

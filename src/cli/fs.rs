@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Do one operation on the workspace, decided, backed up and audited
+/// Carry out one operation on the workspace: decided, backed up and recorded
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Paths are relative to the workspace.\n\nExamples:\n  \
     portcullis fs read src/main.rs --line 10 --limit 5\n  \
@@ -72,14 +72,14 @@ enum FsCommand {
         #[arg(long)]
         base64: bool,
     },
-    /// Replace a file by what comes on stdin
+    /// Replace a file's content by standard input
     #[command(after_help = "Examples:\n  \
         echo 'hello' | portcullis fs write notes/today.md")]
     Write {
         /// The file, made when missing; its directories are too
         path: String,
     },
-    /// Add what comes on stdin to the end of a file
+    /// Append standard input to a file
     #[command(after_help = "Examples:\n  \
         date | portcullis fs append notes/log.md")]
     Append {

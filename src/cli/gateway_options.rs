@@ -5,7 +5,11 @@
 use std::{fmt::Display, path::Path};
 
 use super::render::for_shell;
-use crate::app::{bootstrap::Started, opened::Opened};
+use crate::{
+    app::{bootstrap::Started, opened::Opened},
+    egress::ExplainOptions,
+    model::AgentName,
+};
 
 /// The options that lead to the same workspace, state directory, policy and configuration.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +18,8 @@ pub(crate) struct GatewayOptions {
     all: String,
     /// The options of commands that read the log, or answer a gateway.
     log: String,
+    /// The policy, as programs may see it: without a path of the host.
+    shown_policy: String,
 }
 
 impl GatewayOptions {
@@ -24,7 +30,22 @@ impl GatewayOptions {
         // Without a file it is the name of an embedded policy.
         let policy = opened.texts.entry_path().unwrap_or(Path::new(opened.texts.reference()));
         let all = format!("--workspace {workspace} --policy {} {log}", for_shell(policy));
-        Self { all, log }
+        let shown_policy = match opened.texts.entry_path() {
+            Some(_) => "FILE".to_owned(),
+            None => for_shell(policy),
+        };
+        Self { all, log, shown_policy }
+    }
+
+    /// Returns the options with which `portcullis policy explain` explains decisions on connections
+    /// of a session.
+    pub(crate) fn explain(&self, agent: &AgentName, preset: Option<&str>) -> ExplainOptions {
+        let preset = preset.map(|name| format!(" --preset {}", for_shell(Path::new(name))));
+        let session = format!(" --agent {agent}{}", preset.unwrap_or_default());
+        ExplainOptions {
+            operator: format!("{session} {}", self.all),
+            program: format!("{session} --policy {}", self.shown_policy),
+        }
     }
 
     /// Returns `portcullis COMMAND` with the options, for a command that decides.

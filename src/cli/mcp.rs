@@ -34,15 +34,16 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Serve the workspace to an MCP client on stdin and stdout
 ///
 /// The client starts this command as an MCP server. Policy, backups and log are
-/// those of every other transport. What else the client's own process can reach, this
-/// cannot restrict: an agent that runs commands by itself goes round it.
+/// those of every other transport. Only requests to this server are restricted: an agent whose
+/// client runs commands by itself bypasses it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis mcp --workspace ~/project\n  \
     portcullis mcp --tools reference --workspace ~/project\n  \
     claude mcp add files -- portcullis mcp --workspace ~/project\n\n\
-    What a rule with `effect = \"ask\"` is about is put to the client's user, where the client\n\
-    can ask, and to `portcullis approve`. A changed policy holds when the client starts this anew.")]
+    Requests that a rule with `effect = \"ask\"` is about are shown to the client's user, if the\n\
+    client can ask, and by `portcullis approve`. A changed policy applies after the client has\n\
+    restarted the server.")]
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,

@@ -6,6 +6,7 @@ mod announcer;
 mod approve;
 mod audit;
 mod backup;
+mod command_summary;
 mod config;
 mod confirmation;
 mod connect;
@@ -26,6 +27,7 @@ mod rows;
 mod run;
 mod sandbox_stages;
 mod serve;
+mod session_name;
 mod setup;
 mod shell;
 mod status;
@@ -140,7 +142,7 @@ pub fn main() -> ExitCode {
     }
     let matches = match without_empty(Cli::command()).try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => return say(&error),
+        Err(error) => return say(error),
     };
     if let Some((one, other)) = conflict(&matches) {
         let text = format!("the argument '--{one}' cannot be used with '--{other}'");
@@ -192,16 +194,21 @@ fn without_empty(command: clap::Command) -> clap::Command {
 }
 
 /// Prints help, the version, or a usage error.
-fn say(error: &clap::Error) -> ExitCode {
-    let said = error.print();
-    if let Some(commands) = elsewhere(error) {
+fn say(mut error: clap::Error) -> ExitCode {
+    let commands = elsewhere(&error);
+    if commands.is_some() {
+        // What looks similar was not meant.
+        let _ = error.remove(ContextKind::SuggestedSubcommand);
+    }
+    let printed = error.print();
+    if let Some(commands) = commands {
         errln!("  help: there is {commands}");
     }
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
     if error.use_stderr() {
         return code;
     }
-    output::printed(said).map_or_else(|failure| failure.report(false), |()| code)
+    output::printed(printed).map_or_else(|failure| failure.report(false), |()| code)
 }
 
 /// Returns the commands of groups that have the name of an unknown command.

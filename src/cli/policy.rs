@@ -14,12 +14,13 @@ mod schema;
 mod sign;
 mod test;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use serde_json::json;
 
 use crate::{
-    app::failure::Failure,
+    app::{failure::Failure, pager::PagerOptions},
+    cli::rows::prose,
     policy::{EMBEDDED, embedded, unknown_name},
 };
 
@@ -57,6 +58,8 @@ enum PolicyCommand {
     Show {
         /// Its name
         name: String,
+        #[command(flatten)]
+        pager: PagerOptions,
     },
     /// List the embedded policies
     #[command(after_help = "Examples:\n  \
@@ -82,16 +85,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         PolicyCommand::Schema(args) => schema::run(&args),
         PolicyCommand::Test(args) => test::run(&args),
         PolicyCommand::Verify(args) => sign::verify(&args),
-        PolicyCommand::Show { name } => {
+        PolicyCommand::Show { name, pager } => {
             let text = embedded(&name).ok_or_else(|| {
                 Failure::new(format_args!("cannot show `{name}`: {}", unknown_name(&name)))
             })?;
+            pager.enable(Path::new("."));
             out!("{text}");
             Ok(ExitCode::SUCCESS)
         }
         PolicyCommand::List { json: false } => {
             for (name, text) in EMBEDDED {
-                outln!("{name:14} {}", summary(text));
+                outln!("{}", prose(&format!("{name:14} {}", summary(text)), 15));
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -1,11 +1,11 @@
 //! Output of the gateway's replies, for people and for programs.
 
 use std::{
-    borrow::Cow, collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, process::ExitCode,
+    borrow::Cow, collections::BTreeMap, fmt::Write as _, os::unix::ffi::OsStrExt as _, path::Path,
+    process::ExitCode,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Row, Table, presets};
 use jiff::Timestamp;
 use portcullis_audit::Receipt;
 use serde_json::{Value, json};
@@ -16,12 +16,14 @@ use crate::{
         Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Matches,
         Reply, SearchResult, Stopped, Summary,
     },
-    model::{Escaped, WorkspacePath, has_hidden_characters},
+    model::{Escaped, WorkspacePath, has_hidden_characters, is_hidden_character},
 };
 
-/// Formats a count: `1 record`, `2 records`.
-pub(crate) fn counted(count: u64, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+pub(crate) use crate::review::counted;
+
+/// Formats a range of records: `record 1`, `records 1 to 2`.
+pub(crate) fn records(first: u64, last: u64) -> String {
+    if first == last { format!("record {first}") } else { format!("records {first} to {last}") }
 }
 
 /// The time of a record to the second, in UTC: microseconds only help programs.
@@ -29,35 +31,34 @@ pub(crate) fn time(t: &str) -> String {
     t.get(..19).map_or_else(|| t.to_owned(), |seconds| seconds.replace('T', " ") + "Z")
 }
 
-/// Formats a table without lines between its cells; columns for which `is_number` returns
-/// true are aligned to the right.
-pub(crate) fn table(
-    heads: impl IntoIterator<Item = impl Into<Cell>>,
-    rows: impl IntoIterator<Item = impl Into<Row>>,
-    is_number: impl Fn(usize) -> bool,
-) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heads.into_iter().map(Into::into).collect::<Vec<Cell>>()).add_rows(rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if is_number(index) {
-            column.set_cell_alignment(CellAlignment::Right);
+/// Returns a line of a change so that no two lines look alike: hidden characters, tabs and carriage
+/// returns are escaped, and a backslash is doubled where it could pass for the beginning of that.
+pub(crate) fn visible(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        let next = rest.clone().next();
+        let is_like_escape = next.is_some_and(|next| {
+            matches!(next, '\\' | 'u' | 't' | 'r') || is_hidden_character(next)
+        });
+        if c == '\\' && is_like_escape {
+            text.push('\\');
         }
+        let _ = write!(text, "{}", Escaped(c.encode_utf8(&mut [0; 4])));
     }
-    table.trim_fmt()
+    text
 }
 
 /// Formats a line of a diff for a terminal: coloured if that has colours, and escaped.
 pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
-    let text = Escaped(line);
+    let text = visible(line);
     let style = match line.chars().next() {
-        _ if !has_colours => return text.to_string(),
+        _ if !has_colours => return text,
         _ if line.starts_with("+++") || line.starts_with("---") => "1",
         Some('+') => "32",
         Some('-') => "31",
         Some('@') => "36",
-        _ => return text.to_string(),
+        _ => return text,
     };
     format!("\u{1b}[{style}m{text}\u{1b}[0m")
 }

@@ -16,11 +16,11 @@ use super::agent::{
     protocol::{Acp, AgentService},
     repository,
     start::{
-        MountNeed, SandboxBroker, await_confined, build, explain, host_facts, introduce,
-        start_egress, start_gateway, warn,
+        LIBRARY_MISSING, NOT_STARTED, Recorded, SandboxBroker, await_confined, build, explain,
+        host_facts, introduce, start_egress, start_gateway, warn,
     },
     supervisor::{RunEnd, SignalHandling, Supervisor},
-    workspaces::finish,
+    workspaces::{MountNeed, finish},
 };
 use crate::{
     app::{
@@ -40,8 +40,7 @@ use crate::{
     on SIGHUP,\nif its version rises. The exit code is the agent's.\n\nExamples:\n  \
     portcullis run --preset claude-code\n  \
     portcullis run -- my-agent --acp\n  \
-    portcullis run --agent-read ~/.local/share/uv --agent-network 443 \\\n    \
-    --agent-network dns -- fast-agent-acp")]
+    portcullis run --preset fast-agent --policy mine.toml")]
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
@@ -58,17 +57,18 @@ pub(crate) struct Args {
     /// to the agent
     #[arg(long)]
     no_mcp: bool,
-    /// Start no agent whose programs cannot reach the workspace as files, each open and
-    /// change decided, backed up and recorded as over ACP
+    /// Refuse to start an agent whose programs cannot see the workspace as files, where each open
+    /// and change is decided, backed up and recorded as over ACP
     #[arg(long, conflicts_with_all = ["unconfined", "no_mount"])]
     mount: bool,
-    /// Let the agent's programs see an empty directory there, also where that is possible
+    /// Show the agent's programs an empty directory in place of the workspace, even if a mount is
+    /// possible
     #[arg(long)]
     no_mount: bool,
     /// Accept weaker confinement where this machine allows no namespaces
     #[arg(long)]
     allow_partial: bool,
-    /// Do not confine the agent at all: it can do whatever you can
+    /// Do not confine the agent: it has all your permissions
     #[arg(long, conflicts_with = "allow_partial")]
     unconfined: bool,
     /// The agent's program and its arguments; left out, the preset's
@@ -151,7 +151,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     facts.extend(preset.map(|preset| ("preset".to_owned(), preset.name.into())));
     if let Some(missing) = &missing {
         missing.note();
-        facts.insert("noMount".to_owned(), missing.reason.as_str().into());
+        facts.insert("mountUnavailable".to_owned(), missing.reason.as_str().into());
     }
     ways.note(&mut facts);
     if spec.commands {
@@ -159,26 +159,29 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     }
     facts.insert("mcp".to_owned(), mcp(&pending, &args, &ways).into());
     agent_config::warn(&spec, &mut facts);
-    let session = introduce(&mut gateway, (&pending, links), &spec, facts)?.session;
-    let has_mount = pending.report.mount;
+    let Recorded { session, records } = introduce(&mut gateway, (&pending, links), &spec, facts)?;
     let shipping = workspaces.ship()?;
     for opened in workspaces.all() {
-        repository::prepare(&pending, opened, (&agent, &session), (&signals, None))?;
+        let own = (opened, &*workspaces.writable_beside(opened));
+        repository::prepare(&pending, own, (&agent, &session), (&signals, None))?;
     }
+    gateway.begin()?;
     let running = pending.release().map_err(explain)?;
     let watched = (watches, egress);
     let ended =
         Supervisor::new(running, gateway, (signals, suspend), watched, SignalHandling::Agent)?
             .run();
     finish(shipping);
-    let RunEnd { code, at_once, .. } = ended?;
-    for opened in workspaces.all().filter(|_| has_mount) {
-        if let Some(import) = repository::import(opened, &agent, &session, None) {
+    workspaces.settle_scratch(&agent, mount_need);
+    let RunEnd { code, at_once, connection_reported, .. } = ended?;
+    for (opened, record) in workspaces.all().zip(records) {
+        if let Some(import) = repository::import(opened, record, None) {
             errln!("portcullis: the agent made commits: {import}");
         }
     }
     if at_once && code != 0 {
-        explain_early_end(code, &args, &spec.network, &suspects, is_denied);
+        let denied = Denied { paths: is_denied, connections: connection_reported };
+        explain_early_end(code, &args, &spec.network, &suspects, &denied);
     }
     Ok(ExitCode::from(code))
 }
@@ -204,21 +207,35 @@ fn mcp(pending: &PendingAgent, args: &Args, ways: &Bypasses<'_>) -> String {
     }
 }
 
+/// The denials of which messages have told.
+struct Denied {
+    /// Agent paths.
+    paths: bool,
+    /// Connections.
+    connections: bool,
+}
+
 fn explain_early_end(
     code: u8,
     args: &Args,
     network: &Network,
     suspects: &[PathBuf],
-    is_denied: bool,
+    denied: &Denied,
 ) {
     let program = args.command.first().map(|p| p.to_string_lossy()).unwrap_or_default();
     errln!("portcullis: the agent `{program}` ended at once, with exit code {code}");
-    if is_denied {
+    if code == NOT_STARTED {
+        errln!("  help: {LIBRARY_MISSING}");
+    } else if denied.paths {
         errln!("  help: it cannot use what it was given, as a warning above says");
+    } else if denied.connections {
+        errln!(
+            "  help: one of its connections was denied, cut off or failed, as a message above says"
+        );
     } else if suspects.is_empty() {
         errln!(
             "  help: if it misses a file of its own installation, give it that directory with \
-             --agent-read DIR"
+             --agent-read DIR; if it connects to a host, allow that in `[network]` of the policy"
         );
     }
     for suspect in suspects {

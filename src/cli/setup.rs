@@ -27,10 +27,10 @@ use crate::{
     portcullis setup --completions\n  \
     portcullis setup --prefix /usr/local")]
 pub(crate) struct Args {
-    /// Only the completions of bash, fish and zsh
+    /// Write only the completions of bash, fish and zsh
     #[arg(long)]
     completions: bool,
-    /// Only the manual pages
+    /// Write only the manual pages
     #[arg(long, conflicts_with = "completions")]
     man: bool,
     /// Write to DIR/share, for all users or for a package

@@ -14,11 +14,12 @@ use self::starts::{Facts, Starts};
 use super::{
     gateway_options::log_options,
     render::{counted, time},
+    rows::{stdout_width, wrapped},
 };
 use crate::{
     app::{
         approval_socket::{self, Reply, Request},
-        audit_log::unreadable,
+        audit_log::{damaged, is_unused, read_log, unreadable},
         failure::{Context as _, Failure},
         options::Common,
         state_directory, state_owner,
@@ -26,7 +27,7 @@ use crate::{
     gateway::AuditLog,
     model::{Escaped, OperationKind},
     policy::Effect,
-    review::{Field, Filter, Group, Log, Stats, last_session},
+    review::{Field, Filter, Group, Scanned, Stats, last_session},
 };
 
 /// Width of the column of names.
@@ -35,7 +36,7 @@ const NAME_WIDTH: usize = 12;
 /// Show policy, enforcement, waiting approvals, the last session, log and space of a workspace
 ///
 /// Policy and enforcement are those of the gateways that run, or of the last start in
-/// the log. Changes nothing but the index of the log.
+/// the log. The last session is that of an agent, if there is one. Changes nothing but the index of the log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis status\n  \
@@ -55,6 +56,8 @@ struct LogSummary {
     bytes: u64,
     starts: Starts,
     session: Option<LastSession>,
+    /// The unreadable parts of the log.
+    scanned: Scanned,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,7 @@ struct LastSession {
     records: u64,
     changes: u64,
     denials: u64,
+    connections: u64,
 }
 
 /// Runs the command.
@@ -75,8 +79,11 @@ struct LastSession {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = args.common.state_directory()?;
     let Some(state) = state_directory::look(&path)? else {
-        return Ok(unused(args, &path));
+        return Ok(unused(args, &path, "not made yet"));
     };
+    if is_unused(&path.join("audit"))? {
+        return Ok(unused(args, &path, "without a record: the start that made it failed"));
+    }
     let owner = state_owner::of(&state, &path)?;
     // Where the log cannot be locked, such as on a read-only file system, nobody knows.
     let running = AuditLog::running(&state).ok();
@@ -95,21 +102,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             json!({
                 "session": session.id, "agent": session.agent, "first": session.first,
                 "last": session.last, "records": session.records, "changes": session.changes,
-                "denials": session.denials,
+                "denials": session.denials, "connections": session.connections,
             })
         });
         outjson!(json!({
             "workspace": owner, "state": path,
             "policy": policy(&recorded.starts.last),
-            "enforcement": fact(&recorded.starts.last, "enforcement"), "gateways": gateways,
+            "enforcement": fact(&recorded.starts.last, "enforcement"),
+            "agentNetwork": fact(&recorded.starts.last, "agentNetwork"), "gateways": gateways,
             "running": recorded.starts.running.iter().map(|facts| json!({
                 "policy": policy(facts), "enforcement": fact(facts, "enforcement"),
+                "agentNetwork": fact(facts, "agentNetwork"),
             })).collect::<Vec<_>>(),
             "waiting": waiting,
             "session": session,
             "log": { "records": recorded.records, "bytes": recorded.bytes },
             "backups": backups, "free": free,
         }));
+        damaged(&recorded.scanned)?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = log_options(&path, args.common.config.as_deref());
@@ -134,7 +144,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             _ => "",
         };
         line("policy", format!("{name}, version {version}, {mode}{connections}"));
-        line("enforcement", fact("enforcement"));
+        let network = match facts.get("agentNetwork").is_some_and(Value::is_object) {
+            true => "; the agent shares the host's network (`--agent-network`), past `[network]`",
+            false => "",
+        };
+        line("enforcement", format!("{}{network}", fact("enforcement")));
     }
     line(
         "gateways",
@@ -156,7 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             || "none yet".to_owned(),
             |session| {
                 format!(
-                    "{} of agent {}, {} to {}: {}, {}, {}",
+                    "{} of agent {}, {} to {}: {}, {}, {}, {}",
                     Escaped(session.id.get(..12).unwrap_or(&session.id)),
                     Escaped(&session.agent),
                     time(&session.first),
@@ -164,6 +178,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                     counted(session.records, "record"),
                     counted(session.changes, "change"),
                     counted(session.denials, "denial"),
+                    counted(session.connections, "connection"),
                 )
             },
         ),
@@ -173,6 +188,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     line("log", format!("{records}, {bytes}, not verified: `portcullis audit verify {options}`"));
     line("backups", HumanBytes(backups).to_string());
     line("space", format!("{} free", HumanBytes(free)));
+    damaged(&recorded.scanned)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -188,15 +204,15 @@ fn policy(facts: &Facts) -> Value {
 }
 
 fn line(name: &str, text: String) {
-    outln!("{name:NAME_WIDTH$}{text}");
+    outln!("{}", wrapped(&format!("{name:NAME_WIDTH$}{text}"), 0, NAME_WIDTH, stdout_width()));
 }
 
-/// Says that no gateway has used the state directory yet.
-fn unused(args: &Args, path: &std::path::Path) -> ExitCode {
+/// Says that no gateway has used the state directory yet, and what that is like.
+fn unused(args: &Args, path: &std::path::Path, condition: &str) -> ExitCode {
     if args.json {
         outjson!(json!({ "workspace": null, "state": path }));
     } else {
-        line("state", format!("{} (not made yet)", Escaped(&path.display().to_string())));
+        line("state", format!("{} ({condition})", Escaped(&path.display().to_string())));
         outln!(
             "no gateway has served this workspace yet: `portcullis doctor` says what it would enforce"
         );
@@ -207,43 +223,50 @@ fn unused(args: &Args, path: &std::path::Path) -> ExitCode {
 fn recorded(state: &std::path::Path, running: &[String]) -> Result<LogSummary, Failure> {
     let directory: PathBuf = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
-    let log = Log::open(&directory).map_err(failed)?.with_index(state.join("index"));
+    let log = read_log(&directory)?.with_index(state.join("index"));
     let session = last_session(&log, |_| true).map_err(failed)?;
-    let session = session.map(|id| summary(&log, id)).transpose().map_err(failed)?;
+    let filter = Filter { sessions: session.iter().cloned().collect(), ..Filter::default() };
+    let fields = [Field::Kind, Field::Decision, Field::Agent, Field::Op, Field::Result];
+    let counted = Stats::of(&log, &filter, &fields).map_err(failed)?;
     Ok(LogSummary {
         records: log.records().map_err(failed)?,
         bytes: log.bytes(),
         starts: starts::read(&log, running).map_err(failed)?,
-        session,
+        session: session.map(|id| summary(&counted, id)),
+        scanned: counted.scanned,
     })
 }
 
-fn summary(log: &Log, id: String) -> std::io::Result<LastSession> {
-    let filter = Filter { sessions: vec![id.clone()], ..Filter::default() };
-    let fields = [Field::Kind, Field::Decision, Field::Agent, Field::Op];
-    let counted = Stats::of(log, &filter, &fields)?;
+/// Sums up the records of the session `id` by kind, decision, agent, operation and result.
+fn summary(counted: &Stats, id: String) -> LastSession {
     let value = |values: &[Option<String>], at: usize| values.get(at).cloned().flatten();
     let is =
         |group: &Group, at: usize, text: &str| value(&group.values, at).as_deref() == Some(text);
     let sum = |matches: &dyn Fn(&Group) -> bool| {
         counted.groups.iter().filter(|group| matches(group)).map(|group| group.records).sum()
     };
+    let is_connection = |group: &Group| is(group, 3, OperationKind::Connect.as_str());
+    let is_intent = |group: &Group| is(group, 0, Kind::Intent.as_str());
+    // Not the intents, some of which fail or find nothing to change.
     let is_change = |group: &Group| {
-        is(group, 0, Kind::Intent.as_str()) && !is(group, 3, OperationKind::Connect.as_str())
+        let ends = [Kind::Outcome, Kind::Recovered].iter().any(|kind| is(group, 0, kind.as_str()));
+        let is_made = ["ok", "buffered", "committed"].iter().any(|result| is(group, 4, result));
+        ends && is_made && !is_connection(group)
     };
     let groups = &counted.groups;
-    Ok(LastSession {
+    LastSession {
         agent: groups.iter().find_map(|group| value(&group.values, 2)).unwrap_or_default(),
         first: groups.iter().map(|group| group.first.clone()).min().unwrap_or_default(),
         last: groups.iter().map(|group| group.last.clone()).max().unwrap_or_default(),
         records: groups.iter().map(|group| group.records).sum(),
         changes: sum(&is_change),
+        connections: sum(&|group| is_intent(group) && is_connection(group)),
         // A request that was rejected has a record besides the approval's.
         denials: sum(&|group| {
             is(group, 1, Effect::Deny.as_str()) && !is(group, 0, Kind::Approval.as_str())
         }),
         id,
-    })
+    }
 }
 
 /// Counts the requests that wait in the gateways that listen for approvals.

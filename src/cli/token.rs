@@ -10,7 +10,7 @@ use crate::{
     model::AgentName,
 };
 
-/// Make tokens for `serve`
+/// Generate tokens for `serve`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis token new --agent ci --workspace shop")]
@@ -24,9 +24,9 @@ enum TokenCommand {
     New(NewArgs),
 }
 
-/// Make a token and print it once, with what belongs into portcullis.toml
+/// Generate a token, and print it once with its lines for portcullis.toml
 ///
-/// The configuration holds a hash, from which nobody gets the token back.
+/// The configuration has a hash, from which nobody can compute the token.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis token new --agent ci --workspace shop --workspace docs\n  \
@@ -39,7 +39,7 @@ struct NewArgs {
     /// A workspace that the agent may use, or `*`
     #[arg(long, value_name = "NAME", value_parser = parse_workspace)]
     workspace: Vec<String>,
-    /// Let it read the service's numbers
+    /// Allow it to read the service's metrics
     #[arg(long)]
     metrics: bool,
     /// Print one JSON object

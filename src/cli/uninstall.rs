@@ -10,7 +10,7 @@ use std::{
 use etcetera::BaseStrategy as _;
 use serde_json::{Value, json};
 
-use super::{confirmation, generated, render::counted};
+use super::{confirmation, generated, render::counted, rows::prose};
 use crate::{
     app::{
         failure::{Context as _, Failure},
@@ -35,9 +35,9 @@ const BY_PACKAGE: &str = "`apt remove portcullis`";
 /// The list of files of an installed Debian package.
 const PACKAGE: &str = "/var/lib/dpkg/info/portcullis.list";
 
-/// Show what Portcullis has written outside of workspaces, and remove it
+/// List what Portcullis has written outside of workspaces, and remove it
 ///
-/// That are logs, backups and policies of every workspace in its default state
+/// It lists logs, backups and policies of every workspace in its default state
 /// directory, homes and scratch directories of agents, portcullis.toml, completions
 /// and manual pages. Workspaces stay as they are; so do state directories that
 /// `--state` named, copies of logs, the program itself, and files of the system, which
@@ -48,10 +48,10 @@ const PACKAGE: &str = "/var/lib/dpkg/info/portcullis.list";
     portcullis uninstall --dry-run --json\n  \
     portcullis uninstall --yes")]
 pub(crate) struct Args {
-    /// Only show it
+    /// List everything, and remove nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Remove it without asking
+    /// Remove without a question
     #[arg(long)]
     yes: bool,
     /// Print one JSON object
@@ -62,7 +62,7 @@ pub(crate) struct Args {
 /// The kind of a manual page.
 const PAGE: &str = "manual page";
 
-/// Something that is there.
+/// An item that was found.
 struct InstalledItem {
     kind: &'static str,
     path: PathBuf,
@@ -149,10 +149,10 @@ fn show(args: &Args, items: &[InstalledItem], removed: bool) -> ExitCode {
         let of = workspace.as_ref().map(|of| Escaped(&of.display().to_string()).to_string());
         let of = of.map(|of| format!(", of workspace {of}")).unwrap_or_default();
         let stays = by.map(|by| format!(" (stays: {by})")).unwrap_or_default();
-        outln!("{kind:15}{shown}{of}{stays}");
+        outln!("{}", prose(&format!("{kind:15}{shown}{of}{stays}"), 15));
     }
     if items.is_empty() {
-        outln!("nothing is there");
+        outln!("nothing is installed");
     }
     errln!(
         "portcullis: note: state directories that `--state` or a configuration named are not looked for"
@@ -210,7 +210,13 @@ fn states(place: &Path) -> Result<Vec<InstalledItem>, Failure> {
     for entry in entries {
         let path = entry.or_fail(format_args!("cannot read `{}`", place.display()))?.path();
         // Another entry is not ours to remove.
-        if operator_files::symlink_metadata(path.join("audit")).is_ok_and(|audit| audit.is_dir()) {
+        let has_log =
+            operator_files::symlink_metadata(path.join("audit")).is_ok_and(|audit| audit.is_dir());
+        // The start that made it may have failed before it made the log.
+        let is_directory =
+            operator_files::symlink_metadata(&path).is_ok_and(|entry| entry.is_dir());
+        let is_state = is_directory && state_directory::is_marked(&path);
+        if has_log || is_state {
             let workspace = state_owner::noted_at(&path).ok().flatten();
             states.push(InstalledItem { workspace, ..InstalledItem::own("state", path) });
         }
@@ -234,8 +240,8 @@ fn program() -> Result<InstalledItem, Failure> {
 /// directories.
 ///
 /// # Errors
-/// Unless this is `dry`: when a gateway runs in one of them, an agent uses a home or scratch directory, or a
-/// state directory has another format, whose gateways may have other locks.
+/// Unless this is `dry`: when a gateway runs in one of them, an agent uses a home or scratch
+/// directory, or a state directory has another format, whose gateways may have other locks.
 fn lock(items: &[InstalledItem], dry: bool) -> Result<Vec<File>, Failure> {
     let mut locks = Vec::new();
     for InstalledItem { path, .. } in

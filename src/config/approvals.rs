@@ -52,7 +52,7 @@ pub struct Webhook {
     pub headers: BTreeMap<String, String>,
 }
 
-/// Without secrets.
+/// The text without secrets.
 impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("format", &self.format).finish_non_exhaustive()

@@ -38,7 +38,7 @@ pub struct Audit {
     /// The command that signs checkpoints instead of the log's own key: it gets the
     /// note's text on its standard input and prints signature lines.
     pub signer: Vec<String>,
-    /// That command's public key, or a file that contains it.
+    /// The command's public key, or a file that contains it.
     pub public_key: Option<String>,
     /// Public keys of witnesses whose cosignatures are checked.
     pub witnesses: Vec<String>,

@@ -80,14 +80,18 @@ pub fn file_below(base: &Path) -> PathBuf {
     base.join("portcullis/portcullis.toml")
 }
 
+/// Returns the default path of the file for this user; without a home directory there is none.
+pub fn default_file() -> Option<PathBuf> {
+    Some(file_below(&etcetera::base_strategy::Xdg::new().ok()?.config_dir()))
+}
+
 /// Returns the named configuration, otherwise
 /// `$XDG_CONFIG_HOME/portcullis/portcullis.toml` if it exists.
 pub(super) fn configuration(named: Option<&Path>) -> Option<PathBuf> {
     if let Some(path) = named {
         return Some(path.to_owned());
     }
-    // Without a home directory there is no default.
-    let path = file_below(&etcetera::base_strategy::Xdg::new().ok()?.config_dir());
+    let path = default_file()?;
     let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     (!operator_files::symlink_metadata(&path).is_err_and(missing)).then_some(path)
 }

@@ -1,6 +1,9 @@
 //! The texts of a policy and of all policies that it extends, read but not compiled.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +13,15 @@ use super::{
     signature::TrustError,
 };
 use crate::{
+    model::Escaped,
     operator_files,
-    policy::{Diagnostics, Loaded, Loader, Policy, PolicySource, compile, is_name, unknown_name},
+    policy::{
+        Diagnostics, Loaded, Loader, Policy, PolicySource, compile, is_name, nearest, unknown_name,
+    },
 };
+
+/// Maximum number of files beside a missing policy that are compared with it.
+const MAX_SIMILAR: usize = 1000;
 
 /// The reason why there is no policy.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +53,25 @@ pub enum Error {
         /// All errors.
         diagnostics: Diagnostics,
     },
+}
+
+/// Returns a question that names the policy file beside a missing one whose name is similar; empty if
+/// there is none.
+fn similar(path: &Path) -> String {
+    let Some(name) =
+        path.file_name().and_then(OsStr::to_str).filter(|_| !operator_files::exists(path))
+    else {
+        return String::new();
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let entries = operator_files::read_dir(directory.unwrap_or(Path::new(".")));
+    let entries = entries.into_iter().flatten().take(MAX_SIMILAR).flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let names: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
+    let near = nearest(name, names.iter().map(String::as_str));
+    near.map_or_else(String::new, |near| {
+        format!("; did you mean `{}`?", Escaped(&path.with_file_name(near).display().to_string()))
+    })
 }
 
 /// Returns the policy `reference` as it would be if its own file had this text.
@@ -169,7 +197,9 @@ impl OpenedTexts {
     /// Opens the policy's own file.
     fn entry(&mut self, reference: &str) -> Result<Loaded, Error> {
         let unreadable = |reason| Error::Unreadable { path: reference.to_owned(), reason };
-        self.open(Path::new(reference), reference).map_err(unreadable)
+        self.open(Path::new(reference), reference)
+            .map_err(|reason| reason + &similar(Path::new(reference)))
+            .map_err(unreadable)
     }
 
     fn open(&mut self, path: &Path, name: &str) -> Result<Loaded, String> {

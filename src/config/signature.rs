@@ -15,8 +15,6 @@
 
 use std::{
     fmt, io,
-    io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -25,7 +23,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, Signer as _, VerifyingKey};
 
 use super::file::{read, reason};
-use crate::{gateway::random_bytes, operator_files};
+use crate::gateway::random_bytes;
 
 /// The first line of the signed message.
 const CONTEXT: &str = "portcullis policy signature v1\n";
@@ -47,10 +45,13 @@ pub struct SigningKey(ed25519_dalek::SigningKey);
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The text is no public key.
-    #[error("expected `ed25519:` and 32 bytes in base64")]
+    #[error(
+        "expected `ed25519:` and 32 bytes in base64: the public key that `portcullis policy keygen` \
+         prints, not the name of a file"
+    )]
     Public,
     /// The file is no private key.
-    #[error("it is no key of `portcullis policy keygen`")]
+    #[error("the file is not a private key of `portcullis policy keygen`")]
     Private,
     /// The error of the system.
     #[error("{}", reason(.0))]
@@ -61,10 +62,10 @@ pub enum KeyError {
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The policy is embedded, and embedded policies are not signed.
-    #[error("the embedded policy `{0}` is not signed, and the configuration requires signatures")]
+    #[error("the embedded policy `{0}` has no signature")]
     Embedded(String),
     /// There is no readable signature.
-    #[error("cannot read the signature `{path}`, which the configuration requires: {reason}")]
+    #[error("the policy has no signature that can be read: `{path}`: {reason}")]
     Unsigned {
         /// The path of the signature.
         path: String,
@@ -72,13 +73,13 @@ pub enum TrustError {
         reason: String,
     },
     /// The file is no valid signature file.
-    #[error("`{0}` is no signature of a policy")]
+    #[error("`{0}` is not a signature of a policy")]
     Malformed(String),
     /// The signature is for other texts.
-    #[error("the signature `{0}` is not for this policy as it is now, with what it extends")]
+    #[error("the policy, or what it extends, is not as it was when `{0}` was made")]
     Other(String),
     /// The signature's key is not an accepted one.
-    #[error("the signature `{path}` is by {key}, which is not among `policyKeys`")]
+    #[error("the signature `{path}` is by the key {key}, which is not an accepted one")]
     Stranger {
         /// The path of the signature.
         path: String,
@@ -86,8 +87,32 @@ pub enum TrustError {
         key: String,
     },
     /// The signature is not valid.
-    #[error("the signature `{0}` is not valid")]
+    #[error("the signature `{0}` is not valid: it was not made with the key that it names")]
     Forged(String),
+}
+
+impl TrustError {
+    /// Returns what the operator can do.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::Embedded(_) => {
+                "`portcullis policy show NAME > FILE.toml` makes a file of it, which can be signed"
+            }
+            Self::Unsigned { .. } | Self::Malformed(_) => {
+                "`portcullis policy sign FILE.toml --key KEYFILE` makes FILE.toml.sig"
+            }
+            Self::Other(_) => {
+                "look at what changed, then sign the policy again: `portcullis policy sign`"
+            }
+            Self::Stranger { .. } => {
+                "sign the policy with an accepted key, or accept this key: with --key for \
+                 `policy verify`, in `policyKeys` of portcullis.toml for starts"
+            }
+            Self::Forged(_) => {
+                "do not use the policy: get it anew from its author, or read it and sign it again"
+            }
+        }
+    }
 }
 
 impl SigningKey {
@@ -111,16 +136,12 @@ impl SigningKey {
         Ok(Self(ed25519_dalek::SigningKey::from_bytes(&seed.ok_or(KeyError::Private)?)))
     }
 
-    /// Writes it into a new file that only its owner can read.
+    /// Writes the content of its file, which only its owner may read.
     ///
     /// # Errors
-    /// When the file exists; the error of the system.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let mut file = operator_files::open_with(path, &options)?;
-        writeln!(file, "{PRIVATE}{}", STANDARD.encode(self.0.to_bytes()))?;
-        file.sync_all()
+    /// The error of the system.
+    pub fn write(&self, mut file: impl io::Write) -> io::Result<()> {
+        writeln!(file, "{PRIVATE}{}", STANDARD.encode(self.0.to_bytes()))
     }
 
     /// Returns the public key.

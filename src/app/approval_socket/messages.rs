@@ -83,6 +83,10 @@ pub(crate) struct Item {
     pub agent: String,
     /// Its session in the log.
     pub session: String,
+    /// The part of the session for which an approval "for the session" counts, if that is an ACP
+    /// session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_part: Option<String>,
     /// The operation.
     pub operation: String,
     /// The canonical path, the host and port of a connection, or the beginning of a command's line.
@@ -153,7 +157,8 @@ impl From<&Question> for Item {
         Self {
             id: question.id.clone(),
             agent: question.session.agent.to_string(),
-            session: question.session.id.clone(),
+            session: question.session.recorded_id().to_owned(),
+            session_part: question.session.acp.as_ref().map(|_| question.session.id.clone()),
             operation: binding.operation.to_string(),
             path: binding.path.clone(),
             asked_path: question.asked_path.clone(),

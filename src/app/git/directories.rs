@@ -47,7 +47,7 @@ impl Directories {
     ///
     /// # Errors
     /// When `.git` is a file, and the repository that it names is not accepted.
-    pub(crate) fn of(root: &Path, writable: &[String]) -> Result<Option<Self>, Failure> {
+    pub(crate) fn of(root: &Path, writable: &[PathBuf]) -> Result<Option<Self>, Failure> {
         let link = root.join(".git");
         let is_directory =
             |path: &Path| operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
@@ -69,7 +69,8 @@ impl Directories {
                 .help(
                     "an agent may have written it; if the workspace is a linked work tree of \
                      yours, `git -C MAIN worktree repair WORKSPACE` writes it anew, and `git \
-                     submodule absorbgitdirs` if it is a submodule",
+                     submodule absorbgitdirs` if it is a submodule; if you made it with `git init \
+                     --separate-git-dir`, `git -C WORKSPACE config core.worktree WORKSPACE` names it",
                 )
         })
     }
@@ -135,8 +136,33 @@ impl Directories {
         Ok(Self { git: git.clone(), common: git })
     }
 
+    /// Checks that the files which git opens on its own are regular ones: opening a pipe would wait
+    /// for its other end. The objects that are no packs are too many to look at.
+    ///
+    /// # Errors
+    /// When one is another kind of file, or the packs cannot be listed.
+    pub(super) fn check_files(&self) -> Result<(), Failure> {
+        let packs = self.common.join("objects/pack");
+        let packs = match operator_files::read_dir(&packs) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            entries => Some(
+                entries.or_fail(format_args!("cannot list the packs in `{}`", shown(&packs)))?,
+            ),
+        };
+        let packs = packs.into_iter().flatten().flatten().map(|entry| entry.path());
+        let named = ["packed-refs", "objects/info/alternates"].map(|name| self.common.join(name));
+        for path in named.into_iter().chain(packs) {
+            // What a link leads to counts; what is not there is opened by nobody.
+            if operator_files::metadata(&path).is_ok_and(|facts| !facts.is_file()) {
+                return Err(Failure::new(format_args!("`{}` is no regular file", shown(&path)))
+                    .help("an agent may have made it; look at it, and remove it"));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that no agent can change the repository, and that no links lead to it.
-    fn check(&self, root: &Path, writable: &[String]) -> Result<(), Failure> {
+    fn check(&self, root: &Path, writable: &[PathBuf]) -> Result<(), Failure> {
         open(&self.common.join("objects")).or_fail("cannot open the repository's objects")?;
         // A work tree may lie in the directory of a bare repository, beside these.
         let parts = ["objects", "refs", "packed-refs"].map(|part| self.common.join(part));

@@ -1,12 +1,15 @@
 //! The checked-out commit of a workspace. It is found without git, and nothing in the repository
 //! is trusted but this name: objects are verified by their hashes.
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
 
 use rustix::io::Errno;
 
 use super::directories::{Directories, open, read};
-use crate::git::ObjectId;
+use crate::{app::failure::Failure, git::ObjectId, operator_files};
 
 /// The maximum size of a file with one ref, and of `packed-refs`.
 const MAX_REF: u64 = 4096;
@@ -22,9 +25,40 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// Returns the commit that is checked out in a workspace; `None` if that has no repository.
+    ///
+    /// # Errors
+    /// When an import could build on no commit of the repository.
+    pub(crate) fn of_workspace(root: &Path, writable: &[PathBuf]) -> Result<Option<Self>, Failure> {
+        if operator_files::symlink_metadata(root.join(".git")).is_err() {
+            return Ok(None);
+        }
+        let directories = Directories::of(root, writable)?
+            .ok_or_else(|| Failure::new("`.git` is neither a git repository nor its file"))?;
+        let head = Self::of(&directories)?.ok_or_else(|| {
+            Failure::new("HEAD of the workspace's repository names no commit")
+                .help("commit before the session")
+        })?;
+        Ok(Some(head))
+    }
+
     /// Returns the commit that is checked out in the work tree of a repository. `None` if there is
-    /// none, or the repository has an unsupported format.
-    pub(crate) fn of(directories: &Directories) -> Option<Self> {
+    /// none.
+    ///
+    /// # Errors
+    /// When the repository has its refs in a format that is not read here.
+    pub(crate) fn of(directories: &Directories) -> Result<Option<Self>, Failure> {
+        match operator_files::symlink_metadata(directories.common.join("reftable")) {
+            Ok(_) => Err(Failure::new("the workspace's repository has its refs in a reftable")
+                .help(
+                    "`git refs migrate --ref-format=files` gives it one file for each; before git \
+                     2.48 that needs a repository without reflogs",
+                )),
+            Err(_) => Ok(Self::in_files(directories)),
+        }
+    }
+
+    fn in_files(directories: &Directories) -> Option<Self> {
         let common = open(&directories.common).ok()?;
         let mut directory = open(&directories.git).ok()?;
         let (mut name, mut branch) = ("HEAD".to_owned(), None);
@@ -69,7 +103,7 @@ mod tests {
     /// The commit of the repository whose directory is `.git`.
     fn of(root: &Path) -> Option<Head> {
         let git = operator_files::canonicalize(root).unwrap().join(".git");
-        Head::of(&Directories { common: git.clone(), git })
+        Head::of(&Directories { common: git.clone(), git }).unwrap()
     }
 
     #[test]

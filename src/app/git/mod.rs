@@ -7,6 +7,7 @@
 pub(crate) mod directories;
 pub(crate) mod head;
 pub(crate) mod private;
+pub(crate) mod session;
 pub(crate) mod workspace;
 
 use std::{
@@ -79,7 +80,7 @@ impl Git {
         });
         found.next().map(Self).ok_or_else(|| {
             Failure::new("there is no `git` in a directory of the system that PATH names")
-                .help("install git, such that it lies beneath /usr")
+                .help("install git beneath /usr")
         })
     }
 }

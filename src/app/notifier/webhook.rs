@@ -1,5 +1,5 @@
-//! Notifications by HTTP POST. Redirections are not followed: they would send the headers to another
-//! host. Of the reply only the status is read.
+//! Notifications by HTTP POST. Redirections are not followed: they would send the headers to
+//! another host. Of the reply only the status is read.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::delivery::{TITLE, text};
 use crate::config::approvals::{Webhook, WebhookFormat};
 
 /// Timeout of a request.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A webhook with its client.
 pub(super) struct WebhookClient {
@@ -38,7 +38,7 @@ impl WebhookClient {
         }
         let client = blocking::Client::builder()
             .redirect(Policy::none())
-            .timeout(TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
             .user_agent(concat!("portcullis/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| error.to_string())?;

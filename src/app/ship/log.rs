@@ -8,7 +8,7 @@ use std::{
 
 use portcullis_audit::{
     Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, LogFile, MAX_LINE, NEWEST, Note, ROOTS,
-    Segment, Source as _,
+    RecordView, Segment, Source as _,
 };
 use serde::{Deserialize, Serialize};
 
@@ -85,10 +85,6 @@ impl SegmentReader {
         segment: u64,
         offset: u64,
     ) -> Result<Option<(LogEnd, Option<u64>)>, String> {
-        #[derive(Deserialize)]
-        struct Numbered {
-            seq: u64,
-        }
         // In a segment without records the last one is in the segment before.
         let (of, end) = match offset {
             0 => (segment.saturating_sub(1), u64::MAX),
@@ -120,7 +116,7 @@ impl SegmentReader {
         let whole = bytes.strip_suffix(b"\n");
         let lines = whole.unwrap_or(&bytes);
         let line = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-        let record = whole.and_then(|_| serde_json::from_slice::<Numbered>(line).ok());
+        let record = whole.and_then(|_| RecordView::parse(line).ok());
         let end = LogEnd { segment, offset, leaf: Hash::leaf(line) };
         Ok(Some((end, record.map(|record| record.seq))))
     }

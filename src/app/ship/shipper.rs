@@ -44,14 +44,14 @@ pub(super) struct Shipper {
 /// thread, because it may be slow.
 pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Shutdown) {
     let (mut wait, mut seen) = (RETRY_INTERVALS.0, None);
-    let (mut shipper, mut said) = (None, None);
+    let (mut shipper, mut last_reason) = (None, None);
     loop {
         let last = ending.is_near();
         if shipper.is_none() {
             shipper = match Shipper::new(state, target) {
                 Ok(shipper) => Some(shipper),
                 Err(reason) => {
-                    warn_once(target, &reason, &mut said);
+                    warn_once(target, &reason, &mut last_reason);
                     None
                 }
             };
@@ -77,14 +77,14 @@ pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Shutdown) {
 
 /// Warns why a copy cannot be begun, once for each reason. Other failures are stored in the
 /// target's progress.
-fn warn_once(target: &Target, reason: &str, said: &mut Option<String>) {
-    if said.as_deref() != Some(reason) {
+fn warn_once(target: &Target, reason: &str, last_reason: &mut Option<String>) {
+    if last_reason.as_deref() != Some(reason) {
         errln!(
             "portcullis: warning: the audit log is not copied to {}: {}",
             Escaped(&target.shown()),
             Escaped(reason)
         );
-        *said = Some(reason.to_owned());
+        *last_reason = Some(reason.to_owned());
     }
 }
 

@@ -12,13 +12,24 @@ use super::{read, write};
 use crate::{
     app::failure::{Context as _, Failure},
     model::Escaped,
+    operator_files,
 };
 
+/// The name of the file.
 const NAME: &str = "format";
 /// The version that this program reads and writes.
 const VERSION: u32 = 1;
 /// Maximum number of bytes of the file that are read.
 const MAX_LENGTH: u64 = 32;
+
+/// Refuses the directory at `path`, of which a command only reads the log, if it has another
+/// version. One that is missing or cannot be opened is for the command to report.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_at(path: &Path) -> Result<(), Failure> {
+    operator_files::open_dir(path).map_or(Ok(()), |state| check(&state, path))
+}
 
 /// Refuses a directory with another version. A directory without one is new.
 pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
@@ -41,6 +52,11 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
         ),
     };
     Err(Failure::new(format_args!("the state directory `{shown}` {reason}")).help(help))
+}
+
+/// Returns true for a directory that a start has made, also one that failed then.
+pub(crate) fn is_marked(path: &Path) -> bool {
+    operator_files::exists(path.join(NAME))
 }
 
 /// Writes the version, unless the directory has one.

@@ -18,32 +18,69 @@ use crate::{
 };
 
 /// Locations of agents' configuration, relative to the user's home.
-const PLACES: [&str; 19] = [
+const PLACES: [&str; 55] = [
+    ".agent",
+    ".agents",
+    ".aiassistant",
     ".aider.conf.yml",
+    ".amazonq",
     ".amp",
+    ".augment",
+    ".aws/amazonq",
     ".claude",
     ".claude.json",
     ".cline",
+    ".codebuddy",
+    ".codeium",
     ".codex",
+    ".cody",
+    ".config/Claude",
     ".config/amp",
+    ".config/crush",
+    ".config/cursor",
+    ".config/github-copilot",
     ".config/goose",
+    ".config/kilo",
     ".config/opencode",
     ".config/zed",
     ".continue",
     ".copilot",
+    ".crush",
     ".cursor",
+    ".devin",
+    ".factory",
     ".fast-agent",
+    ".forge",
     ".gemini",
+    ".goose",
+    ".grok",
+    ".iflow",
+    ".junie",
+    ".kilocode",
     ".kimi",
+    ".kiro",
+    ".lingma",
+    ".local/share/claude",
+    ".local/share/opencode",
+    ".opencode",
+    ".openhands",
+    ".pi",
+    ".qoder",
     ".qwen",
+    ".roo",
+    ".rovodev",
+    ".tabnine",
+    ".trae",
     ".vibe",
+    ".warp",
     ".windsurf",
 ];
 /// The name of agents' working trees beneath such a location, which are no configuration.
 const WORKING_TREES: &str = "worktrees";
 
-/// The directory among them that `$XDG_CONFIG_HOME` replaces.
+/// The directories among them that `$XDG_CONFIG_HOME` and `$XDG_DATA_HOME` replace.
 const CONFIG: &str = ".config";
+const DATA: &str = ".local/share";
 
 /// Environment variables that name such a location elsewhere.
 const VARIABLES: [&str; 11] = [
@@ -125,11 +162,11 @@ fn places() -> Vec<PathBuf> {
     let mut found: Vec<_> =
         VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
     if let Ok(user) = etcetera::base_strategy::Xdg::new() {
-        let config = user.config_dir();
         found.extend(PLACES.iter().map(|place| user.home_dir().join(place)));
-        let in_config =
-            PLACES.iter().filter_map(|place| Path::new(place).strip_prefix(CONFIG).ok());
-        found.extend(in_config.map(|place| config.join(place)));
+        for (base, directory) in [(CONFIG, user.config_dir()), (DATA, user.data_dir())] {
+            let within = PLACES.iter().filter_map(|place| Path::new(place).strip_prefix(base).ok());
+            found.extend(within.map(|place| directory.join(place)));
+        }
     }
     found.iter().filter(|place| !place.as_os_str().is_empty()).map(|place| real(place)).collect()
 }
@@ -154,6 +191,21 @@ fn concerns(path: &Path, places: &[PathBuf]) -> bool {
 mod tests {
     use super::*;
     use crate::operator_files;
+
+    /// The policy denies them in a workspace, and the list did not know all of them.
+    #[test]
+    fn every_agent_that_the_baseline_knows_is_known() {
+        let baseline = include_str!("../../../policies/baseline.toml");
+        let rule = baseline.split("id = \"agents\"").nth(1).unwrap();
+        let (_, names) = rule.split_once("**/.{").unwrap();
+        let names: Vec<_> = names.split_once("}/**").unwrap().0.split(',').collect();
+        assert!(names.contains(&"claude") && names.len() > 20, "{names:?}");
+        // These have a place in projects alone.
+        let in_projects = ["clinerules", "claude-plugin"];
+        for name in names.into_iter().filter(|name| !in_projects.contains(name)) {
+            assert!(concerns(Path::new(&format!("/home/a/.{name}")), &[]), "{name}");
+        }
+    }
 
     #[test]
     fn a_grant_that_is_in_or_holds_a_configuration_is_found() {

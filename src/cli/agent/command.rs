@@ -2,7 +2,6 @@
 //! without the mount.
 
 mod home;
-mod summary;
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +15,7 @@ use std::{
 
 use serde_json::Value;
 
-use self::{home::Home, summary::Summaries};
+use self::home::Home;
 use super::{
     agent_config,
     callback::{self, Callback, CallbackPort},
@@ -25,11 +24,11 @@ use super::{
     protocol::AgentService,
     repository,
     start::{
-        MountNeed, Recorded, SandboxBroker, await_confined, build, explain, host_facts, introduce,
-        start_egress, start_gateway, warn,
+        LIBRARY_MISSING, NOT_STARTED, Recorded, SandboxBroker, await_confined, build, explain,
+        host_facts, introduce, start_egress, start_gateway, warn,
     },
     supervisor::{RunEnd, STEP_TIMEOUT, SignalHandling, Supervisor},
-    workspaces::finish,
+    workspaces::{MountNeed, finish},
 };
 use crate::{
     app::{
@@ -39,6 +38,7 @@ use crate::{
         presets::Preset,
         stderr,
     },
+    cli::command_summary::Summaries,
     commands::recorded_arguments,
     sandbox::{
         Enforcement, Forwarded, Grant, Network, SandboxSpec, StandardStreams, Stream, Trusted,
@@ -62,7 +62,7 @@ pub(in crate::cli) struct ReportOptions {
     /// Print the summary as one JSON object, on standard error as the text would be
     #[arg(long, conflicts_with = "summary")]
     json: bool,
-    /// Say nothing at the end
+    /// Print no summary
     #[arg(long, short, conflicts_with_all = ["summary", "json"])]
     quiet: bool,
 }
@@ -245,8 +245,8 @@ impl SandboxCommand {
             introduce(&mut gateway, (&pending, links), &spec, facts)?;
         let shipping = workspaces.ship()?;
         for opened in workspaces.all() {
-            if !repository::prepare(&pending, opened, (&agent, &session), (&signals, self.timeout))?
-            {
+            let own = (opened, &*workspaces.writable_beside(opened));
+            if !repository::prepare(&pending, own, (&agent, &session), (&signals, self.timeout))? {
                 errln!(
                     "portcullis: the command was not started: its time was over while a private \
                      git repository was made"
@@ -257,6 +257,7 @@ impl SandboxCommand {
         if let Some(callback) = callback {
             callback.serve(sockets, gateway.channel())?;
         }
+        gateway.begin()?;
         let mut command = pending.release().map_err(explain)?;
         let outputs = mem::take(&mut command.outputs);
         let time_is_over = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -275,6 +276,7 @@ impl SandboxCommand {
         // for.
         unblock_signals().or_fail("cannot unblock signals")?;
         finish(shipping);
+        workspaces.settle_scratch(&agent, mount_need);
         let RunEnd { code, timed_out, gateway_failed, .. } = ended?;
         let code = if timed_out { TIMED_OUT } else { code };
         let listens =
@@ -290,8 +292,14 @@ impl SandboxCommand {
             errln!("portcullis: help: if the browser has to call it back, {option}");
         }
         let begun = workspaces.all().zip(records);
-        let import = |opened: &Opened| repository::import(opened, &agent, &session, time_is_over);
-        let summary = Summaries::read(begun, &session, (code, timed_out), import);
+        let import = |opened: &Opened, record| repository::import(opened, record, time_is_over);
+        let summary = Summaries::read(
+            begun,
+            &session,
+            (code, timed_out),
+            import,
+            (&agent, workspaces.hosts.preset()),
+        );
         let stored = match (&summary, file) {
             (Ok(summary), Some(file)) => store(summary, file),
             _ => Ok(()),
@@ -308,6 +316,9 @@ impl SandboxCommand {
         for (stream, error) in &failures {
             let what = if *stream == Stream::Input { "read" } else { "write" };
             text += &format!("portcullis: cannot {what} the command's {stream}: {error}\n");
+        }
+        if code == NOT_STARTED && !self.report.json && !self.report.quiet {
+            text += &format!("portcullis: help: {LIBRARY_MISSING}\n");
         }
         if self.report.json {
             text += &summary.json();

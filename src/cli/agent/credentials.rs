@@ -114,6 +114,13 @@ impl Credentials {
                 .help("put the key there, or say where it is with `from` in `[[credentials]]`")
             })
         };
+        for credential in &used {
+            check_roots(credential).map_err(|reason| {
+                let id = &credential.id;
+                Failure::new(format_args!("the credential `{id}` cannot be used: {reason}"))
+                    .help("put the certificates there, or leave `ca` out of `[[credentials]]`")
+            })?;
+        }
         let keys = used.iter().map(keyed).collect::<Result<Vec<_>, Failure>>()?;
         if !spec.proxy || spec.network != Network::None {
             errln!(
@@ -147,14 +154,14 @@ impl Credentials {
 }
 
 impl InUse {
+    /// Returns the URL at which programs reach its process.
     fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://127.0.0.1:{}{}", self.port, self.credential.base_path)
     }
 
     fn listener(&self) -> Listener {
-        let Credential { env, base_url, base_path, .. } = &self.credential;
-        let url = self.url() + base_path;
-        let variables = [(env, self.phantom.clone()), (base_url, url)];
+        let Credential { env, base_url, .. } = &self.credential;
+        let variables = [(env, self.phantom.clone()), (base_url, self.url())];
         let environment = variables.map(|(name, value)| (OsString::from(name), value.into()));
         Listener { port: self.port, environment: BTreeMap::from(environment) }
     }
@@ -294,12 +301,26 @@ pub(super) fn run(parent: u32) -> Result<(), Failure> {
     serve(&order, &text, listener, gateway)
 }
 
+/// Checks that the certificates are there that a credential names for its process to trust.
 #[cfg(feature = "tls")]
-fn confine(order: CredentialStart) -> Result<CredentialOrder, Box<dyn std::error::Error>> {
-    let roots = match &order.ca {
+pub(in crate::cli) fn check_roots(credential: &Credential) -> Result<(), String> {
+    let ca = credential.ca.as_deref();
+    ca.map_or(Ok(()), |ca| roots(Some(ca)).map(drop))
+}
+
+#[cfg(not(feature = "tls"))]
+pub(in crate::cli) fn check_roots(_: &Credential) -> Result<(), String> {
+    Ok(())
+}
+
+/// Reads the certificates of a file, or without one those that the system trusts.
+#[cfg(feature = "tls")]
+fn roots(ca: Option<&std::path::Path>) -> Result<Vec<Vec<u8>>, String> {
+    let roots: Vec<_> = match ca {
         Some(path) => {
             let pem = read_file(path).and_then(|pem| crate::egress::certificates(&pem));
-            pem.map_err(|error| format!("`{}`: {}", path.display(), why_unreadable(&error)))?
+            let wrong = |error| format!("`ca` (`{}`): {}", path.display(), why_unreadable(&error));
+            pem.map_err(wrong)?
         }
         None => {
             let found = rustls_native_certs::load_native_certs().certs;
@@ -307,8 +328,14 @@ fn confine(order: CredentialStart) -> Result<CredentialOrder, Box<dyn std::error
         }
     };
     if roots.is_empty() {
-        return Err("this machine trusts no certificates: name some with `ca`".into());
+        return Err("this machine trusts no certificates: name some with `ca`".to_owned());
     }
+    Ok(roots)
+}
+
+#[cfg(feature = "tls")]
+fn confine(order: CredentialStart) -> Result<CredentialOrder, Box<dyn std::error::Error>> {
+    let roots = roots(order.ca.as_deref())?;
     crate::sandbox::restrict_front().map(drop)?;
     Ok(CredentialOrder { roots, ..order.credential })
 }

@@ -27,7 +27,7 @@ use crate::{
         failure::{Context as _, Failure},
         process::{self, Child},
     },
-    egress::{run_connector, run_proxy},
+    egress::{Routes, run_connector, run_proxy},
     sandbox::{
         Channel, ResolverFiles, become_gateway, refuse_descriptors, restrict_connector,
         restrict_front, stop_signals,
@@ -217,7 +217,7 @@ impl Process {
         };
         errln!(
             "portcullis: warning: the {role} ended, and is not started again: programs in the sandbox \
-             {hosts} until the session is"
+             {hosts} in this session; start a new one for that"
         );
         tell(gateway, role, false, &[]);
     }
@@ -308,8 +308,13 @@ fn proxy(parent: u32) -> Result<(), Failure> {
 }
 
 fn connector(parent: u32) -> Result<(), Failure> {
-    let ((), links) = begin(parent, |()| Ok(restrict_connector().map(drop)?))?;
-    run_connector(links).or_fail("the connector failed")
+    let confine = |()| {
+        let routes = Routes::open()?;
+        let _report = restrict_connector()?;
+        Ok(routes)
+    };
+    let (routes, links) = begin(parent, confine)?;
+    run_connector(links, routes).or_fail("the connector failed")
 }
 
 /// Takes what the broker hands over, and confines this process, which makes something of its order.

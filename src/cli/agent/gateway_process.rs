@@ -24,7 +24,7 @@ use nix::sys::signalfd::SignalFd;
 use super::{
     commands::SandboxCommands,
     egress::CredentialLinks,
-    gateway_start::{self, OpenedWorkspace, StartedGateway},
+    gateway_start::{self, OpenedWorkspace, Origins, StartedGateway},
     notices::{self, AgentNotices},
     orders::OrderReceiver,
     protocol::{self, Acp, AgentOrder, AgentService, Progress, ServeOrder},
@@ -45,15 +45,14 @@ use crate::{
         gateway_options,
     },
     commands::Registry,
-    egress::{CredentialRoute, Egress, Links},
+    egress::{CredentialRoute, Egress, ExplainOptions, Links},
     mcp::{
         self,
         attach::AttachTokens,
         paths::Roots,
         sandbox_socket::{Connections, SandboxSocket},
     },
-    model::{Connect, Host, Session, Transport},
-    mount::CommandLeaders,
+    model::{ClaimedToolCall, Connect, Host, Session, Transport},
     sandbox::{Channel, become_gateway, stop_signals, suspend_signal},
 };
 
@@ -105,15 +104,23 @@ fn run(parent: u32) -> Result<(), Failure> {
         let options = logging::Options { log: workspace.launch.log.clone() };
         logging::start(&options, main.state_path())?;
     }
+    // The first workspace decides on connections.
+    let explain = given.first().zip(order.workspaces.first());
+    let explain = explain.map(|(given, workspace)| {
+        given.options().explain(&session.agent, workspace.launch.hosts.preset())
+    });
+    let explain = explain.unwrap_or_default();
     let (introduced, shared) = gateway_start::start(&channel, given, &session, order.mount)?;
-    let StartedGateway { started, mounted, agent, leaders, streams, egress } = introduced;
+    let StartedGateway { started, mounted, agent, origins, streams, egress } = introduced;
     let user = Arc::<EditorUser>::default();
-    let egress = egress.map(|ends| serve_egress(&started, ends, Arc::clone(&user))).transpose()?;
+    let serve = |ends| serve_egress(&started, ends, Arc::clone(&user), explain);
+    let egress = egress.map(serve).transpose()?;
     let location = if mounted.is_empty() {
         mcp::ClientLocation::Sandbox
     } else {
         mcp::ClientLocation::Mounted
     };
+    let setup = Arc::clone(&origins.setup);
     let serving = Serving {
         channel: &channel,
         signals: &signals,
@@ -123,9 +130,10 @@ fn run(parent: u32) -> Result<(), Failure> {
         location,
         egress: egress.as_ref(),
         user: &user,
+        setup: &setup,
     };
     let served = match &order.service {
-        AgentService::Acp(way) => serving.acp(way, (agent, streams), editor, leaders),
+        AgentService::Acp(way) => serving.acp(way, (agent, streams), editor, origins),
         AgentService::Command => serving.command(),
         AgentService::Terminal => {
             stderr::hold();
@@ -158,6 +166,7 @@ fn serve_egress(
     started: &[Started],
     (ends, credentials): (Links, CredentialLinks),
     editor: Arc<EditorUser>,
+    explain: ExplainOptions,
 ) -> Result<Egress, Failure> {
     const DOING: &str = "cannot serve the proxy";
     let started = started.first().ok_or_else(|| Failure::new(DOING))?;
@@ -165,7 +174,8 @@ fn serve_egress(
     let terminal = Announcer::of(started);
     let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
-    let egress = Egress::start(gateway, session, ends, approver, |line| errln!("{line}"));
+    let notify: fn(&str) = |line| errln!("{line}");
+    let egress = Egress::start(gateway, session, ends, approver, (notify, explain));
     let egress = egress.or_fail(DOING)?;
     for (protocol::CredentialRoute { id, host, port, url }, process) in credentials {
         let host = Host::parse(&host).or_fail(DOING)?;
@@ -190,6 +200,8 @@ struct Serving<'a> {
     egress: Option<&'a Egress>,
     /// The editor's user, of whom the proxy has something asked.
     user: &'a Arc<EditorUser>,
+    /// True until the agent's own programs begin.
+    setup: &'a AtomicBool,
 }
 
 impl Serving<'_> {
@@ -230,15 +242,16 @@ impl Serving<'_> {
     fn print_started(&self) -> Result<(), Failure> {
         let session = self.main()?.session.id.clone();
         let records = self.started.iter().map(|started| started.record).collect();
-        let said = self.channel.send(&Progress::Started { session, records }, &[]);
-        said.or_fail("cannot answer the broker")
+        let sent = self.channel.send(&Progress::Started { session, records }, &[]);
+        sent.or_fail("cannot answer the broker")
     }
 
     fn orders(&self, agent_in: Option<Closable>) -> Result<OrderReceiver<'_>, Failure> {
         let all = self.started.iter().zip(self.shared);
         let reloading = all.map(|(started, shared)| started.reloading(shared)).collect();
-        let Self { channel, signals, egress, .. } = *self;
-        Ok(OrderReceiver { started: self.main()?, channel, signals, reloading, agent_in, egress })
+        let Self { channel, signals, egress, setup, .. } = *self;
+        let started = self.main()?;
+        Ok(OrderReceiver { started, channel, signals, reloading, agent_in, egress, setup })
     }
 
     /// Serves the agent over ACP.
@@ -247,11 +260,12 @@ impl Serving<'_> {
         way: &Acp,
         (mut agent, mut streams): (AgentOrder, Vec<OwnedFd>),
         editor: Vec<OwnedFd>,
-        leaders: Arc<CommandLeaders>,
+        origins: Origins,
     ) -> Result<(), Failure> {
         let started = self.main()?;
         let [editor_in, editor_out] = take(editor)?;
         let orders = if agent.commands { streams.pop() } else { None };
+        let Origins { leaders, tool_call, .. } = origins;
         let commands = orders
             .map(|orders| SandboxCommands::start(orders, Arc::clone(&started.gateway), leaders));
         let commands = commands.transpose().or_fail("cannot start a thread")?;
@@ -300,14 +314,17 @@ impl Serving<'_> {
                 .name("gateway-orders".to_owned())
                 .spawn_scoped(scope, move || orders.follow(&done))
                 .or_fail("cannot start a thread")?;
-            let served = self.serve(started, (way, streams), tokens, (&agent, registry));
+            let served = self.serve(started, (way, streams), tokens, (&agent, registry, tool_call));
             // The receiver of orders sees it closed.
             drop(serving);
             served
         })?;
         // The broker stops an agent that continues, while its writes are still committed. The
         // agent may have ended already.
-        let _ = self.channel.send(&Progress::Served { no_acp: notices.is_no_acp() }, &[]);
+        let connection_reported = self.egress.is_some_and(Egress::has_reported);
+        let _ = self
+            .channel
+            .send(&Progress::Served { no_acp: notices.is_no_acp(), connection_reported }, &[]);
         // The agent's last output must not be lost; an agent that continues is cut off after the
         // timeout.
         let _ = wait_for_all.recv_timeout(STDERR_TIMEOUT);
@@ -327,7 +344,7 @@ impl Serving<'_> {
         started: &Started,
         (way, streams): (&Acp, Streams),
         attach: Option<Arc<AttachTokens>>,
-        (agent, commands): (&AgentOrder, Option<Arc<Registry>>),
+        (agent, commands, tool_call): (&AgentOrder, Option<Arc<Registry>>, Arc<ClaimedToolCall>),
     ) -> Result<(), Failure> {
         let gateway = &started.gateway;
         let config = acp::Config {
@@ -340,6 +357,7 @@ impl Serving<'_> {
             forward: way.forward.clone(),
             notices: Some(streams.notices),
             commands,
+            tool_call,
             max_line: self.max_line(),
             attach,
             user: Arc::clone(self.user),

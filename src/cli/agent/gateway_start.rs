@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -19,23 +19,21 @@ use crate::{
     app::{
         bootstrap::{Confined, Profile, Recovered, Started, confine_all},
         failure::{Context as _, Failure},
+        git::session::OTHERS,
         mount::{self, ServedMount},
         opened::Opened,
         policy_transfer::SharedPolicy,
         scratch::ScratchLocation,
     },
-    cli::announcer::Announcer,
+    cli::{announcer::Announcer, gateway_options::GatewayOptions},
     egress::Links,
-    model::{AgentName, Session},
+    model::{AgentName, ClaimedToolCall, Session},
     mount::CommandLeaders,
     sandbox::Channel,
 };
 
 /// The record about the sandbox, if there is a mount.
 const SANDBOX: &str = "sandbox";
-
-/// The fact of a `start` record that names the other workspaces of the process.
-const OTHERS: &str = "otherWorkspaces";
 
 /// A workspace of the order, opened.
 pub(super) struct OpenedWorkspace {
@@ -59,16 +57,43 @@ impl OpenedWorkspace {
         opened.sign_through(files)?;
         opened.notify_through(workspace.launch.notifies, files)?;
         let shared = files.next().ok_or_else(|| Failure::new("no file came for later policies"))?;
-        let scratch = match mount {
+        let mut scratch = match mount {
             true => ScratchLocation::open(&opened, agent)?,
             false => None,
         };
+        if let Some(scratch) = &mut scratch {
+            scratch.find_head(opened.workspace.root(), &workspace.writable);
+        }
         let alias = workspace.alias.clone();
         Ok(Self { opened, alias, shared: shared.into(), scratch })
     }
 
+    /// Returns the options that lead to it.
+    pub(super) fn options(&self) -> GatewayOptions {
+        GatewayOptions::of(&self.opened)
+    }
+
     pub(super) fn state_path(&self) -> &Path {
         &self.opened.state_path
+    }
+}
+
+/// The origins that records of a mount's requests name besides the process.
+#[derive(Clone)]
+pub(super) struct Origins {
+    /// The commands started in the sandbox, for the mount of the first workspace.
+    pub(super) leaders: Arc<CommandLeaders>,
+    /// The tool call that the agent says is in progress.
+    pub(super) tool_call: Arc<ClaimedToolCall>,
+    /// True until the broker reports that the agent's own programs begin.
+    pub(super) setup: Arc<AtomicBool>,
+}
+
+impl Origins {
+    /// Returns those of a sandbox that is set up.
+    fn new() -> Self {
+        let setup = Arc::new(AtomicBool::new(true));
+        Self { leaders: Arc::default(), tool_call: Arc::default(), setup }
     }
 }
 
@@ -79,8 +104,8 @@ pub(super) struct StartedGateway {
     /// The mount of each, if there are any.
     pub(super) mounted: Vec<ServedMount>,
     pub(super) agent: AgentOrder,
-    /// The commands started in the sandbox, for the mount of the first workspace.
-    pub(super) leaders: Arc<CommandLeaders>,
+    /// The origins that records of the mounts name.
+    pub(super) origins: Origins,
     /// The agent's streams, the source of its MCP clients, and the descriptor for commands.
     pub(super) streams: Vec<OwnedFd>,
     /// The descriptors of the egress process and of the connector, if its programs have a
@@ -103,9 +128,9 @@ pub(super) fn start(
     session: &Session,
     mount: bool,
 ) -> Result<(StartedGateway, Vec<SharedPolicy>), Failure> {
-    let leaders = Arc::<CommandLeaders>::default();
+    let origins = Origins::new();
     let mounts = match mount {
-        true => receive_mounts(channel, &mut given, &leaders)?,
+        true => receive_mounts(channel, &mut given, &origins)?,
         false => None,
     };
     let roots = given.iter().map(|given| given.opened.workspace.root().to_owned());
@@ -129,7 +154,7 @@ pub(super) fn start(
         others.iter_mut().for_each(|other| other.share_sandbox(first));
     }
     let recovered = recovered.into_iter().zip(others(&roots)).collect();
-    Ok((introduce(channel, recovered, session, (mounts, leaders))?, shared))
+    Ok((introduce(channel, recovered, session, (mounts, origins))?, shared))
 }
 
 fn profile(mount: Option<&mount::MountOrder>) -> Result<Profile, Failure> {
@@ -154,7 +179,7 @@ fn others(roots: &[PathBuf]) -> impl Iterator<Item = BTreeMap<String, Value>> {
 fn receive_mounts(
     channel: &Channel,
     given: &mut [OpenedWorkspace],
-    leaders: &Arc<CommandLeaders>,
+    origins: &Origins,
 ) -> Result<Option<Vec<mount::MountOrder>>, Failure> {
     let received = channel.receive::<Option<protocol::Mount>>();
     let (order, mut devices) = received.or_fail("the agent did not start")?;
@@ -170,7 +195,9 @@ fn receive_mounts(
             device,
             processes: processes.or_fail("cannot start the gateway")?,
             // The records of commands are in the first log.
-            leaders: (number == 0).then(|| Arc::clone(leaders)),
+            leaders: (number == 0).then(|| Arc::clone(&origins.leaders)),
+            tool_call: Arc::clone(&origins.tool_call),
+            setup: Arc::clone(&origins.setup),
             user,
             group,
             roots,
@@ -187,7 +214,7 @@ fn introduce(
     channel: &Channel,
     recovered: Vec<(Recovered, BTreeMap<String, Value>)>,
     session: &Session,
-    (mounts, leaders): (Option<Vec<mount::MountOrder>>, Arc<CommandLeaders>),
+    (mounts, origins): (Option<Vec<mount::MountOrder>>, Origins),
 ) -> Result<StartedGateway, Failure> {
     let Some(mounts) = mounts else {
         let AgentMessage { mut agent, streams, egress } = introduced(channel)?;
@@ -201,7 +228,7 @@ fn introduce(
             started,
             mounted: Vec::new(),
             agent,
-            leaders,
+            origins,
             streams,
             egress,
         });
@@ -220,9 +247,9 @@ fn introduce(
         ServedMount::serve(started, mount, Box::new(announcer))
     };
     let mounted = started.iter().zip(mounts).map(serve).collect::<Result<Vec<_>, _>>()?;
-    match introduced_in(channel, &started) {
+    match introduced_in(channel, &started, &mounted) {
         Ok(AgentMessage { agent, streams, egress }) => {
-            Ok(StartedGateway { started, mounted, agent, leaders, streams, egress })
+            Ok(StartedGateway { started, mounted, agent, origins, streams, egress })
         }
         Err(error) => {
             // No program has run.
@@ -235,12 +262,17 @@ fn introduce(
 }
 
 /// Waits for an agent in served mounts, and records the results of its sandbox's self-test.
-fn introduced_in(channel: &Channel, started: &[Started]) -> Result<AgentMessage, Failure> {
+fn introduced_in(
+    channel: &Channel,
+    started: &[Started],
+    mounted: &[ServedMount],
+) -> Result<AgentMessage, Failure> {
     channel.send(&Progress::Mounted, &[]).or_fail("cannot answer the broker")?;
     let mut arrived = introduced(channel)?;
     let facts = std::mem::take(&mut arrived.agent.facts);
-    for started in started {
-        let recorded = started.gateway.note(&started.session, SANDBOX, facts.clone());
+    for (started, mounted) in started.iter().zip(mounted) {
+        let facts = facts.clone().into_iter().chain(mounted.facts()).collect();
+        let recorded = started.gateway.note(&started.session, SANDBOX, facts);
         recorded.or_fail("cannot record what the sandbox is")?;
     }
     Ok(arrived)

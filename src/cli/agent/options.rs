@@ -18,8 +18,9 @@ use crate::{
         logging,
         opened::Opened,
         options::Common,
+        policy_loading::warn_of_unused_keys,
         preset_hosts::PresetHosts,
-        presets::{self, Preset},
+        presets::{self, Preset, PresetParser},
         trusted_paths,
     },
     model::{AgentName, Escaped},
@@ -36,7 +37,7 @@ pub(in crate::cli) struct SandboxOptions {
     pub(in crate::cli) logging: logging::Options,
     /// The agent's preset: its installation to read, variables, hosts. One of `portcullis agents`,
     /// or a file of that form with a `/` in its name
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", value_parser = PresetParser, hide_possible_values = true)]
     preset: Option<String>,
     /// A directory or file that the agent may read and execute, besides the
     /// policy's
@@ -45,23 +46,24 @@ pub(in crate::cli) struct SandboxOptions {
     /// A directory or file that the agent may also change
     #[arg(long, value_name = "DIR")]
     agent_write: Vec<PathBuf>,
-    /// An `--agent-write` that is, holds or lies in an agent's own configuration on this machine:
-    /// named again, it is given
+    /// A path of `--agent-write` that is, contains or lies in an agent's own configuration: name it
+    /// again here to accept that
     #[arg(long, value_name = "DIR")]
     accept_agent_config: Vec<PathBuf>,
-    /// An environment variable that the agent gets: ours, or the one given
+    /// An environment variable of the agent: its current value, or the given one
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     agent_env: Vec<String>,
-    /// A TCP port that the agent may connect to, `dns` to let it look names up
-    /// over UDP, or `none`; instead of what the policy says
+    /// Share the host's network, past `[network]` and a preset's hosts: a TCP port of every host, or
+    /// `dns` for look-ups of names over UDP. No connection is decided or recorded. `none`: neither
+    /// network nor proxy
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<NetworkReach>,
-    /// A TCP port that the agent may listen on where it shares the host's network,
-    /// on every interface, or 0 for those that the kernel picks; instead of what the policy says
+    /// A TCP port on which the agent may listen, on every interface, if it shares the host's
+    /// network; 0 for ports that the kernel picks
     #[arg(long, value_name = "PORT")]
     agent_listen: Vec<u16>,
-    /// A limit on what the agent's programs take: `memory=SIZE`, `processes=NUMBER` or
-    /// `cpu=NUMBER`; instead of what the policy says
+    /// A limit of the agent's programs: `memory=SIZE`, `processes=NUMBER` or `cpu=NUMBER`;
+    /// replaces the policy's
     #[arg(long, value_name = "KEY=VALUE", value_parser = agent_limits::parse)]
     agent_limit: Vec<AgentLimits>,
     /// Another directory that the agent works in, each with a policy, log and backups of its
@@ -81,13 +83,13 @@ pub(in crate::cli) struct SandboxOptions {
 pub(in crate::cli) enum Purpose {
     /// Work on the files of the workspace.
     Work,
-    /// Storing the agent's credentials in its home. The workspace is an empty directory, and the
-    /// network has the hosts of a preset alone.
+    /// A login, which stores the agent's credentials in its home. The workspace is an empty
+    /// directory, and the network has the hosts of a preset alone.
     Login,
 }
 
 impl SandboxOptions {
-    /// The preset that was named. What the command line says besides holds, too; its network
+    /// The named preset. Options of the command line apply, too; its network
     /// instead of the preset's hosts.
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
@@ -139,10 +141,10 @@ impl SandboxOptions {
         let paths = |root: &Path, policy: &Policy| {
             Ok([self.agent_paths(agent, root, policy)?, further.clone()].concat())
         };
-        let mut main = Opened::open_with(&self.common, paths)?;
         let file = self.preset_file.iter();
         let file = file.map(|path| (Trusted::Configuration, path.clone())).collect();
-        main.trusted.extend(trusted_paths::listed(file)?);
+        let mut main = Opened::open_with(&self.common, trusted_paths::listed(file)?, paths)?;
+        warn_of_unused_keys(&main.operator);
         main.claim.warn(&main.state_path, main.workspace.root());
         let granted = self.agent_paths(agent, main.workspace.root(), &main.policy)?;
         let hosts = self.preset_hosts(&main.policy, purpose)?;
@@ -153,13 +155,7 @@ impl SandboxOptions {
     /// The hosts that the preset gives the session.
     fn preset_hosts(&self, policy: &Policy, purpose: Purpose) -> Result<PresetHosts, Failure> {
         let Some(preset) = &self.loaded_preset else { return Ok(PresetHosts::default()) };
-        let environment = environment(&policy.agent().env, &self.agent_env);
-        let hosts = PresetHosts::of(preset, &environment, purpose == Purpose::Login);
-        hosts.map_err(|reason| {
-            let name = Escaped(&preset.name);
-            Failure::new(format_args!("the preset `{name}` cannot be used: {reason}"))
-                .exit(Exit::Usage)
-        })
+        hosts_of(preset, policy, &self.agent_env, purpose)
     }
 
     /// Returns the sandbox of `agent`, which runs `command`.
@@ -187,7 +183,7 @@ impl SandboxOptions {
             &self.agent_limit,
             opened.policy.agent().limits,
         ));
-        spec.proxy = opened.policy.network().may_allow() && self.agent_network.is_empty();
+        spec.proxy = opened.policy.network().needs_proxy() && self.agent_network.is_empty();
         spec.network = network(&self.agent_network, &self.agent_listen)?;
         if let Some(preset) = self.loaded_preset.as_ref().filter(|_| floor > Enforcement::None) {
             let given = spec.read_programs(&preset.programs).map_err(Failure::new)?;
@@ -228,6 +224,20 @@ impl SandboxOptions {
         paths.extend(named(sandbox::Access::Write, &self.agent_write)?);
         Ok(paths)
     }
+}
+
+/// The hosts of a preset for an agent with the variables of the policy and of `options`.
+pub(in crate::cli) fn hosts_of(
+    preset: &Preset,
+    policy: &Policy,
+    options: &[String],
+    purpose: Purpose,
+) -> Result<PresetHosts, Failure> {
+    let environment = environment(&policy.agent().env, options);
+    PresetHosts::of(preset, &environment, purpose == Purpose::Login).map_err(|reason| {
+        let name = Escaped(&preset.name);
+        Failure::new(format_args!("the preset `{name}` cannot be used: {reason}")).exit(Exit::Usage)
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     io::PipeReader,
     os::fd::{AsFd as _, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use nix::sys::signalfd::SignalFd;
@@ -39,6 +40,8 @@ pub(super) struct OrderReceiver<'a> {
     pub(super) agent_in: Option<Closable>,
     /// The service of the sandbox's proxy, if it has one.
     pub(super) egress: Option<&'a Egress>,
+    /// True until the agent's own programs begin.
+    pub(super) setup: &'a AtomicBool,
 }
 
 impl OrderReceiver<'_> {
@@ -101,6 +104,11 @@ impl OrderReceiver<'_> {
                         tracing::error!(error, port, "a port of a login is not opened");
                     }
                 }
+                Ok((GatewayOrder::Begin, answers)) => {
+                    self.setup.store(false, Ordering::Release);
+                    // A broker that has ended needs none.
+                    let _ = answer(answers);
+                }
                 // An ended broker, or an invalid message, ends it.
                 Ok((GatewayOrder::Stop, _)) | Err(_) => return self.stop(),
             }
@@ -112,8 +120,7 @@ impl OrderReceiver<'_> {
         let Started { gateway, session, .. } = self.started;
         let facts = BTreeMap::from([("port".to_owned(), port.into())]);
         gateway.note_durably(session, "callback", facts).or_fail("cannot record it")?;
-        let answer = |answer| Channel::from(answer).send(&(), &[]);
-        answers.into_iter().try_for_each(answer).or_fail("cannot answer the broker")
+        answer(answers)
     }
 
     /// Records that a process of egress ended, or is another one, and goes on with that. Without a
@@ -127,6 +134,10 @@ impl OrderReceiver<'_> {
         let Some(egress) = self.egress else { return Ok(()) };
         egress.note(&role.name(), is_restarted).or_fail("cannot record it")?;
         let replaced = match (role, links.pop()) {
+            (EgressRole::Connector, None) => {
+                egress.lose_connector();
+                Ok(())
+            }
             (_, None) => Ok(()),
             (EgressRole::Proxy, Some(link)) => egress.replace(None, link),
             (EgressRole::Credential { id }, Some(link)) => egress.replace(Some(id), link),
@@ -137,4 +148,10 @@ impl OrderReceiver<'_> {
         };
         replaced.or_fail("cannot serve it")
     }
+}
+
+/// Answers the broker, which waits for that.
+fn answer(answers: Vec<OwnedFd>) -> Result<(), Failure> {
+    let answer = |answer| Channel::from(answer).send(&(), &[]);
+    answers.into_iter().try_for_each(answer).or_fail("cannot answer the broker")
 }

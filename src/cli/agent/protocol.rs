@@ -13,6 +13,8 @@ pub(crate) struct WorkspaceOrder {
     pub(crate) launch: Launch,
     /// Its path as given, made absolute.
     pub(crate) alias: PathBuf,
+    /// The paths that the agent may change besides it.
+    pub(crate) writable: Vec<PathBuf>,
 }
 
 /// The first message of the broker. For each workspace the files of its launch and the file
@@ -116,6 +118,8 @@ pub(crate) enum Progress {
     Served {
         /// True if its output was text, and no ACP.
         no_acp: bool,
+        /// True if a message said that a connection was denied, cut off or failed.
+        connection_reported: bool,
     },
 }
 
@@ -124,6 +128,9 @@ pub(crate) enum Progress {
 pub(crate) enum GatewayOrder {
     /// Stop in order.
     Stop,
+    /// The sandbox is set up, and the agent's own programs begin. The answer is sent to the attached
+    /// channel.
+    Begin,
     /// Reload a policy: its texts are in the shared file.
     Policy {
         /// The number of the workspace.

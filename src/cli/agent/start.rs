@@ -16,7 +16,7 @@ use super::{
     options::SandboxOptions,
     protocol::{self, AgentService, Progress},
     supervisor::GatewayProcess,
-    workspaces::Workspaces,
+    workspaces::{MountNeed, Workspaces},
 };
 use crate::{
     app::{
@@ -72,6 +72,7 @@ pub(in crate::cli) fn start_gateway(
     mount_need: MountNeed,
     streams: &[OwnedFd],
 ) -> Result<GatewayProcess, Failure> {
+    workspaces.settle_scratch(agent, mount_need);
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gateway")?;
     let mut command = Command::new("/proc/self/exe");
     let credentials = workspaces.main.operator.credentials.iter();
@@ -105,6 +106,7 @@ pub(in crate::cli) fn start_gateway(
             log: options.logging.log.clone(),
         },
         alias: opened.named.clone(),
+        writable: workspaces.writable_beside(opened),
     };
     let order = protocol::ServeOrder {
         workspaces: workspaces.all().zip(&notifiers).map(workspace).collect(),
@@ -152,17 +154,6 @@ pub(in crate::cli) fn await_confined(
         );
     }
     Ok(())
-}
-
-/// The need of a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum MountNeed {
-    /// Without it no agent starts.
-    Required,
-    /// A mount if possible.
-    Preferred,
-    /// No mount.
-    Unwanted,
 }
 
 /// The reason why a wanted mount is missing.
@@ -328,9 +319,17 @@ pub(in crate::cli) fn start_egress(
             "portcullis: warning: `--agent-network` lets the agent connect past the rules of \
              `[network]` and of a preset: no connection is decided or recorded"
         ),
-        Network::None if spec.proxy && spec.floor > Enforcement::None => errln!(
-            "portcullis: warning: the agent reaches no host, also none that `[network]` or a preset allows: \
+        Network::None
+            if spec.proxy && policy.network().may_allow() && spec.floor > Enforcement::None =>
+        {
+            errln!(
+                "portcullis: warning: the agent reaches no host, also none that `[network]` or a preset allows: \
              its proxy needs a network namespace"
+            )
+        }
+        Network::None if !spec.proxy && policy.network().may_allow() => errln!(
+            "portcullis: note: `--agent-network none`: the agent reaches no host, also none that \
+             `[network]` or a preset allows, and its attempts are not recorded"
         ),
         _ => {}
     }
@@ -354,7 +353,7 @@ fn note_hosts(workspaces: &Workspaces, agent: &AgentName) {
     }
     if !withheld.is_empty() {
         errln!(
-            "portcullis: warning: the policy's rules of `[network]` hold instead of the preset's hosts, and deny \
+            "portcullis: warning: the policy's rules of `[network]` apply instead of the preset's hosts, and deny \
              {}\n  help: allow in the policy those that the agent needs",
             list(withheld)
         );
@@ -370,10 +369,13 @@ pub(in crate::cli) fn host_facts(
         return BTreeMap::new();
     }
     let mode = workspaces.main.policy.network().mode().as_str();
-    let hosts: Vec<_> = workspaces.hosts.shown().map(|(_, host)| host).collect();
-    let hosts = Some(hosts).filter(|hosts| !hosts.is_empty());
-    let hosts = hosts.map(|hosts| ("presetHosts".to_owned(), hosts.into()));
-    [("proxy".to_owned(), mode.into())].into_iter().chain(hosts).collect()
+    let mut facts = BTreeMap::from([("proxy".to_owned(), mode.into())]);
+    let (rules, hosts): (Vec<_>, Vec<_>) = workspaces.hosts.shown().unzip();
+    if !hosts.is_empty() {
+        facts.insert("presetHosts".to_owned(), hosts.into());
+        facts.insert("presetRules".to_owned(), rules.into());
+    }
+    facts
 }
 
 /// Warns of weak enforcement, and of agent paths without effect.
@@ -399,7 +401,7 @@ pub(in crate::cli) fn warn(report: &Report) {
     }
     if report.limits.memory.is_some_and(|limit| limit.by == Mechanism::Rlimit) {
         errln!(
-            "portcullis: warning: the limit on memory holds for each process of the agent, not for \
+            "portcullis: warning: the limit on memory applies to each process of the agent, not to \
              all together, and a program that means to can exceed it (docs/agents.md, \"Limits\"): \
              no cgroup with the controller `memory` can be made here"
         );
@@ -429,6 +431,14 @@ fn warn_of_denied(report: &Report) {
     }
 }
 
+/// The exit code of a program that was not found or could not load a library, as of a shell and of
+/// the dynamic linker.
+pub(in crate::cli) const NOT_STARTED: u8 = 127;
+/// Advice about it.
+pub(in crate::cli) const LIBRARY_MISSING: &str = "exit code 127 says that a program or a shared library was not found; the message before it \
+     names the file. If it exists, the sandbox does not show it: add `--agent-read DIR` with the \
+     directory of the file";
+
 /// Adds advice.
 pub(in crate::cli) fn explain(error: LaunchError) -> Failure {
     match error {
@@ -446,7 +456,7 @@ pub(in crate::cli) fn explain(error: LaunchError) -> Failure {
 mod tests {
     use super::*;
 
-    /// Only `doctor` used to give this advice for a root home that is not accessible.
+    /// Regression: only `doctor` gave this advice for a root home that is not accessible.
     #[test]
     fn a_home_out_of_reach_is_explained() {
         let surprises = "write to the home directory (before: ok, after: EACCES)".to_owned();

@@ -33,6 +33,8 @@ use crate::{
 
 /// Time after each step of a stop.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for the gateway to take note that the agent's programs begin.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the gateway to finish when the agent is gone.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(15);
 /// An agent that ends sooner than this was probably not found.
@@ -76,6 +78,22 @@ impl GatewayProcess {
         }
     }
 
+    /// Has the gateway record requests as the agent's from now on, and no more as the setup's.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        const DOING: &str = "cannot start the agent";
+        let (answer, theirs) = Channel::pair().or_fail(DOING)?;
+        match self.channel.send(&GatewayOrder::Begin, &[theirs.as_fd()]) {
+            // The supervision of the agent says why the gateway has ended.
+            Err(ChannelError::Closed) => return Ok(()),
+            sent => sent.or_fail(DOING)?,
+        }
+        drop(theirs);
+        match answer.receive_within::<()>(BEGIN_TIMEOUT) {
+            Ok(_) | Err(ChannelError::Closed) => Ok(()),
+            Err(error) => Err(error).or_fail(DOING),
+        }
+    }
+
     /// Returns the failure of a gateway that has closed its end, with the gateway's exit code.
     fn ended(&mut self) -> Failure {
         let code = self.child.wait().ok().and_then(|status| status.code());
@@ -106,6 +124,8 @@ pub(crate) struct RunEnd {
     /// True if the agent ended so soon that it probably never worked, unrequested and without
     /// another reason.
     pub(crate) at_once: bool,
+    /// True if the gateway reported a connection of the agent that was denied, cut off or failed.
+    pub(crate) connection_reported: bool,
 }
 
 /// Supervises a running agent and its gateway.
@@ -121,6 +141,7 @@ pub(crate) struct Supervisor {
     /// True if the gateway reported that it serves the agent no more, or has ended.
     served: bool,
     no_acp: bool,
+    connection_reported: bool,
     asked: bool,
     step: Step,
     deadline: Option<Instant>,
@@ -128,6 +149,8 @@ pub(crate) struct Supervisor {
     egress: Option<Egress>,
     manner: SignalHandling,
     timed_out: bool,
+    /// True if a signal came when only the gateway was left.
+    hastened: bool,
 }
 
 /// The handling of signals and the timeout.
@@ -175,6 +198,7 @@ impl Supervisor {
             gateway_code: None,
             served: false,
             no_acp: false,
+            connection_reported: false,
             asked: false,
             step: Step::Running,
             deadline: match manner {
@@ -187,6 +211,7 @@ impl Supervisor {
             egress,
             manner,
             timed_out: false,
+            hastened: false,
         })
     }
 
@@ -223,13 +248,32 @@ impl Supervisor {
                 (Some(code), Some(0)) => {
                     self.hear();
                     let at_once = at_once && !self.no_acp;
-                    let timed_out = self.timed_out;
-                    return Ok(RunEnd { code, at_once, timed_out, gateway_failed: false });
+                    let Self { timed_out, connection_reported, .. } = self;
+                    let gateway_failed = false;
+                    return Ok(RunEnd {
+                        code,
+                        at_once,
+                        timed_out,
+                        gateway_failed,
+                        connection_reported,
+                    });
                 }
                 (Some(_), Some(code)) => {
-                    errln!("portcullis: the gateway failed; the agent was stopped");
-                    let timed_out = self.timed_out;
-                    return Ok(RunEnd { code, at_once: false, timed_out, gateway_failed: true });
+                    match self.hastened {
+                        true => errln!(
+                            "portcullis: a signal ended the gateway, perhaps before it had stored all writes"
+                        ),
+                        false => errln!("portcullis: the gateway failed; the agent was stopped"),
+                    }
+                    let Self { timed_out, connection_reported, .. } = self;
+                    let (at_once, gateway_failed) = (false, true);
+                    return Ok(RunEnd {
+                        code,
+                        at_once,
+                        timed_out,
+                        gateway_failed,
+                        connection_reported,
+                    });
                 }
                 _ => self.wait()?,
             }
@@ -279,7 +323,7 @@ impl Supervisor {
         self.hear();
         // Every signal continues the stop by a step, so a second Ctrl-C hastens it.
         while let Ok(Some(signal)) = self.signals.read_signal() {
-            if let SignalHandling::Command { .. } = self.manner {
+            if matches!(self.manner, SignalHandling::Command { .. }) && self.agent_code.is_none() {
                 self.agent.signal(signal.ssi_signo);
                 continue;
             }
@@ -288,6 +332,7 @@ impl Supervisor {
                 continue;
             }
             self.asked = true;
+            self.hastened |= self.agent_code.is_some();
             self.advance();
         }
         while let Ok(Some(signal)) = self.suspend.read_signal() {
@@ -318,7 +363,9 @@ impl Supervisor {
         }
         match self.gateway.channel.receive_within::<Progress>(Duration::ZERO) {
             Err(ChannelError::Timeout) => return,
-            Ok((Progress::Served { no_acp }, _)) => self.no_acp = no_acp,
+            Ok((Progress::Served { no_acp, connection_reported }, _)) => {
+                (self.no_acp, self.connection_reported) = (no_acp, connection_reported);
+            }
             // An ended gateway serves nothing.
             Ok(_) | Err(_) => {}
         }

@@ -13,8 +13,10 @@ use crate::{
         policy_loading::warn_of_observing,
         policy_transfer::SharedPolicy,
         preset_hosts::PresetHosts,
+        scratch,
         ship::{self, Shipping},
     },
+    model::AgentName,
     sandbox::{self, Access, AgentPath, SandboxSpec, TrustedPaths, all_apart},
 };
 
@@ -54,6 +56,17 @@ pub(super) fn paths(added: &[AddedDirectory]) -> Result<Vec<AgentPath>, Failure>
     added.iter().map(path).collect()
 }
 
+/// The need of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum MountNeed {
+    /// No agent starts without it.
+    Required,
+    /// A mount if possible.
+    Preferred,
+    /// No mount.
+    Unwanted,
+}
+
 /// The workspaces, opened and checked against each other.
 pub(in crate::cli) struct Workspaces {
     /// The workspace in which the program begins, with the policy of the sandbox.
@@ -61,6 +74,8 @@ pub(in crate::cli) struct Workspaces {
     /// The hosts of a preset, which its policy has, too.
     pub(in crate::cli) hosts: PresetHosts,
     further: Vec<Opened>,
+    /// The paths besides the workspaces that the agent may change.
+    writable: Vec<PathBuf>,
     /// Keeps the agent's home and scratch directories from being removed.
     _homes: OwnedFd,
 }
@@ -84,6 +99,8 @@ impl Workspaces {
         let writable = main.policy.agent().write.iter();
         others.extend(writable.map(|path| given(Access::Write, path.into(), None)));
         others.extend(granted);
+        let writable = others.iter().filter(|path| path.access == Access::Write);
+        let writable = writable.map(|path| path.path.clone()).collect();
         let open = |(number, added): (usize, &AddedDirectory)| {
             let common = Common {
                 workspace: added.path.clone(),
@@ -94,10 +111,10 @@ impl Workspaces {
             };
             let beside = further.iter().enumerate().filter(|(other, _)| *other != number);
             let beside = others.iter().chain(beside.map(|(_, path)| path)).cloned().collect();
-            Opened::open_with(&common, |_, _| Ok(beside))
+            Opened::open_with(&common, Vec::new(), |_, _| Ok(beside))
         };
         let further = added.iter().enumerate().map(open).collect::<Result<_, _>>()?;
-        let workspaces = Self { main, hosts, further, _homes: keep_homes()? };
+        let workspaces = Self { main, hosts, further, writable, _homes: keep_homes()? };
         let states = workspaces.all().map(|opened| ("state directory", opened.state_path.clone()));
         all_apart(&states.collect::<Vec<_>>()).map_err(Failure::new)?;
         Ok(workspaces)
@@ -106,6 +123,13 @@ impl Workspaces {
     /// Returns all workspaces, the main one first.
     pub(in crate::cli) fn all(&self) -> impl Iterator<Item = &Opened> {
         std::iter::once(&self.main).chain(&self.further)
+    }
+
+    /// Returns the paths that the agent may change besides the workspace `opened`.
+    pub(in crate::cli) fn writable_beside(&self, opened: &Opened) -> Vec<PathBuf> {
+        let others = self.all().map(|other| other.workspace.root());
+        let others = others.filter(|root| *root != opened.workspace.root()).map(PathBuf::from);
+        self.writable.iter().cloned().chain(others).collect()
     }
 
     /// Adds the further ones to a sandbox.
@@ -154,6 +178,14 @@ impl Workspaces {
     /// Warns of policies in observe mode.
     pub(in crate::cli) fn warn_of_observing(&self) {
         self.all().for_each(|opened| warn_of_observing(&opened.policy));
+    }
+
+    /// Removes what ended sessions of `agent` may not keep in scratch directories, if its sandbox may
+    /// have mounts.
+    pub(in crate::cli) fn settle_scratch(&self, agent: &AgentName, mount_need: MountNeed) {
+        if mount_need != MountNeed::Unwanted {
+            self.all().for_each(|opened| scratch::settle(opened, agent));
+        }
     }
 
     /// Starts to copy the logs, as the configuration says.

@@ -161,7 +161,7 @@ pub(super) fn backups(
 struct MissingFiles {
     /// Hashes of session or agent with path, of which a backup was made.
     runs: HashSet<Hash>,
-    /// By the sequence number of the intent: the backup's id, and true if it is the first
+    /// Backups by the sequence number of the intent: the backup's id, and true if it is the first
     /// of its path.
     open: HashMap<u64, (String, bool)>,
     /// Number of those whose changes were made.

@@ -7,23 +7,26 @@ use serde_json::{Value, json};
 
 use super::{
     files::LogWorkspace,
-    select::{Indexed, backup_store, damaged},
+    select::{Indexed, backup_store, warn_of_pruned, warn_of_unknown},
 };
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{damaged, unreadable},
         failure::{Exit, Failure},
         pager::PagerOptions,
         path_argument,
     },
     change::Change,
-    cli::render::{for_shell, time},
+    cli::{
+        render::{for_shell, time},
+        rows::prose,
+    },
     gateway::Workspace,
     model::Escaped,
-    review::{Blame, BlameError, State, Version, blame},
+    review::{Blame, BlameError, Field, State, Version, blame},
 };
 
-/// Say who last changed a file, under which rule, and whether it is still the same
+/// Report who last changed a file, under which rule, and whether it is unchanged since
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit blame src/main.rs\n  \
@@ -57,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .exit(Exit::Usage)
     })?;
     let workspace = files.workspace();
-    let backup_store = backup_store(&args.log.at.location)?;
+    let backup_store = backup_store(&args.log.at)?;
     let found = blame(&log, backup_store.as_ref(), workspace, &path).map_err(|error| match error {
         BlameError::Log(error) => match args.log.at.directory() {
             Ok(directory) => unreadable(&directory, &error),
@@ -72,12 +75,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     });
     drop(bar);
     let found = found?;
+    // The last change is enough, unless it does not have the content.
+    let is_unknown = matches!(found.state, State::NotRecorded | State::Unknown);
+    if args.history || found.versions.is_empty() || is_unknown {
+        warn_of_pruned(&log, None);
+    }
+    if found.versions.is_empty() {
+        warn_of_unknown(&log, Field::Path, std::iter::once(found.path.as_str()));
+    }
     let shown = if args.history { found.versions.len() } else { 1 };
     let versions = found.versions.get(..shown.min(found.versions.len())).unwrap_or_default();
     if args.json {
-        outjson!(object(&found, versions, &files));
+        let begins = log.begins().map(|first| first.seq);
+        outjson!(object(&found, versions, &files, begins));
     } else {
-        outln!("{}", lines(&found, versions).join("\n"));
+        lines(&found, versions).iter().for_each(|line| outln!("{}", prose(line, 13)));
     }
     damaged(&found.scanned)?;
     Ok(ExitCode::SUCCESS)
@@ -138,8 +150,8 @@ fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
 
 fn result(change: &Change) -> String {
     let word = change.result.as_deref().map_or_else(|| "-".to_owned(), |r| Escaped(r).to_string());
-    let mut text = match change.answer {
-        Some(answer) => format!("{word}  (record {answer})"),
+    let mut text = match change.outcome {
+        Some(outcome) => format!("{word}  (record {outcome})"),
         None => "not known: under way, or its gateway died and none has settled it yet".to_owned(),
     };
     if change.editor {
@@ -155,16 +167,16 @@ fn state(state: &State) -> String {
             format!("other bytes than recorded: {found}, not {recorded}")
         }
         State::Missing => "missing, and no record says who removed it".to_owned(),
-        State::Gone => "gone, as recorded".to_owned(),
-        State::Back => "there again, and no record says who made it".to_owned(),
+        State::Removed => "gone, as recorded".to_owned(),
+        State::Recreated => "there again, and no record says who made it".to_owned(),
         State::NotRecorded => "content of which no record says who wrote it".to_owned(),
         State::Unknown => "nothing, and no record says that there was anything".to_owned(),
-        State::NotLookedAt => "not looked at".to_owned(),
+        State::NotChecked => "not checked".to_owned(),
         State::NotAFile => "not a regular file, so there are no bytes to compare".to_owned(),
     }
 }
 
-fn object(found: &Blame, versions: &[Version], files: &LogWorkspace) -> Value {
+fn object(found: &Blame, versions: &[Version], files: &LogWorkspace, begins: Option<u64>) -> Value {
     let (recorded, disk) = match &found.state {
         State::Same(hash) => (Some(*hash), Some(*hash)),
         State::Differs { recorded, found } => (Some(*recorded), Some(*found)),
@@ -174,9 +186,10 @@ fn object(found: &Blame, versions: &[Version], files: &LogWorkspace) -> Value {
         "path": found.path.as_str(),
         "state": found.state.as_str(),
         "workspace": files.workspace.as_ref().ok().map(Workspace::root),
-        "notLookedAt": files.workspace.as_ref().err(),
+        "notChecked": files.workspace.as_ref().err(),
         "recorded": recorded,
         "found": disk,
+        "logBegins": begins,
         "changes": versions.iter().map(change_json).collect::<Vec<_>>(),
     })
 }
@@ -205,7 +218,7 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
             "type": kept.kind.as_str(),
             "bytes": kept.bytes,
         })),
-        "answer": change.answer,
+        "outcome": change.outcome,
         "result": change.result,
     })
 }

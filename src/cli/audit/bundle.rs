@@ -17,14 +17,16 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 use super::{
     heads,
     prove::prove,
-    select::{UnindexedLog, damaged, warn_of_pruned},
+    select::{UnindexedLog, warn_of_pruned},
 };
 use crate::{
     app::{
+        audit_log::damaged,
         failure::{Context as _, Exit, Failure},
         new_file::NewFile,
         record_time::{self, RecordTime},
     },
+    cli::render,
     model::Escaped,
     review::{
         Filter, Log, MAX_POLICY, ScanOrder,
@@ -43,7 +45,7 @@ const TEXTS: [&str; 4] = [
     include_str!("../../../audit/FORMAT.md"),
 ];
 
-/// Put the records of a period, with what proves them, into one archive
+/// Write the records of a period, and the proof of them, into one ZIP archive
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit bundle -o evidence.zip\n  \
@@ -54,15 +56,29 @@ const TEXTS: [&str; 4] = [
 pub(super) struct Args {
     #[command(flatten)]
     log: UnindexedLog,
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// Before this time
+    /// End of the period, which does not include this time
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
-    /// The archive to write
-    #[arg(short, long, value_name = "FILE.zip")]
+    /// The ZIP archive to write
+    #[arg(short, long, value_name = "FILE.zip", value_parser = zip_name)]
     output: PathBuf,
+}
+
+/// The suffixes of other archives.
+const OTHER_ARCHIVES: [&str; 12] =
+    ["7z", "bz2", "cpio", "gz", "jar", "lz4", "rar", "tar", "tbz2", "tgz", "xz", "zst"];
+
+/// Parses the name of a bundle, which is not that of another kind of archive.
+fn zip_name(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    let suffix = path.extension().map(|suffix| suffix.to_ascii_lowercase());
+    match suffix.is_some_and(|suffix| OTHER_ARCHIVES.iter().any(|other| suffix == *other)) {
+        true => Err("a bundle is a ZIP archive: name it FILE.zip"),
+        false => Ok(path),
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -93,24 +109,46 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for (name, text) in COMPANIONS.into_iter().zip(TEXTS) {
             archive.add(name, text.as_bytes()).or_fail(&doing)?;
         }
-        let missing = archive.policies(&kept, &policies).or_fail(&doing)?;
+        let left_out = archive.policies(&kept, &policies).or_fail(&doing)?;
         archive.finish(first, last).or_fail(&doing)?;
-        Ok(missing)
+        Ok(left_out)
     })();
     drop(bar);
-    let missing = written?;
+    let LeftOut { missing, changed } = written?;
     fresh.keep().or_fail(&doing)?;
-    errln!("records {first} to {last}: `{}`", args.output.display());
+    errln!("{}: `{}`", render::records(first, last), args.output.display());
     for hash in missing {
         errln!("portcullis: warning: the text of policy {hash} is not kept any more");
     }
     if after > 0 {
         errln!(
-            "portcullis: {after} records of the period come after the newest checkpoint and are left \
-             out; `portcullis audit checkpoint` makes one of all records"
+            "portcullis: left out: {} of the period after the newest checkpoint; `portcullis audit \
+             checkpoint` makes one of all records",
+            render::counted(after, "record")
         );
     }
-    Ok(ExitCode::SUCCESS)
+    let Some(hash) = changed.first() else { return Ok(ExitCode::SUCCESS) };
+    let file = kept.join(format!("{hash}.toml"));
+    let more = match changed.len() {
+        1 => String::new(),
+        count => format!(", like {}", render::counted(count as u64 - 1, "other policy text")),
+    };
+    Err(Failure::new(format_args!(
+        "the bundle lacks the text of policy {hash}{more}: `{}` was changed",
+        file.display()
+    ))
+    .help("put the file back from a copy; `portcullis audit verify --policies` names all of them")
+    .exit(Exit::Audit)
+    .beside_result())
+}
+
+/// The policies whose texts a bundle lacks.
+#[derive(Default)]
+struct LeftOut {
+    /// Those that are not stored any more.
+    missing: Vec<Hash>,
+    /// Those of which another text, or no regular file, is stored.
+    changed: Vec<Hash>,
 }
 
 /// Refuses to make evidence of a damaged log.
@@ -247,22 +285,23 @@ impl Archive<'_> {
         Ok(policies)
     }
 
-    /// Adds the policies' texts; returns those that are not stored any more.
-    fn policies(&mut self, kept: &Path, policies: &BTreeSet<Hash>) -> io::Result<Vec<Hash>> {
-        let mut missing = Vec::new();
+    /// Adds the policies' texts; returns those that it cannot add.
+    fn policies(&mut self, kept: &Path, policies: &BTreeSet<Hash>) -> io::Result<LeftOut> {
+        let mut left_out = LeftOut::default();
         for hash in policies {
             let name = format!("{hash}.toml");
             match read_regular(&kept.join(&name), MAX_POLICY) {
                 Ok(bytes) if Hash::of(&bytes) == *hash => {
                     self.add(&format!("policies/{name}"), &bytes)?;
                 }
-                Err(error) if error.kind() != io::ErrorKind::NotFound && !is_foreign(&error) => {
-                    return Err(error);
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    left_out.missing.push(*hash);
                 }
-                _ => missing.push(*hash),
+                Err(error) if !is_foreign(&error) => return Err(error),
+                _ => left_out.changed.push(*hash),
             }
         }
-        Ok(missing)
+        Ok(left_out)
     }
 
     fn finish(mut self, first: u64, last: u64) -> io::Result<()> {

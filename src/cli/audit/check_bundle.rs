@@ -18,6 +18,7 @@ use zip::ZipArchive;
 use super::heads;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
+    cli::render,
     model::Escaped,
     operator_files,
     review::bundle::{
@@ -35,7 +36,7 @@ const MAX_MEMBER: u64 = 16 << 20;
     portcullis audit check-bundle evidence.zip --key log.vkey\n\n\
     Without --key the bundle's own key is used: that shows that the bundle is one piece, not whose\n\
     it is. `check.py` in the bundle does the same with Python alone.\n\n\
-    Exit codes: 0 it holds, 5 it does not.")]
+    Exit codes: 0 the bundle is valid, 5 it is not.")]
 pub(super) struct Args {
     /// The archive
     #[arg(value_name = "FILE.zip")]
@@ -43,7 +44,7 @@ pub(super) struct Args {
     /// The log's public key: a file, or its text
     #[arg(long, value_name = "FILE|KEY")]
     key: Vec<String>,
-    /// Print the answer as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -53,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let trusted = heads::keys(&args.key)?;
     let file = operator_files::open(&args.file).or_fail(format_args!("cannot read `{shown}`"))?;
     let (manifest, proven) = check(file, &trusted).map_err(|error| {
-        Failure::new(format_args!("the bundle does not hold: {}", Escaped(&error.to_string())))
+        Failure::new(format_args!("the bundle is not valid: {}", Escaped(&error.to_string())))
             .exit(Exit::Audit)
     })?;
     let (first, last) = (manifest.first, manifest.last);
@@ -61,13 +62,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (proven.records, proven.checkpoint.size, &proven.checkpoint.origin);
     if args.json {
         let answer = json!({
-            "holds": true, "first": first, "last": last, "records": records, "size": size,
+            "valid": true, "first": first, "last": last, "records": records, "size": size,
             "origin": origin, "ownKey": trusted.is_empty(),
         });
         outjson!(answer);
         return Ok(ExitCode::SUCCESS);
     }
-    outln!("holds: records {first} to {last} of the log of {size}");
+    outln!("valid: {} of the log of {size}", render::records(first, last));
     outln!("signed by {}", Escaped(origin));
     for policy in &proven.policies {
         if !manifest.files.contains_key(&policy_name(*policy)) {
@@ -92,10 +93,6 @@ fn check(mut file: File, trusted: &[PublicKey]) -> Result<(Manifest, Proven), Bu
     let names: Result<BTreeSet<String>, _> =
         zip.file_names().map(|name| name.map(|name| name.into_owned())).collect();
     let members = names.map_err(damaged)?;
-    // Programs differ in which of two members with one name they use.
-    if zip.len() != members.len() {
-        return Err(BundleError::member(MANIFEST, "lists a name that two members have"));
-    }
     for name in &members {
         if name != MANIFEST && !manifest.files.contains_key(name) {
             return Err(BundleError::member(name, "is not in the manifest"));

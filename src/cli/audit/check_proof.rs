@@ -8,6 +8,7 @@ use serde_json::json;
 use super::heads;
 use crate::{
     app::failure::{Context as _, Exit, Failure},
+    cli::render::counted,
     model::Escaped,
     operator_files,
 };
@@ -17,7 +18,7 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis audit check-proof record.tlog-proof --key log.vkey\n  \
     portcullis audit check-proof growth.tlog-proof --key log.vkey --old checkpoint-of-last-week\n\n\
-    Exit codes: 0 it holds, 5 it does not.")]
+    Exit codes: 0 the proof is valid, 5 it is not.")]
 pub(super) struct Args {
     /// The proof
     #[arg(value_name = "FILE")]
@@ -28,13 +29,13 @@ pub(super) struct Args {
     /// Public keys of witnesses that must have cosigned
     #[arg(long, value_name = "FILE|KEY")]
     witness: Vec<String>,
-    /// For the proof of growth: the older checkpoint, which was kept
+    /// The older checkpoint, which was stored, if the proof is one of growth
     #[arg(long, value_name = "FILE")]
     old: Option<PathBuf>,
-    /// For the proof of a record that does not hold its line: the record's leaf hash
+    /// The record's leaf hash, if the proof does not contain its line
     #[arg(long, value_name = "HASH")]
     leaf: Option<Hash>,
-    /// Print the answer as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .and_then(|file| file.take(MAX_PROOF as u64 + 1).read_to_end(&mut bytes))
         .or_fail(format_args!("cannot read the proof `{shown}`"))?;
     let failed = |failure: Failure| failure.exit(Exit::Audit);
-    let wrong = "the proof does not hold";
+    let wrong = "the proof is not valid";
     let proof = Proof::parse(&bytes).or_fail(wrong).map_err(failed)?;
     let keys = heads::keys(&args.key)?;
     let witnesses = heads::keys(&args.witness)?;
@@ -60,14 +61,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     let checkpoint = proof.checkpoint().or_fail(wrong).map_err(failed)?;
     if !keys.contains(&signed.by) || checkpoint.origin != signed.by.name() {
-        return Err(Failure::new("the proof does not hold: its checkpoint is of another log")
+        return Err(Failure::new("the proof is not valid: its checkpoint is of another log")
             .exit(Exit::Audit));
     }
     if let Some(missing) =
         witnesses.iter().find(|key| !signed.witnesses.iter().any(|(by, _)| by == *key))
     {
         let name = missing.name();
-        return Err(Failure::new(format_args!("the proof does not hold: {name} did not cosign"))
+        return Err(Failure::new(format_args!("the proof is not valid: {name} did not cosign"))
             .exit(Exit::Audit));
     }
     let other = match proof.claim {
@@ -83,18 +84,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let of_line = line.as_deref().map(Hash::leaf);
             let leaf = match (args.leaf, of_line) {
                 (Some(given), Some(found)) if given != found => {
-                    return Err(Failure::new("the proof does not hold: it is of another record")
+                    return Err(Failure::new("the proof is not valid: it is of another record")
                         .exit(Exit::Audit));
                 }
                 (given, found) => given.or(found).ok_or_else(|| {
-                    Failure::new("the proof holds no record")
+                    Failure::new("the proof has no record")
                         .help("give the record's leaf hash with --leaf")
                         .exit(Exit::Usage)
                 })?,
             };
             proof.check_inclusion(leaf).or_fail(wrong).map_err(failed)?;
             let line = line.as_deref().map(String::from_utf8_lossy);
-            let mut text = format!("holds: record {index} is in the log of {size} records");
+            let mut text =
+                format!("valid: record {index} is in the log of {}", counted(size, "record"));
             if let Some(line) = &line {
                 text += &format!("\n{}", Escaped(line));
             }
@@ -103,21 +105,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Claim::Consistency { old } => {
             let path = args.old.as_deref().ok_or_else(|| {
                 Failure::new("a proof of growth needs the older checkpoint")
-                    .help("give the one that you kept with --old FILE")
+                    .help("give the one that you stored with --old FILE")
                     .exit(Exit::Usage)
             })?;
             let note =
                 heads::small(path).or_fail(format_args!("cannot read `{}`", path.display()))?;
             let older = heads::checkpoint(&note, &keys, Path::new("."))?;
             proof.check_consistency(&older).or_fail(wrong).map_err(failed)?;
-            let text = format!("holds: the log of {old} records begins that of {size}");
+            let text =
+                format!("valid: the log of {} begins that of {size}", counted(*old, "record"));
             (text, json!({ "from": old }))
         }
     };
     if args.json {
         let mut answer = answer;
         if let Some(members) = answer.as_object_mut() {
-            members.insert("holds".to_owned(), true.into());
+            members.insert("valid".to_owned(), true.into());
             members.insert("size".to_owned(), size.into());
             members.insert("origin".to_owned(), checkpoint.origin.into());
             let names: Vec<_> = signed.witnesses.iter().map(|(key, _)| key.name()).collect();

@@ -53,7 +53,7 @@ pub(super) struct Args {
     /// The transcript; `-` for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Print the answer as one JSON object
+    /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -63,7 +63,7 @@ pub(super) struct Args {
 struct Receipts {
     of: BTreeMap<u64, Receipt>,
     /// Records with two different receipts.
-    contrary: BTreeSet<u64>,
+    conflicting: BTreeSet<u64>,
     /// The number of lines that were left out.
     left_out: u64,
     /// The number of bytes of the line that may still be parsed in vain.
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let report = verifier.run().map_err(|error| unreadable(&directory, &error))?;
     let answers = Answers::of(&receipts, &report);
     let whole = report.is_valid()
-        && receipts.contrary.is_empty()
+        && receipts.conflicting.is_empty()
         && receipts.left_out == 0
         && answers.all_found();
     if args.json {
@@ -93,11 +93,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "receipts": receipts.of.len(),
             "found": answers.found,
             "pruned": answers.pruned,
-            "lost": answers.lost.iter().map(|(receipt, what)| {
+            "missing": answers.missing.iter().map(|(receipt, what)| {
                 json!({ "seq": receipt.seq, "leaf": receipt.leaf, "durable": receipt.durable,
                     "found": what })
             }).collect::<Vec<_>>(),
-            "contrary": receipts.contrary,
+            "conflicting": receipts.conflicting,
             "leftOut": receipts.left_out,
             "damages": report.damages,
         }));
@@ -114,15 +114,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn lines(receipts: &Receipts, report: &Report, answers: &Answers<'_>) -> Vec<String> {
     let mut lines = Vec::new();
-    for (receipt, what) in &answers.lost {
+    for (receipt, what) in &answers.missing {
         let durable = match receipt.durable {
-            true => "it was said to be on stable storage",
-            false => "it was not said to be on stable storage: a power loss may take it",
+            true => "the receipt says that it was on stable storage",
+            false => {
+                "the receipt does not say that it was on stable storage: a power loss may take it"
+            }
         };
-        lines.push(format!("lost: {}:{}: {what}; {durable}", receipt.seq, receipt.leaf));
+        lines.push(format!("missing: {}:{}: {what}; {durable}", receipt.seq, receipt.leaf));
     }
-    for seq in &receipts.contrary {
-        lines.push(format!("contrary: two receipts of record {seq} differ"));
+    for seq in &receipts.conflicting {
+        lines.push(format!("conflicting: two receipts of record {seq} differ"));
     }
     for damage in report.damages.iter().filter(|damage| !HEADS.contains(&damage.kind)) {
         lines.push(format!("damaged: {}", Escaped(&damage.to_string())));
@@ -146,7 +148,7 @@ struct Answers<'a> {
     /// The number of receipts of pruned records, if the log proves that they were
     /// pruned.
     pruned: usize,
-    lost: Vec<(&'a Receipt, &'static str)>,
+    missing: Vec<(&'a Receipt, &'static str)>,
 }
 
 impl<'a> Answers<'a> {
@@ -172,13 +174,13 @@ impl<'a> Answers<'a> {
                 }
                 None => "the log has too many damages to look for it",
             };
-            answers.lost.push((receipt, what));
+            answers.missing.push((receipt, what));
         }
         answers
     }
 
     fn all_found(&self) -> bool {
-        self.lost.is_empty() && self.pruned == 0
+        self.missing.is_empty() && self.pruned == 0
     }
 }
 
@@ -214,7 +216,7 @@ impl Receipts {
     fn take(&mut self, receipt: Receipt) {
         match self.of.get_mut(&receipt.seq) {
             Some(known) if known.leaf != receipt.leaf => {
-                self.contrary.insert(receipt.seq);
+                self.conflicting.insert(receipt.seq);
             }
             Some(known) => known.durable |= receipt.durable,
             None => {

@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let added = AuditLog::cosign(&state, &note, &witnesses)
             .or_fail("cannot keep the signatures")?
             .ok_or_else(|| {
-                Failure::new(format_args!("`{shown}` is no checkpoint that the log keeps"))
+                Failure::new(format_args!("`{shown}` is no checkpoint in the log's history"))
             })?;
         if added == 0 {
             return Err(Failure::new(format_args!(
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .and_then(|_made| audit_log.leave())
         .or_fail("cannot make a checkpoint")?;
     let note = heads::newest(&path.join("audit"))?
-        .ok_or_else(|| Failure::new("the newest checkpoint is gone"))?;
+        .ok_or_else(|| Failure::new("the newest checkpoint is missing"))?;
     outln!("{}", String::from_utf8_lossy(&note).trim_end_matches('\n'));
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use super::location::LogLocation;
 use crate::{
     app::{audit_log::opened, failure::Failure},
+    cli::render::counted,
     gateway::AuditLog,
 };
 
@@ -29,6 +30,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let age = Duration::from_secs(u64::from(args.days) * 24 * 60 * 60);
     let (segments, saved) =
         opened(AuditLog::compress_segments(&state, age), "cannot compress the audit log")?;
-    outln!("compressed {segments} segments, which saved {saved} bytes");
+    let (segments, saved) = (counted(segments, "segment"), counted(saved, "byte"));
+    outln!("compressed {segments}, which saved {saved}");
     Ok(ExitCode::SUCCESS)
 }

@@ -6,10 +6,10 @@ use std::{
     process::ExitCode,
 };
 
-use super::select::{Select, UnindexedLog, damaged, warn_of_pruned};
+use super::select::{Select, UnindexedLog, warn_of_pruned};
 use crate::{
     app::{
-        audit_log::note_unverified,
+        audit_log::{damaged, note_unverified},
         failure::{Context as _, Exit, Failure},
         new_file::NewFile,
     },
@@ -25,8 +25,9 @@ use crate::{
     portcullis audit export --format ocsf --since 1d -o yesterday.ocsf.jsonl\n  \
     portcullis audit export --format csv --decision deny -o denied.csv\n  \
     portcullis audit export --format parquet -o log.parquet\n\n\
-    `ocsf` writes an event of class 1001 (File System Activity) a line for each request that named a\n\
-    path. `csv` and `parquet` have a row for each record. docs/audit.md says what the columns are.\n\n\
+    `ocsf` writes a line for each request that named a path (class 1001, File System Activity) or a\n\
+    host (4001, Network Activity), and for each other denial (6003, API Activity), such as that of a\n\
+    command. `csv` and `parquet` have a row for each record. docs/audit.md says what the columns are.\n\n\
     Exit codes: 0 written, 5 written but something in the log could not be read.")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -64,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     let (log, bar) = args.log.open()?;
-    note_unverified();
+    note_unverified(&args.log.at.directory()?);
     let filter = args.select.filter(&args.log.at)?;
     warn_of_pruned(&log, filter.since.as_deref());
     let done = match &args.output {

@@ -26,7 +26,7 @@ impl LogWorkspace {
         match &self.workspace {
             Ok(workspace) => Some(workspace),
             Err(reason) => {
-                errln!("portcullis: note: the files were not looked at: {}", Escaped(reason));
+                errln!("portcullis: note: the files were not checked: {}", Escaped(reason));
                 None
             }
         }

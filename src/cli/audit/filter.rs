@@ -11,14 +11,17 @@ use super::{
     path::{self, PathArgument},
 };
 use crate::{
-    app::{failure::Failure, record_time::RecordTime},
+    app::{
+        failure::Failure,
+        record_time::{RecordTime, period},
+    },
     model::{OperationKind, Transport},
-    policy::Effect,
+    policy::{Effect, nearest},
     review,
 };
 
 /// The `op` of records without an operation; names with a `.` are not listed.
-const EVENTS: [&str; 16] = [
+const EVENTS: [&str; 17] = [
     "callback",
     "command",
     "commit",
@@ -35,31 +38,35 @@ const EVENTS: [&str; 16] = [
     "sandbox",
     "scratch",
     "session",
+    "unstored",
 ];
 
 /// The filters, which must all match.
 #[derive(Debug, clap::Args)]
 pub(super) struct Filter {
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// Of this session, or of all whose identifier begins so
+    /// End of the period, in the same forms
+    #[arg(long, value_name = "TIME")]
+    until: Option<RecordTime>,
+    /// A session's identifier, or the beginning of several
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Of this agent
+    /// An agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Of this operation, such as `write`; may be given several times
+    /// An operation, such as `write`; may be given several times
     #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
-    /// About this path of the workspace and what is beneath it, or the paths of a pattern such as
-    /// `src/**/*.rs`; may be given several times
+    /// A path of the workspace, which includes all beneath it, or a pattern such as `src/**/*.rs`;
+    /// may be given several times
     #[arg(long, value_name = "PATH|GLOB")]
     path: Vec<PathArgument>,
-    /// Decided so
+    /// A decision
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Option<String>,
-    /// Of this kind; may be given several times
+    /// A kind of record; may be given several times
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     kind: Vec<String>,
 }
@@ -67,8 +74,10 @@ pub(super) struct Filter {
 impl Filter {
     /// Returns the filter of records, for the log `at`.
     pub(super) fn records(&self, at: &LogSource) -> Result<review::Filter, Failure> {
+        let (since, until) = period(self.since.as_ref(), self.until.as_ref())?;
         Ok(review::Filter {
-            since: self.since.as_ref().map(|since| since.as_str().to_owned()),
+            since,
+            until,
             sessions: self.session.iter().cloned().collect(),
             agents: self.agent.iter().cloned().collect(),
             ops: self.op.clone(),
@@ -104,10 +113,12 @@ pub(super) fn parse_op(text: &str) -> Result<String, String> {
     if known().any(|word| word == text) || text.contains(['.', '/', '_']) {
         return Ok(text.to_owned());
     }
+    let near = nearest(text, known()).map(|near| format!("did you mean `{near}`? "));
     let words: Vec<_> = known().collect();
     Err(format!(
-        "expected one of {}, or the name of an event or a method, such as `watch.end` or \
+        "{}expected one of {}, or the name of an event or a method, such as `watch.end` or \
          `terminal/create`",
+        near.unwrap_or_default(),
         words.join(", ")
     ))
 }
@@ -125,6 +136,7 @@ mod tests {
         for word in ["command", "import", "label", "repeats", "scratch"] {
             assert_eq!(parse_op(word).as_deref(), Ok(word));
         }
+        assert!(parse_op("wirte").unwrap_err().starts_with("did you mean `write`? "));
         assert!(parse_op("frob").unwrap_err().contains("expected one of read, write"));
     }
 }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Directory, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey, Receipt,
-    Signed, Verifier, distinct, parse_keys,
+    Checkpoint, Directory, FileEntry, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey,
+    Receipt, Signed, Source as _, Verifier, distinct, parse_keys,
 };
 
 use super::location::LogSource;
@@ -124,7 +124,10 @@ pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Reads the last checkpoint that gateways stored beside the key in the state directory
 /// `state`: a writer who has access to the log's directory only cannot change it.
-fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
+///
+/// # Errors
+/// When it cannot be read, and when nothing but an unreadable one is left of all checkpoints.
+fn noted(state: &Path, source: &Directory) -> Result<Option<Checkpoint>, Failure> {
     let bytes = match read_regular(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if is_foreign(&error) => {
@@ -140,17 +143,34 @@ fn noted(state: &Path) -> Result<Option<Checkpoint>, Failure> {
             state.join(AuditLog::LAST_SIGNED).display()
         ))?,
     };
-    let checkpoint = Note::parse(&bytes).and_then(|note| Checkpoint::of(&note));
-    // A power failure may have left any content.
-    Ok(checkpoint
-        .inspect_err(|error| {
-            let path = state.join(AuditLog::LAST_SIGNED);
+    let path = state.join(AuditLog::LAST_SIGNED);
+    match Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)) {
+        Ok(checkpoint) => Ok(Some(checkpoint)),
+        // A power failure may have left any content, but not without a checkpoint in the log.
+        Err(error) if has_checkpoint(source).or_fail("cannot read the audit log")? => {
             errln!(
                 "portcullis: warning: the log is not compared with the last checkpoint: `{}`: {error}",
                 path.display()
             );
-        })
-        .ok())
+            Ok(None)
+        }
+        Err(error) => Err(Failure::new(format_args!(
+            "the audit log is damaged: a checkpoint of it was signed, and none is left; `{}`, which \
+             notes the last one, cannot be read: {error}",
+            path.display()
+        ))
+        .help(
+            "put the log and the note back from a copy; without one, `portcullis audit recover` goes \
+             on with what is left",
+        )
+        .exit(Exit::Audit)),
+    }
+}
+
+/// Returns true if a checkpoint is in the log's directory, which the verifier judges.
+fn has_checkpoint(source: &Directory) -> io::Result<bool> {
+    let is_newest = |file: &FileEntry| file.name == NEWEST;
+    Ok(source.list()?.iter().any(is_newest) || !source.history()?.is_empty())
 }
 
 /// Returns the verifier of the log that `log` names. The log of a state directory is
@@ -163,7 +183,7 @@ pub(super) fn verifier<'a>(
 ) -> Result<Verifier<'a, Directory>, Failure> {
     let mut noted_last = None;
     if log.dir.is_none() {
-        noted_last = noted(&log.location.state()?)?;
+        noted_last = noted(&log.location.state()?, source)?;
         witnesses.extend(log.location.audit()?.witness_keys().map_err(Failure::new)?);
     }
     let verifier = Verifier::new(source).trust(trusted).witnesses(witnesses);

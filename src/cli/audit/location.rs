@@ -10,14 +10,16 @@ use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, RO
 
 use crate::{
     app::{
-        audit_log::unreadable, failure::Failure, pager::PagerOptions, state_directory, state_owner,
-        trusted_paths,
+        audit_log::{is_unused, log_files, read_log, unreadable},
+        failure::Failure,
+        pager::PagerOptions,
+        state_directory, state_owner, trusted_paths,
     },
     cli::gateway_options::{absolute, log_options},
     config::audit::Audit,
     gateway::Workspace,
     operator_files,
-    review::{Log, recorded_workspace},
+    review::recorded_workspace,
 };
 
 /// The log: the common options, of which a log needs only where it is.
@@ -68,6 +70,14 @@ impl LogLocation {
         state_directory::open(&self.with_log()?)
     }
 
+    /// Opens it for a repair, also if nothing is left of the log but its directory.
+    pub(super) fn open_damaged(&self) -> Result<(PathBuf, Dir), Failure> {
+        let path = self.state()?;
+        let log = path.join("audit");
+        Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
+        state_directory::open(&path)
+    }
+
     /// Opens it for reading, which is possible with a directory of another user, too.
     pub(super) fn look(&self) -> Result<Dir, Failure> {
         let path = self.with_log()?;
@@ -78,8 +88,7 @@ impl LogLocation {
     /// Returns the path of the state directory, which must contain a log.
     fn with_log(&self) -> Result<PathBuf, Failure> {
         let path = self.state()?;
-        let log = path.join("audit");
-        Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
+        log_files(&path.join("audit"))?;
         Ok(path)
     }
 
@@ -108,7 +117,7 @@ impl LogSource {
         let workspace = match (workspace, &self.dir, state) {
             (Some(named), ..) => Some(named.clone()),
             (None, Some(log), _) => {
-                Log::open(log).and_then(|log| recorded_workspace(&log)).ok().flatten()
+                read_log(log).ok().and_then(|log| recorded_workspace(&log).ok().flatten())
             }
             (None, None, Some(_)) => self.location.owner().ok().flatten(),
             (None, None, None) => Some(self.location.workspace().to_owned()),
@@ -159,6 +168,7 @@ pub(super) fn existing(directory: &Path) -> Result<Directory, Failure> {
     if entries.iter().any(of_a_log) {
         return Ok(source);
     }
+    is_unused(directory)?;
     let below = directory.join("audit");
     let shown = directory.display();
     let failure = Failure::new(format_args!("there is no audit log at `{shown}`"));

@@ -14,7 +14,7 @@ use portcullis_audit::{
 
 use super::{heads, location::LogSource};
 use crate::app::{
-    audit_log::unreadable,
+    audit_log::{log_files, unreadable},
     failure::{Context as _, Exit, Failure},
 };
 
@@ -41,8 +41,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
-    let source = Directory::new(&directory);
-    source.list().map_err(|error| unreadable(&directory, &error))?;
+    let source = log_files(&directory)?;
     let note = heads::newest(&directory)?.ok_or_else(|| {
         Failure::new("there is no checkpoint that a proof could lead to")
             .help("`portcullis audit checkpoint` makes one")

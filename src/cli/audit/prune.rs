@@ -11,7 +11,7 @@ use crate::{
         record_time::RecordTime,
         session, ship,
     },
-    cli::confirmation,
+    cli::{confirmation, render::counted},
     config::audit::Target,
     gateway::{AuditLog, Pruning},
     model::Escaped,
@@ -33,10 +33,10 @@ pub(super) struct Args {
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
     before: RecordTime,
-    /// Also what a copy of a target of `audit.ship` does not have
+    /// Remove records that a target of `audit.ship` does not have, too
     #[arg(long)]
     unshipped: bool,
-    /// Do it without asking
+    /// Remove them without a question
     #[arg(long)]
     yes: bool,
 }
@@ -60,10 +60,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     outln!(
-        "to be removed: {} records, {} bytes; {} segments in all are gone then",
-        plan.records,
-        plan.bytes,
-        plan.segments
+        "to be removed: {}, {}; {} in all will be gone then",
+        counted(plan.records, "record"),
+        counted(plan.bytes, "byte"),
+        counted(plan.segments, "segment")
     );
     let audit = args.location.audit()?;
     if !args.unshipped {

@@ -5,14 +5,12 @@ use std::{ops::ControlFlow, process::ExitCode};
 use portcullis_audit::RecordView;
 use serde_json::{Map, Value};
 
-use super::select::{
-    Indexed, ScanProgress, Select, damaged, print_nothing_matched, warn_of_pruned,
-};
+use super::select::{Indexed, ScanProgress, Select, print_nothing_matched, warn_of_pruned};
 use crate::{
-    app::{failure::Failure, output, pager::PagerOptions},
+    app::{audit_log::damaged, failure::Failure, output, pager::PagerOptions},
     cli::{
-        render::{table, time},
-        rows::fitted,
+        render::time,
+        rows::{coloured, table},
     },
     model::{Escaped, Quoted},
     review::{Field, ScanOrder, Stats, cell, export::csv_line, header, verdict, visible_json},
@@ -52,10 +50,10 @@ pub(super) struct Args {
     log: Indexed,
     #[command(flatten)]
     select: Select,
-    /// Only the first N
+    /// Print the first N
     #[arg(long, value_name = "N", conflicts_with_all = ["last", "stats"])]
     first: Option<usize>,
-    /// Only the last N
+    /// Print the last N
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "stats")]
     last: Option<usize>,
     /// These columns, for a table or CSV
@@ -69,7 +67,7 @@ pub(super) struct Args {
     /// Print one JSON object a line; hidden characters are escaped in it
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print CSV; `docs/audit.md` says what the columns are
+    /// Print CSV; `docs/audit.md` describes the columns
     #[arg(long)]
     csv: bool,
 }
@@ -205,9 +203,8 @@ impl<'a> RowPrinter<'a> {
             };
             // The heads have a row of their own.
             let denied: Vec<_> = std::iter::once(false).chain(rows.iter().map(is_denied)).collect();
-            let table = table(heads, rows, is_number);
-            for (line, is_denied) in table.lines().zip(denied) {
-                text += &fitted(line, is_denied);
+            for (line, is_denied) in table(heads, rows, is_number).into_iter().zip(denied) {
+                text += &coloured(line, is_denied);
                 text.push('\n');
             }
         }
@@ -261,7 +258,7 @@ fn stats(args: &Args) -> Result<ExitCode, Failure> {
             row.extend([group.records.to_string(), group.bytes.to_string()]);
             row
         });
-        outln!("{}", table(heads, rows, |index| index >= args.stats.len()));
+        outln!("{}", table(heads, rows, |index| index >= args.stats.len()).join("\n"));
     }
     damaged(&stats.scanned)?;
     Ok(ExitCode::SUCCESS)

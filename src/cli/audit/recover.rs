@@ -11,7 +11,7 @@ use crate::{
         failure::{Exit, Failure},
         session,
     },
-    cli::confirmation,
+    cli::{confirmation, render::counted},
     config::audit::Audit,
     gateway::{AuditLog, LogError},
     model::Escaped,
@@ -32,13 +32,13 @@ const MAX_NAMED: usize = 100;
 pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
-    /// Do it without asking
+    /// Recover without a question
     #[arg(long)]
     yes: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let (_, state) = args.location.open()?;
+    let (_, state) = args.location.open_damaged()?;
     let audit = args.location.audit()?;
     let plan = AuditLog::plan_recovery(&state)
         .map_err(|error| failed(&error, format_args!("cannot look at the audit log: {error}")))?;
@@ -64,9 +64,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         );
     }
     for (segment, from, bytes) in &plan.aside {
-        outln!("set aside: {bytes} bytes of {segment} from byte {from} on");
+        outln!("set aside: {} of {segment} from byte {from} on", counted(*bytes, "byte"));
     }
-    for name in &plan.strangers {
+    for name in &plan.unexpected {
         match name.strip_suffix(PACKED).filter(|name| Segment::from_name(name).is_some()) {
             Some(plain) => outln!(
                 "set aside: the file {name}, which does not count beside {plain}; if it is the \
@@ -102,10 +102,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
              what is there is signed now. Compare it with a copy: nothing else shows what was removed"
         );
     }
-    if plan.anew {
+    if plan.sign_again {
         outln!(
-            "signed anew: the log does not bear out what is noted beside its key as signed last, \
-             which is set aside; what else was in that, nothing shows"
+            "signed again: the log differs from the checkpoint that was signed last, which is stored \
+             beside its key and set aside; nothing shows what else that checkpoint covered"
         );
     }
     confirmation::require(args.yes, "set this aside?")?;
@@ -128,8 +128,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the recovered log, and signs it: a gateway that stops does not read all of a long log for its
-/// checkpoint, and the log would count as damaged without one.
+/// Opens the recovered log, and signs it: a gateway that stops does not read all of a long log for
+/// its checkpoint, and the log would count as damaged without one.
 fn sign(state: &Dir, audit: &Audit) -> Result<(), Failure> {
     let audit_log = checkpoint::open(state, audit)?;
     if let Err(error) = audit_log.checkpoint() {

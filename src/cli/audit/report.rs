@@ -4,17 +4,15 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use jiff::Timestamp;
 
-use super::{
-    heads,
-    location::existing,
-    select::{UnindexedLog, damaged},
-};
+use super::{heads, location::existing, select::UnindexedLog};
 use crate::{
     app::{
+        audit_log::{NEWER, damaged},
         failure::{Context as _, Exit, Failure},
         new_file::NewFile,
         record_time::{RecordTime, period},
     },
+    cli::render::counted,
     review::{
         report::{Report, Scope, page},
         visible_json,
@@ -34,10 +32,10 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     log: UnindexedLog,
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// Before this time
+    /// End of the period, which does not include this time
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
     /// A public key that checkpoints must be signed with, from outside the log: a file, or its text
@@ -66,8 +64,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.at.directory()?;
     let policies = args.log.at.state()?.join("policies");
     let (log, bar) = args.log.open()?;
+    let options = args.log.at.options();
     let scope = Scope {
         log: &directory,
+        options: &options,
         policies: Some(&policies),
         since,
         until,
@@ -91,11 +91,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .write_all(text.as_bytes())
         .and_then(|()| fresh.keep())
         .or_fail(format_args!("cannot write `{shown}`"))?;
-    errln!("{} records, {} denied: `{shown}`", report.records, report.denied.total);
+    errln!("{}, {} denied: `{shown}`", counted(report.records, "record"), report.denied.total);
     if !report.valid {
-        return Err(Failure::new("the audit log is damaged; the report says where")
-            .help("`portcullis audit verify` says what to do")
-            .exit(Exit::Audit));
+        let verify = format!("`portcullis audit verify {options}` says what to do");
+        let (text, help) = match report.chain.newer() {
+            Some(_) => ("a newer portcullis wrote a part of the audit log", NEWER),
+            None => ("the audit log is damaged; the report says where", &*verify),
+        };
+        return Err(Failure::new(text).help(help).exit(Exit::Audit));
     }
     let scanned = crate::review::Scanned {
         damages: report.unreadable,

@@ -7,28 +7,29 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::{fs::lstat, io::Errno};
 
 use super::{
     filter::{decisions, kinds, parse_op, transports},
-    location::{LogLocation, LogSource},
+    location::LogSource,
     path::{self, PathArgument},
 };
 use crate::{
     app::{
-        audit_log::{note_unverified, unreadable},
-        failure::{Exit, Failure},
+        audit_log::{note_unverified, read_log, unreadable},
+        failure::Failure,
         pager,
         record_time::{RecordTime, period},
         state_directory,
     },
     gateway::BackupStore,
-    model::Escaped,
+    model::{Escaped, Host, OperationKind},
     policy::nearest,
-    review::{Field, Filter, Log, PathFilter, Scanned, Stats},
+    review::{Field, Filter, Log, PathFilter, Stats, similar_session},
 };
 
 /// The size of a log, in bytes, from which on progress is shown.
-const PROGRESS_MIN_BYTES: u64 = 64 << 20;
+const MIN_PROGRESS_BYTES: u64 = 64 << 20;
 
 /// The log, and the use of its index.
 #[derive(Debug, Clone, clap::Args)]
@@ -46,7 +47,7 @@ impl Indexed {
     pub(super) fn open(&self) -> Result<(Log, ScanProgress), Failure> {
         let directory = self.at.directory()?;
         let (log, bar) = open_log(&directory)?;
-        note_unverified();
+        note_unverified(&directory);
         let state = directory.parent().filter(|_| self.at.dir.is_none() && !self.no_index);
         Ok(match state {
             Some(state) => (log.with_index(index(state)), bar),
@@ -81,7 +82,7 @@ impl UnindexedLog {
 }
 
 fn open_log(directory: &Path) -> Result<(Log, ScanProgress), Failure> {
-    let log = Log::open(directory).map_err(|error| unreadable(directory, &error))?;
+    let log = read_log(directory)?;
     let progress = ScanProgress::new("reading", log.bytes());
     let bar = progress.0.clone();
     Ok((log.with_progress(move |bytes| bar.inc(bytes)), progress))
@@ -105,7 +106,7 @@ pub(super) struct ScanProgress(ProgressBar);
 impl ScanProgress {
     /// Starts a bar for `total` bytes; `verb` says what is done with them.
     pub(super) fn new(verb: &str, total: u64) -> Self {
-        if total < PROGRESS_MIN_BYTES || !io::stderr().is_terminal() || pager::is_wanted() {
+        if total < MIN_PROGRESS_BYTES || !io::stderr().is_terminal() || pager::is_wanted() {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
@@ -153,44 +154,47 @@ impl Drop for ScanProgress {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(super) struct Select {
-    /// From this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// Before this time
+    /// End of the period, which does not include this time
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
-    /// Of this session, or of all whose identifier begins so
+    /// A session's identifier, or the beginning of several
     #[arg(long, value_name = "ID")]
     session: Vec<String>,
-    /// Of this agent
+    /// An agent
     #[arg(long, value_name = "NAME")]
     agent: Vec<String>,
-    /// Of this user of the system
+    /// A user of the system
     #[arg(long, value_name = "NAME")]
     user: Vec<String>,
-    /// Through this transport
+    /// A transport
     #[arg(long, value_name = "TRANSPORT", value_parser = transports())]
     transport: Vec<String>,
-    /// Of this operation, such as `write`
+    /// An operation, such as `write`
     #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
-    /// About this path and what is beneath it, or the paths of a pattern such as `src/**/*.rs`:
-    /// as asked for, canonical, or new
+    /// A path, which includes all beneath it, or a pattern such as `src/**/*.rs`; applies to the
+    /// requested, the canonical and the new path
     #[arg(long, value_name = "PATH|GLOB")]
     path: Vec<PathArgument>,
-    /// Decided so
+    /// A host to which connections were requested, a name or an address, at any port
+    #[arg(long, value_name = "HOST", value_parser = parse_host, conflicts_with = "path")]
+    host: Vec<String>,
+    /// A decision
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Vec<String>,
-    /// By this rule, or this section of a policy, such as `secrets`
+    /// A rule, or a section of a policy, such as `secrets`
     #[arg(long, value_name = "RULE")]
     rule: Vec<String>,
-    /// That ended so: `ok`, `denied`, `notFound`, …
+    /// A result: `ok`, `denied`, `notFound`, …
     #[arg(long, value_name = "RESULT")]
     result: Vec<String>,
-    /// About content whose SHA-256, before or after, begins so
+    /// The beginning of the SHA-256 of a content, before or after
     #[arg(long, value_name = "HEX")]
     hash: Vec<HashPrefix>,
-    /// Of this kind
+    /// A kind of record
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     kind: Vec<String>,
 }
@@ -212,10 +216,23 @@ impl std::str::FromStr for HashPrefix {
     }
 }
 
+/// Parses a host as records show it.
+fn parse_host(text: &str) -> Result<String, String> {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let host = Host::parse(inner.unwrap_or(text)).map_err(|why| why.to_string())?.to_string();
+    Ok(if host.contains(':') { format!("[{host}]") } else { host })
+}
+
 impl Select {
     /// Returns the filter, for the log `at`.
     pub(super) fn filter(&self, at: &LogSource) -> Result<Filter, Failure> {
         let (since, until) = period(self.since.as_ref(), self.until.as_ref())?;
+        let hosts = self.host.iter().map(|host| PathFilter::Host(host.clone()));
+        // A file may have such a name.
+        let ops = match (self.host.is_empty(), self.op.as_slice()) {
+            (false, []) => vec![OperationKind::Connect.to_string()],
+            (_, ops) => ops.to_vec(),
+        };
         Ok(Filter {
             since,
             until,
@@ -225,8 +242,8 @@ impl Select {
             agents: self.agent.clone(),
             users: self.user.clone(),
             transports: self.transport.clone(),
-            ops: self.op.clone(),
-            paths: path::filters(&self.path, at)?,
+            ops,
+            paths: path::filters(&self.path, at)?.into_iter().chain(hosts).collect(),
             decisions: self.decision.clone(),
             rules: self.rule.clone(),
             results: self.result.clone(),
@@ -235,18 +252,23 @@ impl Select {
     }
 }
 
-/// Opens the backups for reading; `None` if there are none.
-pub(super) fn backup_store(location: &LogLocation) -> Result<Option<BackupStore>, Failure> {
-    state_directory::backup_store(&location.state()?)
+/// Opens the backups beside the log `at` for reading; `None` if there are none.
+pub(super) fn backup_store(at: &LogSource) -> Result<Option<BackupStore>, Failure> {
+    let state = at.state()?;
+    // Beside a copy of a log there may be none, and other files.
+    if at.dir.is_some() && matches!(lstat(state.join("backups")), Err(Errno::NOENT)) {
+        return Ok(None);
+    }
+    state_directory::backup_store(&state)
 }
 
 /// Warns if pruned records may belong to the period from `since` on.
 pub(super) fn warn_of_pruned(log: &Log, since: Option<&str>) {
     let Some(first) = log.begins().filter(|first| first.is_after(since)) else { return };
-    let t = first.t.map(|t| format!(" of {}", Escaped(&t))).unwrap_or_default();
+    let t = first.t.as_ref().map(|t| format!(" of {}", Escaped(t))).unwrap_or_default();
+    let reason = first.reason();
     errln!(
-        "portcullis: warning: records before record {}{t} were pruned: this result may lack \
-         earlier ones",
+        "portcullis: warning: records before record {}{t} {reason}: this result may lack earlier ones",
         first.seq
     );
 }
@@ -259,15 +281,18 @@ pub(super) fn print_nothing_matched(log: &Log, filter: &Filter) {
     warn_of_unknown(log, Field::Agent, filter.agents.iter().map(String::as_str));
     warn_of_unknown(log, Field::User, filter.users.iter().map(String::as_str));
     warn_of_unknown(log, Field::Session, filter.sessions.iter().map(String::as_str));
+    warn_of_unknown(log, Field::Op, filter.ops.iter().map(String::as_str));
+    warn_of_unknown(log, Field::Rule, filter.rules.iter().map(String::as_str));
+    warn_of_unknown(log, Field::Result, filter.results.iter().map(String::as_str));
     let paths = filter.paths.iter().filter_map(|path| match path {
         PathFilter::Exact(path) | PathFilter::Below(path) => Some(path.as_str()),
-        PathFilter::Glob(..) => None,
+        PathFilter::Glob(..) | PathFilter::Host(_) => None,
     });
     warn_of_unknown(log, Field::Path, paths.filter(|path| !path.is_empty()));
 }
 
 /// Warns of values of a field that no record has, with a similar one that a record has.
-fn warn_of_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a str>) {
+pub(super) fn warn_of_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a str>) {
     let mut values = values.peekable();
     if values.peek().is_none() {
         return;
@@ -281,12 +306,21 @@ fn warn_of_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a
     };
     let is_known = |value: &str| match field {
         Field::Session => known.iter().any(|known| known.starts_with(value)),
+        // A section of a policy stands for the rules in it.
+        Field::Rule => known.iter().any(|known| {
+            let rest = known.strip_prefix(value);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        }),
         _ => known.contains(value),
     };
     for value in values.filter(|value| !is_known(value)) {
-        let help = match nearest(value, known.iter().copied()) {
-            _ if field == Field::Session => "; `portcullis audit session` lists them".to_owned(),
-            Some(near) => format!("; did you mean `{}`?", Escaped(near)),
+        let near = match field {
+            Field::Session => similar_session(log, value).ok().flatten(),
+            _ => nearest(value, known.iter().copied()).map(str::to_owned),
+        };
+        let help = match near {
+            None if field == Field::Session => "; `portcullis audit session` lists them".to_owned(),
+            Some(near) => format!("; did you mean `{}`?", Escaped(&near)),
             None => String::new(),
         };
         errln!("portcullis: warning: no record has the {field} `{}`{help}", Escaped(value));
@@ -296,23 +330,4 @@ fn warn_of_unknown<'a>(log: &Log, field: Field, values: impl Iterator<Item = &'a
 /// Returns the directories above a path.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(at, _)| path.get(..at))
-}
-
-/// Fails with exit code 5 if a scan found damage; its results were printed.
-pub(super) fn damaged(scanned: &Scanned) -> Result<(), Failure> {
-    if scanned.damaged == 0 {
-        return Ok(());
-    }
-    let mut message = "the audit log is damaged; what could be read of it is shown".to_owned();
-    for damage in &scanned.damages {
-        message += &format!("\n  {}", Escaped(damage));
-    }
-    let more = scanned.damaged.saturating_sub(scanned.damages.len() as u64);
-    if more > 0 {
-        message += &format!("\n  and {more} more");
-    }
-    Err(Failure::new(message)
-        .help("`portcullis audit verify` says what is wrong and what to do")
-        .exit(Exit::Audit)
-        .beside_result())
 }

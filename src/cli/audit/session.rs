@@ -5,24 +5,30 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::{
-    select::{Indexed, backup_store, damaged, warn_of_pruned},
+    select::{Indexed, ScanProgress, backup_store, warn_of_pruned},
     session_summary,
 };
 use crate::{
     app::{
+        audit_log::damaged,
         failure::{Context as _, Failure},
         output::{colours, is_closed},
         pager::PagerOptions,
     },
     change::Change,
-    cli::render::{diff_line, time},
+    cli::{
+        render::{counted, diff_line, time},
+        rows::fitted,
+        session_name,
+    },
     model::{Escaped, Quoted},
     review::{
-        Event, Patch, Patches, Session, SessionError, SessionSummary, last_session, sessions,
+        Event, Log, Patch, Patches, Session, SessionError, SessionSummary, last_session,
+        named_sessions, sessions,
     },
 };
 
-/// Show one session as a story: who read, changed and was denied what
+/// Show one session in order: what each party read, changed and was denied
 ///
 /// Prompt turns, then each command, process or client in the order of their first records, with
 /// the paths that it read, changed or was denied. What a program says of itself is told as that.
@@ -39,12 +45,13 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
-    /// The session, how its identifier begins, or `last`; without one, the sessions are listed
+    /// The session, how its identifier begins, the id of one of its ACP sessions, or `last` for that of
+    /// the last agent; without one, the sessions are listed
     id: Option<String>,
     /// Each record by itself, with differences
     #[arg(long, requires = "id")]
     records: bool,
-    /// Only what happened, not how contents changed
+    /// Show the events only, not how contents changed
     #[arg(long, requires = "records")]
     no_diff: bool,
     #[command(flatten)]
@@ -59,29 +66,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         args.log.at.enable(args.pager);
     }
     let Some(id) = &args.id else { return list(args) };
-    let newest;
-    let id = match id.as_str() {
-        "last" => {
-            newest = last(args)?;
-            &newest
-        }
-        id => id,
-    };
-    if !args.records {
-        return tell(args, id);
-    }
     let (log, bar) = args.log.open()?;
+    let id = match id.as_str() {
+        "last" => last(args, &log)?,
+        id => named(args, &log, id)?,
+    };
+    let id = id.as_str();
+    if !args.records {
+        return tell(args, &log, &bar, id);
+    }
     let session = Session::find(&log, id);
     bar.finish();
-    let session = session.map_err(|error| failure(args, id, error))?;
+    let session = session.map_err(|error| failure(args, error))?;
     if !session.is_whole() {
         warn_of_pruned(&log, None);
     }
     // There are neither backups nor a workspace beside a copy of a log.
     let contents = match (args.no_diff, &args.log.at.dir) {
-        (false, None) => {
-            Some((backup_store(&args.log.at.location)?, args.log.at.files(&log, &bar)?))
-        }
+        (false, None) => Some((backup_store(&args.log.at)?, args.log.at.files(&log, &bar)?)),
         _ => None,
     };
     drop(bar);
@@ -114,13 +116,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the story of a session.
-fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
-    let (log, bar) = args.log.open()?;
-    let told = SessionSummary::find(&log, id);
+fn tell(args: &Args, log: &Log, bar: &ScanProgress, id: &str) -> Result<ExitCode, Failure> {
+    let told = SessionSummary::find(log, id);
     bar.finish();
-    let told = told.map_err(|error| failure(args, id, error))?;
+    let told = told.map_err(|error| failure(args, error))?;
     if !told.is_whole() {
-        warn_of_pruned(&log, None);
+        warn_of_pruned(log, None);
     }
     if args.json {
         session_summary::print_json(&told);
@@ -131,31 +132,23 @@ fn tell(args: &Args, id: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the session of the newest record that has one.
-fn last(args: &Args) -> Result<String, Failure> {
-    let (log, bar) = args.log.open()?;
-    let last = last_session(&log, |_| true);
-    drop(bar);
-    last.map_err(|error| args.log.unreadable(&error))?
+/// Returns the last session, that of an agent if there is one.
+fn last(args: &Args, log: &Log) -> Result<String, Failure> {
+    last_session(log, |_| true)
+        .map_err(|error| args.log.unreadable(&error))?
         .ok_or_else(|| Failure::new("the log has no session yet"))
 }
 
-fn failure(args: &Args, id: &str, error: SessionError) -> Failure {
+fn named(args: &Args, log: &Log, name: &str) -> Result<String, Failure> {
+    let found = named_sessions(log, name).map_err(|error| args.log.unreadable(&error))?;
+    let list = format!("portcullis audit session {}", args.log.at.options());
+    session_name::one(log, found, name, &list)
+}
+
+fn failure(args: &Args, error: SessionError) -> Failure {
     match error {
         SessionError::Log(error) => args.log.unreadable(&error),
-        SessionError::Ambiguous(ids) => {
-            let ids: Vec<_> = ids.iter().take(10).map(|id| Escaped(id).to_string()).collect();
-            Failure::new(format_args!("more than one session begins with `{}`", Escaped(id)))
-                .help(format_args!("name one of: {}", ids.join(", ")))
-        }
-        SessionError::Unknown => {
-            let options = args.log.at.options();
-            Failure::new(format_args!("no session begins with `{}`", Escaped(id))).help(
-                format_args!(
-                    "`portcullis audit session {options}` lists them; with `last` it shows the newest"
-                ),
-            )
-        }
+        error => Failure::new(error),
     }
 }
 
@@ -178,7 +171,8 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
             let time = time(&group.first);
             let (id, agent) = (value(0), value(1));
             let (id, agent) = (Quoted(&id), Quoted(&agent));
-            outln!("{time}  {id}  {:>7} records  {agent}", group.records);
+            let line = format!("{time}  {id}  {:>7} records  {agent}", group.records);
+            outln!("{}", fitted(&line, false));
         }
     }
     damaged(&found.scanned)?;
@@ -191,7 +185,7 @@ fn people(event: &Event, patch: &Patch) {
         Event::Change(change) => {
             let to = change.to.as_ref().map(|to| format!(" to {}", to.quoted()));
             let to = to.unwrap_or_default();
-            outln!(
+            let line = format!(
                 "{:>8}  {}  {:<9} {}{to}  {}",
                 change.seq,
                 clock(&change.t),
@@ -199,6 +193,7 @@ fn people(event: &Event, patch: &Patch) {
                 change.path.quoted(),
                 ended(change),
             );
+            outln!("{}", fitted(line.trim_end(), false));
             if change.would_deny {
                 let rule = change.rule.as_deref().unwrap_or("-");
                 outln!("          (observed: {} would deny it)", Quoted(rule));
@@ -234,12 +229,24 @@ fn people(event: &Event, patch: &Patch) {
             } else if other.decision.as_deref() == Some("ask") {
                 line += &format!("  a person is asked because of {}", text(&other.rule));
             } else if other.decision.as_deref() == Some("deny") {
-                line += &format!("  denied by {}", text(&other.rule));
-                if other.reason.is_some() {
-                    line += &format!(": {}", text(&other.reason));
+                let (method, reason) = (fact("method"), fact("reason"));
+                match &other.rule {
+                    Some(rule) => line += &format!("  denied by {}", Quoted(rule)),
+                    None if method.is_empty() => line += "  denied",
+                    None => line += &format!("  denied {method}"),
+                }
+                let reason = other.reason.as_ref().map_or(reason, |why| Quoted(why).to_string());
+                if !reason.is_empty() {
+                    line += &format!(": {reason}");
                 }
             } else if what == "repeats" {
-                line += &format!("{} more opens, {} more denials", fact("opens"), fact("denials"));
+                let more = |name: &str, thing| {
+                    counted(other.facts.get(name).and_then(Value::as_u64).unwrap_or(0), thing)
+                };
+                line += &more("opens", "more open");
+                line += &format!(", {}", more("denials", "more denial"));
+            } else if what == "unstored" {
+                line += &format!("{} writes were not stored", fact("writes"));
             } else if let (Some(sent), Some(came)) =
                 (other.counts.get("bytesOut"), other.counts.get("bytesIn"))
             {
@@ -256,20 +263,23 @@ fn people(event: &Event, patch: &Patch) {
                     .collect();
                 line += &format!("  secrets found: {}", rules.join(", "));
             }
-            outln!("{}", line.trim_end());
+            outln!("{}", fitted(line.trim_end(), false));
         }
     }
     let note = match patch {
         Patch::None => return,
         Patch::Text(text) => {
             let colours = colours();
-            return text.lines().for_each(|line| outln!("          {}", diff_line(line, colours)));
+            let lines = text.split_terminator('\n');
+            return lines.for_each(|line| outln!("          {}", diff_line(line, colours)));
         }
         Patch::Binary => "binary contents differ".to_owned(),
-        Patch::Large => "the contents are too large to be compared here".to_owned(),
-        Patch::Lost(side) => format!("nothing keeps the content {side} the change any more"),
-        Patch::NotLookedAt(side) => {
-            format!("no backup has the content {side} the change, and the files were not looked at")
+        Patch::TooLarge => "the contents are too large to be compared here".to_owned(),
+        Patch::Unavailable(side) => {
+            format!("no backup and no file has the content {side} the change")
+        }
+        Patch::NotChecked(side) => {
+            format!("no backup has the content {side} the change, and the files were not checked")
         }
     };
     outln!("          ({note})");
@@ -290,13 +300,13 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             "path": change.path.as_str(),
             "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
             "wouldDeny": change.would_deny.then_some(true), "rule": change.rule, "before": change.before, "after": change.after,
-            "backup": change.backup.map(|id| id.to_string()), "answer": change.answer, "result": change.result,
+            "backup": change.backup.map(|id| id.to_string()), "outcome": change.outcome, "result": change.result,
         }),
         Event::Other(other) => json!({
             "record": other.seq, "t": other.t, "kind": other.kind, "op": other.op,
             "path": other.path, "to": other.to, "decision": other.decision,
             "wouldDeny": other.would_deny.then_some(true), "rule": other.rule,
-            "reason": other.reason, "answer": other.answer, "result": other.result, "bytes": other.bytes,
+            "reason": other.reason, "outcome": other.outcome, "result": other.result, "bytes": other.bytes,
             "secrets": (!other.findings.is_empty()).then_some(&other.findings),
             "counts": (!other.counts.is_empty()).then_some(&other.counts),
             "facts": (!other.facts.is_empty()).then_some(&other.facts),
@@ -309,9 +319,9 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
             Patch::None => return object,
             Patch::Text(text) => ("text", Some(text)),
             Patch::Binary => ("binary", None),
-            Patch::Large => ("large", None),
-            Patch::Lost(_) => ("lost", None),
-            Patch::NotLookedAt(_) => ("notLookedAt", None),
+            Patch::TooLarge => ("tooLarge", None),
+            Patch::Unavailable(_) => ("unavailable", None),
+            Patch::NotChecked(_) => ("notChecked", None),
         };
         fields.insert("content".to_owned(), state.into());
         if let Some(text) = text {

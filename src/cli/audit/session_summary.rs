@@ -6,14 +6,19 @@ use serde_json::{Value, json};
 
 use crate::{
     app::output::is_closed,
+    cli::render::{counted, records},
     model::{Escaped, Quoted},
-    review::{Actor, Note, PartyActivity, Paths, SessionSummary, SummaryPart},
+    review::{Actor, Note, PartyActivity, Paths, SessionSummary, SummaryPart, Traffic},
 };
 
 /// The maximum of paths of a kind in a line for people.
 const MAX_NAMED: usize = 20;
 /// The maximum of paths of a kind in an object for programs.
 const MAX_LISTED: usize = 200;
+
+/// The description of the network of an agent with `--agent-network`.
+const SHARED_NETWORK: &str =
+    "the host's (`--agent-network`): its connections are neither decided nor recorded";
 
 /// Prints it for people.
 pub(super) fn print(story: &SessionSummary) {
@@ -24,9 +29,12 @@ pub(super) fn print(story: &SessionSummary) {
     let day = begin.and_then(|t| t.get(..10)).map(|day| format!("  from {day}, times in UTC"));
     let (day, agent) = (day.unwrap_or_default(), Quoted(&story.agent));
     outln!("session {}  agent {agent}{}", Quoted(&story.id), Escaped(&day));
+    let is_acp =
+        |part: &&SummaryPart| matches!(part, SummaryPart::Note(note) if note.what == "acp.session");
+    let several = story.parts.iter().filter(is_acp).nth(1).is_some();
     for part in &story.parts {
         match part {
-            SummaryPart::Note(note) => outln!("{}", note_line(note)),
+            SummaryPart::Note(note) => outln!("{}", note_line(note, several)),
             SummaryPart::Activity(activity) => outln!("{}", activity_lines(activity).trim_end()),
         }
         if is_closed() {
@@ -34,7 +42,8 @@ pub(super) fn print(story: &SessionSummary) {
         }
     }
     if story.left_out > 0 {
-        outln!("({} more records are not told; see --records)", story.left_out);
+        let left_out = counted(story.left_out, "more record");
+        outln!("({left_out} not shown; see --records)");
     }
 }
 
@@ -63,7 +72,8 @@ fn clock(t: &str) -> &str {
     t.get(11..23).unwrap_or(t)
 }
 
-fn note_line(note: &Note) -> String {
+/// Describes a record about the session; `several` says that it has several ACP sessions.
+fn note_line(note: &Note, several: bool) -> String {
     let text = |text: &Option<String>| text.as_deref().map(shown).unwrap_or_default();
     let fact = |name: &str| match note.facts.get(name) {
         Some(Value::String(text)) => shown(text),
@@ -72,15 +82,22 @@ fn note_line(note: &Note) -> String {
     };
     let t = Escaped(clock(&note.t));
     if let Some(turn) = note.turn {
-        return match (note.facts.get("event").and_then(Value::as_str), fact("claimed").as_str()) {
-            (Some("begin"), _) => format!("{t}  turn {turn} begins"),
-            (_, "") => format!("{t}  turn {turn} ends"),
-            (_, reason) => format!("{t}  turn {turn} ends; the agent says why: {reason}"),
+        let of = if several { format!(" of {}", fact("acpSession")) } else { String::new() };
+        return match (note.facts.get("event").and_then(Value::as_str), fact("stopReason").as_str())
+        {
+            (Some("begin"), _) => format!("{t}  turn {turn}{of} begins"),
+            (_, "") => format!("{t}  turn {turn}{of} ends"),
+            (_, reason) => format!("{t}  turn {turn}{of} ends; the agent says why: {reason}"),
         };
     }
     let mut line = format!("{t}  {}", Quoted(&note.what));
-    for more in [text(&note.path), fact("by")].into_iter().filter(|more| !more.is_empty()) {
+    let acp_session = if note.what == "acp.session" { fact("acpSession") } else { String::new() };
+    let more = [text(&note.path), fact("by"), acp_session];
+    for more in more.into_iter().filter(|more| !more.is_empty()) {
         let _ = write!(line, " {more}");
+    }
+    if note.facts.get("agentNetwork").is_some_and(Value::is_object) {
+        let _ = write!(line, "  the network is {SHARED_NETWORK}");
     }
     if note.what == "policy" && note.result.as_deref() == Some("ok") {
         let _ = write!(line, " {} version {} is in force", fact("name"), fact("version"));
@@ -110,6 +127,7 @@ fn who(activity: &PartyActivity) -> String {
             text
         }
         Actor::Client(transport) => format!("by {}", Quoted(transport)),
+        Actor::Setup => "setup of the sandbox, which makes the programs' git repository".to_owned(),
         Actor::Gateway => "gateway".to_owned(),
     }
 }
@@ -125,7 +143,7 @@ fn activity_lines(activity: &PartyActivity) -> String {
     let indent = if activity.turn.is_some() { "  " } else { "" };
     let (from, to) = (Escaped(from), Escaped(to));
     let mut text =
-        format!("{from}  {indent}{}  (to {to}, records {first} to {last})\n", who(activity));
+        format!("{from}  {indent}{}  (to {to}, {})\n", who(activity), records(first, last));
     let totals = totals(activity);
     if !totals.is_empty() {
         let _ = writeln!(text, "              {indent}{totals}");
@@ -136,11 +154,22 @@ fn activity_lines(activity: &PartyActivity) -> String {
         }
     };
     line("read", &activity.read, false);
+    line("labelled", &activity.labelled, false);
     line("changed", &activity.changed, false);
     line("denied", &activity.denied, true);
     line("asked", &activity.asked, true);
-    line("connected", &activity.connected, false);
     line("failed", &activity.failed, false);
+    if !activity.connected.is_empty() {
+        let _ = writeln!(text, "              {indent}connected {}", connected(activity));
+    }
+    if activity.agent_network.is_some() {
+        let _ = writeln!(text, "              {indent}network   {SHARED_NETWORK}");
+    }
+    if !activity.claimed_tool_calls.is_empty() {
+        let calls = listed(&activity.claimed_tool_calls, false);
+        let _ =
+            writeln!(text, "              {indent}{:<9} to work for tool call {calls}", "claims");
+    }
     if !activity.findings.is_empty() {
         let rules = activity.findings.iter();
         let rules: Vec<_> =
@@ -155,17 +184,17 @@ fn activity_lines(activity: &PartyActivity) -> String {
 /// denied 1".
 fn totals(activity: &PartyActivity) -> String {
     let kinds = [
-        (&activity.read, "read", ("file", "files")),
-        (&activity.changed, "changed", ("path", "paths")),
-        (&activity.denied, "was denied", ("name", "names")),
-        (&activity.asked, "asked about", ("name", "names")),
-        (&activity.connected, "connected to", ("host", "hosts")),
-        (&activity.failed, "failed at", ("path", "paths")),
+        (&activity.read, "read", "file"),
+        (&activity.changed, "changed", "path"),
+        (&activity.denied, "was denied", "name"),
+        (&activity.asked, "asked about", "name"),
+        (&activity.connected, "connected to", "host"),
+        (&activity.failed, "failed at", "path"),
     ];
     let told = kinds.into_iter().filter(|(paths, ..)| !paths.is_empty());
-    let told = told.map(|(paths, word, (one, more))| {
-        let (number, least) = (paths.distinct(), if paths.is_exact() { "" } else { "at least " });
-        format!("{word} {least}{number} {}", if number == 1 { one } else { more })
+    let told = told.map(|(paths, word, noun)| {
+        let least = if paths.is_exact() { "" } else { "at least " };
+        format!("{word} {least}{}", counted(paths.distinct() as u64, noun))
     });
     told.collect::<Vec<_>>().join(", ")
 }
@@ -174,7 +203,7 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
     let one = |((path, word), times): (&(String, String), &u64)| {
         let path = if path.is_empty() { "-".to_owned() } else { Quoted(path).to_string() };
         let mut text = match (word.as_str(), is_rule) {
-            ("read" | "write" | "connect", false) => path,
+            ("" | "read" | "write" | "connect", false) => path,
             // Names within it are quoted already.
             (word, false) => format!("{path} [{}]", Escaped(word)),
             (rule, true) => format!("{path} by {}", Quoted(rule)),
@@ -192,6 +221,23 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
     }
 }
 
+/// Lists the hosts, each with the number of connections and their bytes.
+fn connected(activity: &PartyActivity) -> String {
+    let Paths { counts, more } = &activity.connected;
+    let one = |((host, _), times): (&(String, String), &u64)| {
+        let times = if *times > 1 { format!("{times} times, ") } else { String::new() };
+        let Traffic { bytes_out, bytes_in } =
+            activity.traffic.get(host).copied().unwrap_or_default();
+        format!("{} ({times}{bytes_out} bytes out, {bytes_in} in)", Quoted(host))
+    };
+    let some = counts.iter().take(MAX_NAMED).map(one).collect::<Vec<_>>().join(", ");
+    match (counts.len().saturating_sub(MAX_NAMED), more) {
+        (0, 0) => some,
+        (hosts, 0) => format!("{some} and {hosts} more"),
+        (hosts, _) => format!("{some} and at least {} more", hosts.saturating_add(1)),
+    }
+}
+
 fn note_object(note: &Note) -> Value {
     json!({
         "part": "note", "record": note.seq, "t": note.t, "what": note.what, "turn": note.turn,
@@ -205,12 +251,21 @@ fn activity_object(activity: &PartyActivity) -> Value {
         Actor::Command(record) => (json!({ "command": record }), None),
         Actor::Process { pid, claims } => (json!({ "process": pid }), Some(claims)),
         Actor::Client(transport) => (json!({ "client": transport }), None),
+        Actor::Setup => (json!({ "setup": true }), None),
         Actor::Gateway => (json!({ "gateway": true }), None),
     };
     let claimed =
         claimed.map(|name| json!({ "program": name, "arguments": activity.claimed_arguments }));
     let list = |paths: &Paths, word: &str| {
-        let one = |((path, value), times): (&(String, String), &u64)| json!({ "path": path, word: value, "times": times });
+        let one = |((path, value), times): (&(String, String), &u64)| {
+            let mut object = json!({ "path": path, word: value, "times": times });
+            let traffic = activity.traffic.get(path).filter(|_| value == "connect");
+            if let (Some(traffic), Some(fields)) = (traffic, object.as_object_mut()) {
+                fields.insert("bytesOut".to_owned(), traffic.bytes_out.into());
+                fields.insert("bytesIn".to_owned(), traffic.bytes_in.into());
+            }
+            object
+        };
         let listed: Vec<_> = paths.counts.iter().take(MAX_LISTED).map(one).collect();
         let rest: u64 = paths.counts.values().skip(MAX_LISTED).sum();
         (!paths.is_empty()).then(|| {
@@ -220,15 +275,20 @@ fn activity_object(activity: &PartyActivity) -> Value {
             })
         })
     };
+    let tool_calls = activity.claimed_tool_calls.counts.keys().map(|(id, _)| id);
+    let tool_calls: Vec<_> = tool_calls.take(MAX_LISTED).collect();
     json!({
         "part": "activity", "actor": actor, "turn": activity.turn,
         "command": (!activity.command.is_empty()).then_some(&activity.command),
         "claimed": claimed,
+        "claimedToolCalls": (!tool_calls.is_empty()).then_some(tool_calls),
         "from": activity.times.0, "to": activity.times.1,
         "record": activity.records.0, "lastRecord": activity.records.1,
         "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),
         "denied": list(&activity.denied, "rule"), "asked": list(&activity.asked, "rule"),
-        "failed": list(&activity.failed, "reason"), "connected": list(&activity.connected, "op"), "lookups": activity.lookups,
+        "failed": list(&activity.failed, "reason"), "connected": list(&activity.connected, "op"),
+        "labelled": list(&activity.labelled, "label"), "agentNetwork": activity.agent_network,
+        "lookups": activity.lookups,
         "findings": (!activity.findings.is_empty()).then_some(&activity.findings),
     })
 }

@@ -8,6 +8,7 @@ use crate::{
         failure::{Exit, Failure},
         ship,
     },
+    cli::render::counted,
     model::Escaped,
 };
 
@@ -25,10 +26,10 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
-    /// Send nothing, say how far each target is
+    /// Send nothing, and report how far each target is
     #[arg(long)]
     status: bool,
-    /// With `--status`: print one JSON object for each target
+    /// Print one JSON object for each target; needs `--status`
     #[arg(long, requires = "status")]
     json: bool,
 }
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 Some(seconds) => format!(", {} behind for {seconds} s", lag.behind),
                 None => String::new(),
             };
-            outln!("{}: {} records{behind}", Escaped(lag.place()), lag.records);
+            outln!("{}: {}{behind}", Escaped(lag.place()), counted(lag.records, "record"));
             if let Some(error) = &lag.error {
                 outln!("  last attempt: {}", Escaped(error));
             }
@@ -63,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     for (to, sent) in ship::once(&state, &targets) {
         match sent {
-            Ok(records) => outln!("{}: {records} records", Escaped(&to)),
+            Ok(records) => outln!("{}: {}", Escaped(&to), counted(records, "record")),
             Err(error) => {
                 failed = true;
                 errln!("portcullis: {}: {}", Escaped(&to), Escaped(&error));

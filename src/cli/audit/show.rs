@@ -10,7 +10,7 @@ use std::{
 };
 
 use portcullis_audit::{
-    Directory, Entry, Hash, Kind, MAX_JUNK, Reader, RecordView, Segment, Source as _,
+    Directory, Entry, Hash, Kind, LineError, MAX_JUNK, Reader, RecordView, SEGMENT_RECORDS, Segment,
 };
 
 use super::{
@@ -20,14 +20,17 @@ use super::{
 };
 use crate::{
     app::{
-        audit_log::{note_unverified, unreadable},
+        audit_log::{NEWER, note_unverified, read_log, unreadable},
         failure::{Exit, Failure},
         output,
         pager::PagerOptions,
     },
-    cli::{render::time, rows::fitted},
-    model::Quoted,
-    review,
+    cli::{
+        render::{counted, time},
+        rows::fitted,
+    },
+    model::{Escaped, Quoted},
+    review::{self, Scanned},
 };
 
 /// Interval of checks of a followed log.
@@ -48,10 +51,10 @@ pub(crate) struct Args {
     log: LogSource,
     #[command(flatten)]
     filter: Filter,
-    /// Only the last N of the records
+    /// Print the last N of the records
     #[arg(short = 'n', long, value_name = "N")]
     last: Option<usize>,
-    /// Go on with new records as they come (starts with the last ten)
+    /// Follow the log: print the last ten records, then new ones
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
@@ -67,10 +70,10 @@ pub(crate) struct Args {
 /// When the log cannot be read, or has lines that are no records.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
-    let source = Directory::new(&directory);
+    let log = read_log(&directory)?;
+    let (source, segments) = (Directory::new(&directory), log.segments());
     let filter = args.filter.records(&args.log)?;
-    let (segments, bytes) = segments(&source, &directory)?;
-    note_unverified();
+    note_unverified(&directory);
     if !args.json && !args.follow {
         args.log.enable(args.pager);
     }
@@ -78,8 +81,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         args,
         filter,
         directory: &directory,
-        bar: ScanProgress::new("reading", bytes),
+        bar: ScanProgress::new("reading", log.bytes()),
         not_records: 0,
+        newer: 0,
         junk: 0,
         out_of_line: 0,
         next: None,
@@ -111,10 +115,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     show.bar.finish();
     if show.is_empty {
-        let log = review::Log::open(&directory).map_err(|error| unreadable(&directory, &error))?;
         print_nothing_matched(&log, &show.filter);
     }
-    show.damage()
+    show.damage(&log.damages().map_err(|error| unreadable(&directory, &error))?)
 }
 
 struct Printer<'a> {
@@ -124,6 +127,8 @@ struct Printer<'a> {
     bar: ScanProgress,
     /// The number of lines that are no records, and of their bytes since the last record.
     not_records: u64,
+    /// Lines of another version of the format.
+    newer: u64,
     junk: u64,
     /// The number of records out of sequence.
     out_of_line: u64,
@@ -133,20 +138,6 @@ struct Printer<'a> {
     is_empty: bool,
     /// The leaf hashes of the last lines of a followed log, by sequence number.
     leaves: Option<BTreeMap<u64, Hash>>,
-}
-
-/// Returns the log's segments, oldest first, and their size in bytes.
-fn segments(source: &Directory, directory: &Path) -> Result<(Vec<Segment>, u64), Failure> {
-    let entries = source.list().map_err(|error| unreadable(directory, &error))?;
-    let (mut segments, mut bytes) = (Vec::new(), 0_u64);
-    for entry in entries {
-        if let Some(segment) = Segment::from_name(&entry.name) {
-            segments.push(segment);
-            bytes = bytes.saturating_add(entry.length);
-        }
-    }
-    segments.sort();
-    Ok((segments, bytes))
 }
 
 impl Printer<'_> {
@@ -231,8 +222,11 @@ impl Printer<'_> {
                 self.next = Some(record.seq.saturating_add(1));
                 self.filter.matches(&record)
             }
-            Err(_damage) => {
-                self.not_records += 1;
+            Err(error) => {
+                match error {
+                    LineError::Version { .. } => self.newer += 1,
+                    _ => self.not_records += 1,
+                }
                 self.junk += entry.bytes.len() as u64 + 1;
                 self.next = expected.map(|expected| expected.saturating_add(1));
                 false
@@ -240,21 +234,35 @@ impl Printer<'_> {
         }
     }
 
-    /// Reports lines that are no records.
-    fn damage(&self) -> Result<ExitCode, Failure> {
-        let mut words = Vec::new();
+    /// Reports lines that are no records, and the damage of the files.
+    fn damage(&self, files: &Scanned) -> Result<ExitCode, Failure> {
+        let files = files.damages.iter().map(|damage| Escaped(damage).to_string());
+        let mut words: Vec<_> = files.collect();
+        let are_damaged = !words.is_empty();
+        if self.newer > 0 {
+            words.push(format!(
+                "a newer portcullis wrote {} of the log, which this one cannot read",
+                counted(self.newer, "record")
+            ));
+        }
         if self.not_records > 0 {
-            words.push(format!("{} lines of the log are no records", self.not_records));
+            words.push(match self.not_records {
+                1 => "1 line of the log is not a record".to_owned(),
+                count => format!("{count} lines of the log are not records"),
+            });
         }
         if self.out_of_line > 0 {
             let count = self.out_of_line;
-            words.push(format!("{count} times a record is not the one that comes next"));
+            words.push(format!("{} out of sequence", counted(count, "record")));
         }
         if words.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
         Err(Failure::new(words.join(", "))
-            .help("`portcullis audit verify` says what is wrong")
+            .help(match self.not_records + self.out_of_line {
+                0 if !are_damaged => NEWER,
+                _ => "`portcullis audit verify` says what is wrong",
+            })
             .exit(Exit::Audit)
             .beside_result())
     }
@@ -270,11 +278,12 @@ impl Printer<'_> {
         let Some((last, before)) = segments.split_last() else { return Ok(None) };
         for segment in before {
             let mut reader = Reader::new(source, segment.first());
-            while let Some(entry) = self.read(&mut reader)?
-                && entry.segment == *segment
-            {
+            while let Some(entry) = self.read(&mut reader)? {
                 if self.wanted(&entry) && !self.entry(&entry) {
                     return Ok(None);
+                }
+                if entry.line == SEGMENT_RECORDS {
+                    break;
                 }
             }
         }
@@ -298,15 +307,16 @@ impl Printer<'_> {
             let room = count - found.len();
             let mut reader = Reader::new(source, segment.first());
             while let Some(entry) = self.read(&mut reader)? {
-                if entry.segment != *segment {
-                    break;
-                }
+                let is_last = entry.line == SEGMENT_RECORDS;
                 end = end.max(entry.seq().saturating_add(1));
                 if self.wanted(&entry) {
                     here.push_back(entry);
                     if here.len() > room {
                         here.pop_front();
                     }
+                }
+                if is_last {
+                    break;
                 }
             }
             here.append(&mut found);

@@ -13,17 +13,17 @@ use super::{
 };
 use crate::{
     app::{
-        audit_log::unreadable,
+        audit_log::{NEWER, unreadable},
         failure::{Context as _, Exit, Failure},
     },
-    cli::render::counted,
+    cli::{render::counted, rows::prose},
     model::Escaped,
 };
 
 /// The line for a log without signatures.
 const UNSIGNED: &str = "signed: nothing; no checkpoint covers these records";
 
-/// Check the whole log: links, tree, signatures, segments, answers to intents
+/// Verify the log: chain, tree, signatures, segments, outcomes of intents
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit verify\n  \
@@ -45,13 +45,13 @@ pub(super) struct Args {
     /// Public keys of witnesses whose cosignatures are checked; warns where one is missing
     #[arg(long, value_name = "FILE|KEY")]
     witness: Vec<String>,
-    /// Also demand this: a receipt as JSON or as SEQ:HASH, or a file with a checkpoint
+    /// A receipt or a checkpoint that the log must contain: JSON, SEQ:HASH, or a file
     #[arg(long, value_name = "SEQ:HASH|RECEIPT|FILE")]
     head: Vec<String>,
-    /// Also check that the text of every policy that records name is kept
+    /// Check that the text of every policy that records name is stored
     #[arg(long)]
     policies: bool,
-    /// Also check every backup against its hash and the records that name it
+    /// Check every backup against its hash and the records that name it
     #[arg(long)]
     backups: bool,
     /// Print the report as one JSON object
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         let more = attached.iter().flat_map(Attached::lines);
         for line in lines(&report, valid).into_iter().chain(more) {
-            outln!("{line}");
+            outln!("{}", prose(&line, 4));
         }
     }
     if valid {
@@ -146,7 +146,16 @@ fn attached(args: &Args, source: &Directory, report: &Report) -> Result<Option<A
 /// Formats the report for people. `valid` is false if anything that was checked is damaged.
 fn lines(report: &Report, valid: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    for damage in &report.damages {
+    let newer = report.newer();
+    if let Some(damage) = newer {
+        lines.push(format!(
+            "newer: a newer portcullis wrote {} from record {} on: {}",
+            Escaped(&damage.segment),
+            damage.seq.unwrap_or_default(),
+            Escaped(&damage.detail)
+        ));
+    }
+    for damage in report.damages.iter().filter(|_| newer.is_none()) {
         let mut location = Escaped(&damage.segment).to_string();
         if let Some(seq) = damage.seq {
             location += &format!(", record {seq}");
@@ -172,7 +181,10 @@ fn lines(report: &Report, valid: bool) -> Vec<String> {
     match &report.head {
         _ if !report.complete => {
             let intact = counted(report.intact.records, "record");
-            lines.push(format!("not intact: the chain breaks after {intact}"));
+            lines.push(match newer {
+                Some(_) => format!("verified: the {intact} before it"),
+                None => format!("not intact: the chain breaks after {intact}"),
+            });
         }
         None if valid => lines.push("intact: no records yet".to_owned()),
         None => lines.push("the log has no records".to_owned()),
@@ -274,9 +286,7 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
             "the log is not the one that was signed, or the checkpoint was changed: compare both \
              with a copy; `portcullis audit recover` sets such a checkpoint aside"
         }
-        DamageKind::UnsupportedVersion => {
-            "a newer portcullis wrote the log: verify it with that one"
-        }
+        DamageKind::UnsupportedVersion if report.newer().is_some() => NEWER,
         _ => {
             "keep a copy of the state directory and find out who changed it; `portcullis audit \
              recover` sets everything from the first damage on aside, so that gateways can start again"

@@ -12,13 +12,13 @@ use std::{
 use portcullis_audit::Receipt;
 use serde_json::{Value, json};
 
-use super::entries::{finish, named};
+use super::entries::{finish, named, unsuitable};
 use crate::{
     app::{failure::Failure, options::Common, output::colours},
     cli::{local_gateway::LocalGateway, render},
     gateway::{
-        Backup, BackupKind, BackupNodeKind, CONTEXT, Content, Entry, EntryKind, Error, ErrorKind,
-        Recalled, Refusal, Request, unified_diff,
+        Backup, BackupError, BackupKind, BackupNodeKind, CONTEXT, Content, Entry, EntryKind, Error,
+        ErrorKind, Recalled, Refusal, Request, unified_diff,
     },
     model::{
         Encoding, LineRange, WorkspacePath,
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Compare a backup with what is there now
+/// Compare a backup with the current content
 ///
 /// Prints a unified diff; of a tree the paths that differ: `M` changed, `D` no
 /// longer there, `A` not there before, `?` not to be read under this policy.
@@ -59,10 +59,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let side = SideReader { local: &local, receipts: &receipts };
         let found = match entry.kind {
             BackupKind::Tree => Difference::Paths(side.compare_tree(&entry)?),
-            BackupKind::Link => return Err(side.refuse("a link has no lines to compare; show it")),
+            BackupKind::Link => {
+                return Err(side.unsuitable("a link has no lines to compare; show it"));
+            }
             BackupKind::File | BackupKind::Buffer => {
                 let Recalled::Content(before) = side.recall(&entry)? else {
-                    return Err(side.refuse("the backup has no content"));
+                    return Err(side.unsuitable("the backup has no content"));
                 };
                 let now = side.read(&entry.path)?.map(|content| content.bytes);
                 Difference::Contents(before.bytes, now)
@@ -98,9 +100,13 @@ impl SideReader<'_> {
         Ok(answer?.output)
     }
 
-    fn refuse(&self, reason: &str) -> Error {
-        let refusal = Refusal::Parameters(reason.to_owned());
-        self.local.gateway().refuse(self.local.session(), "read", None, &refusal)
+    fn refuse(&self, refusal: &Refusal) -> Error {
+        self.local.gateway().refuse(self.local.session(), "read", None, refusal)
+    }
+
+    /// Refuses to compare a backup of another type.
+    fn unsuitable(&self, reason: &str) -> Error {
+        self.refuse(&Refusal::Unsuitable(ErrorKind::InvalidInput, reason.to_owned()))
     }
 
     fn recall(&self, entry: &Backup) -> Result<Recalled, Error> {
@@ -122,7 +128,7 @@ impl SideReader<'_> {
 
     fn compare_tree(&self, entry: &Backup) -> Result<BTreeMap<WorkspacePath, char>, Error> {
         let Recalled::Tree(visible) = self.recall(entry)? else { return Ok(BTreeMap::new()) };
-        let damaged = |error: crate::gateway::BackupError| self.refuse(&error.to_string());
+        let damaged = |error: BackupError| self.refuse(&unsuitable(error));
         let mut hashes = BTreeMap::new();
         let mut tree = self.local.gateway().backups().tree(entry).map_err(damaged)?;
         while let Some(node) = tree.next_node().map_err(damaged)? {
@@ -187,7 +193,8 @@ fn print(args: &Args, entry: &Backup, found: &Difference, receipts: &[Receipt]) 
             None => outln!("{}: binary contents differ", entry.path),
             Some(diff) if io::stdout().is_terminal() => {
                 let colours = colours();
-                diff.lines().for_each(|line| outln!("{}", render::diff_line(line, colours)));
+                let lines = diff.split_terminator('\n');
+                lines.for_each(|line| outln!("{}", render::diff_line(line, colours)));
             }
             Some(diff) => out!("{diff}"),
         },

@@ -11,8 +11,9 @@ use crate::{
         path_argument,
     },
     cli::{local_gateway::LocalGateway, render},
-    gateway::{Backup, BackupError, BackupId, BackupList, BackupStore, Error, Refusal},
-    model::WorkspacePath,
+    gateway::{Backup, BackupError, BackupId, BackupList, BackupStore, Error, ErrorKind, Refusal},
+    model::{Escaped, WorkspacePath},
+    policy::nearest,
 };
 
 /// The action of a failure to read backups.
@@ -33,8 +34,7 @@ pub(super) fn named(local: &LocalGateway, op: &str, text: &str) -> Result<Backup
     let refuse = |refusal| local.gateway().refuse(local.session(), op, Some(text), &refusal);
     let root = local.gateway().workspace().root();
     let path = path_argument::parse(root, text).ok();
-    look(local.gateway().backups(), text, path.as_ref())
-        .map_err(|problem| refuse(Refusal::Parameters(problem)))
+    look(local.gateway().backups(), text, path.as_ref()).map_err(refuse)
 }
 
 /// Looks up a backup by its id, the beginning of one, or a path. An agent chooses the names of files,
@@ -43,21 +43,52 @@ fn look(
     backup_store: &BackupStore,
     text: &str,
     path: Option<&WorkspacePath>,
-) -> Result<Backup, String> {
-    let words = |error: BackupError| error.to_string();
+) -> Result<Backup, Refusal> {
     if text.parse::<BackupId>().is_err()
         && let Some(path) = path
-        && let Some(newest) = backup_store.entries_of(path).map_err(words)?.entries.pop()
+        && let Some(newest) = backup_store.entries_of(path).map_err(unsuitable)?.entries.pop()
     {
         return match BackupId::may_begin(text) {
             false => Ok(newest),
-            true => Err(format!(
-                "`{text}` may be the beginning of an id, and is a path that has backups; write the \
-                 whole id, or `./{text}` for the path"
+            true => Err(Refusal::Unsuitable(
+                ErrorKind::InvalidInput,
+                format!(
+                    "`{text}` may be the beginning of an id, and is a path that has backups; write the \
+                     whole id, or `./{text}` for the path"
+                ),
             )),
         };
     }
-    backup_store.find(text).map_err(words)
+    backup_store.find(text).map_err(|error| {
+        let near = match &error {
+            BackupError::Unknown(_) => similar_path(backup_store, path),
+            _ => None,
+        };
+        match near {
+            Some(near) => Refusal::Unsuitable(
+                ErrorKind::NotFound,
+                format!("{error}; did you mean `{}`?", Escaped(&near)),
+            ),
+            None => unsuitable(error),
+        }
+    })
+}
+
+/// Returns the path with a backup that is most similar to one without.
+fn similar_path(backup_store: &BackupStore, path: Option<&WorkspacePath>) -> Option<String> {
+    let list = backup_store.entries().ok()?;
+    let known = list.entries.iter().map(|entry| entry.path.as_str());
+    nearest(path?.as_str(), known).map(str::to_owned)
+}
+
+/// Returns the refusal of a command whose backup cannot be read.
+pub(super) fn unsuitable(error: BackupError) -> Refusal {
+    let kind = match &error {
+        BackupError::Unknown(_) => ErrorKind::NotFound,
+        BackupError::Ambiguous(_) => ErrorKind::InvalidInput,
+        _ => ErrorKind::Io,
+    };
+    Refusal::Unsuitable(kind, error.to_string())
 }
 
 /// Returns the time of a backup: RFC 3339 in UTC, to the second.

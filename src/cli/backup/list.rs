@@ -10,10 +10,11 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         options::Common,
+        pager::PagerOptions,
         path_argument, state_directory, state_owner, trusted_paths,
         workspace::open_workspace,
     },
-    cli::render,
+    cli::{render, rows},
     gateway::{Backup, BackupKind, BackupList, BackupStore},
     model::{Escaped, WorkspacePath},
 };
@@ -29,12 +30,14 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Only backups of this path, of what is beneath it, and of trees that
-    /// hold it
+    /// List backups of this path, of paths beneath it, and of trees that
+    /// contain it
     path: Option<String>,
-    /// Only backups that this session made; the beginning of its id is enough
+    /// List backups that this session made; the beginning of its id is enough
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -50,6 +53,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // The current directory must not be used by accident.
     let named = if owner.is_some() { root } else { &common.workspace };
     trusted_paths::check(named, &state_path, common.config.as_deref())?;
+    if !args.json {
+        args.pager.enable(named);
+    }
     let path = match &args.path {
         Some(text) => Some(path_argument::parse(root, text).map_err(|_| {
             Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
@@ -100,7 +106,7 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
     if listing.entries.is_empty() {
         errln!("no backups");
     } else {
-        outln!("{}", table(&listing.entries));
+        // Before the table: that may fill a pager.
         errln!(
             "{} of {}; the backup store takes {} for all that it keeps",
             render::counted(listing.entries.len() as u64, "backup"),
@@ -111,13 +117,16 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
     for id in &listing.damaged {
         errln!("portcullis: backup {id} is damaged");
     }
+    if !listing.entries.is_empty() {
+        outln!("{}", table(&listing.entries).join("\n"));
+    }
 }
 
-fn table(entries: &[Backup]) -> String {
+fn table(entries: &[Backup]) -> Vec<String> {
     let heads = ["TIME", "ID", "PATH", "OPERATION", "SIZE", "STORED", "AGENT"];
     let rows = entries.iter().map(|entry| {
         let slash = if entry.kind == BackupKind::Tree { "/" } else { "" };
-        [
+        vec![
             time(entry),
             entry.id.to_string(),
             format!("{}{slash}", entry.path.quoted()),
@@ -127,5 +136,5 @@ fn table(entries: &[Backup]) -> String {
             Escaped(&entry.agent).to_string(),
         ]
     });
-    render::table(heads, rows, |column| matches!(column, 4 | 5))
+    rows::table(heads, rows, |column| matches!(column, 4 | 5))
 }

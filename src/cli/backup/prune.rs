@@ -15,7 +15,7 @@ use crate::{
     gateway::{Packed, Pruned},
 };
 
-/// Remove what the policy's `backups.keep` lets go, and pack the rest
+/// Delete backups that the policy's `backups.keep` does not retain, and pack the others
 ///
 /// Happens by itself too, when room is needed and once a day. Never removes the
 /// first version that a session younger than `keep.days` replaced. Also removes
@@ -27,7 +27,7 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Only say what would go
+    /// Report what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON object

@@ -53,15 +53,15 @@ pub(super) struct Args {
     /// An id, the beginning of one, or a path
     #[arg(required_unless_present_any = ["to", "at"], value_name = "BACKUP|PATH")]
     backup: Option<String>,
-    /// As the path was at this time: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`,
-    /// `yesterday`. Without a path: the whole workspace
+    /// The time whose state is restored: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`,
+    /// `yesterday`. Without a path the complete workspace is restored
     #[arg(long, value_name = "TIME", conflicts_with_all = ["before", "to"])]
     at: Option<RecordTime>,
-    /// As the path was before this record of the log
+    /// The record of the log before which the path's state is restored
     #[arg(long, value_name = "RECORD", requires = "backup", conflicts_with = "to")]
     before: Option<u64>,
-    /// With a backup: put it at this path instead. Alone: the whole workspace as
-    /// it was when this record of the log was written
+    /// The path to which a backup is restored. Without a backup, the record of the log at which
+    /// the complete workspace is restored
     #[arg(long, value_name = "PATH|RECORD")]
     to: Option<String>,
     #[command(flatten)]

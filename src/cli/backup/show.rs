@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// Write the content to this file, outside the workspace
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print what is known of the backup as one JSON object, no content
+    /// Print the backup's description as one JSON object, without content
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{
+        audit_log::{unreadable, whole_log},
         failure::{Exit, Failure},
         options::Common,
         path_argument,
@@ -25,23 +26,25 @@ use crate::{
 
 /// The maximum of records in a line of a preview.
 const MAX_RECORDS: usize = 6;
+/// The reason for leaving out a step that depends on another one.
+const DEPENDS: &str = "it depends on a step that is left out";
 /// The blanks before a row that continues a line of a preview.
 const CONTINUED: usize = 20;
 
 /// The options of an undo.
 #[derive(Debug, clap::Args)]
 pub(super) struct Flags {
-    /// Do it without asking; needed where there is no terminal, and with --json
+    /// Make the changes without a question; needed without a terminal, and with --json
     #[arg(short, long)]
     yes: bool,
-    /// Only say what would be done, and whether it is allowed and possible
+    /// Report what would be done, and whether it is allowed and possible
     #[arg(long, conflicts_with = "yes")]
     pub(super) dry_run: bool,
     /// Leave out what something else changed since, what cannot be undone, and
     /// what depends on either
     #[arg(long, conflicts_with = "overwrite")]
     skip_conflicts: bool,
-    /// Replace also what something else changed since; it is kept first
+    /// Replace content that something else changed since, too; it is backed up first
     #[arg(long)]
     overwrite: bool,
     /// Print one JSON object
@@ -102,31 +105,20 @@ fn go(
             "undo what is newer first: name a later record, or put single files back with `{}`",
             local.options().command("backup restore ID")
         )),
+        undo::Error::Log(error) => unreadable(&local.log(), &error),
         error => Failure::new(error),
     };
+    whole_log(&local.log())?;
     let mut history = History::read(&Directory::new(local.log()), select).map_err(failed)?;
     if let Some(path) = path {
         history.narrow(path);
     }
-    let backup_store = gateway.backups();
-    let mut broken = None;
-    let steps = undo::plan(&history.selected, &mut |path, id| {
-        let found = backup_store.entry_of(path, &id).or_else(|error| match error {
-            crate::gateway::BackupError::Damaged(_) => Ok(None),
-            error => Err(error),
-        });
-        found
-            .unwrap_or_else(|error| {
-                broken.get_or_insert(error);
-                None
-            })
-            .map(|entry| entry.kind)
-    });
-    if let Some(error) = broken {
-        return Err(failed(error.into()));
-    }
-    let preview = Preview::new(gateway, session, &history, steps).map_err(failed)?;
+    let steps = undo::plan(&history, Some(gateway.backups())).map_err(failed)?;
+    let mut preview = Preview::new(gateway, session, &history, steps).map_err(failed)?;
     let choice = flags.choice();
+    if choice != Choice::Refuse {
+        preview.choose(choice);
+    }
     if !flags.json {
         show(&preview);
     }
@@ -167,7 +159,7 @@ fn go(
             let before = &failed.performed;
             errln!(
                 "portcullis: stopped after {}; the same command again goes on from here",
-                render::counted(before.taken, "step"),
+                render::counted(before.done, "step"),
             );
             print_last_receipt(before);
             match why {
@@ -220,7 +212,7 @@ fn word(step: &Step) -> &'static str {
 
 fn show(preview: &Preview) {
     for (step, status) in &preview.steps {
-        if *status == Status::Done {
+        if *status == Status::Unchanged {
             continue;
         }
         let subject = match &step.action {
@@ -231,8 +223,9 @@ fn show(preview: &Preview) {
         let (mark, why) = match status {
             Status::Conflict(why) => ("conflict", why.as_str()),
             Status::Impossible(why) => ("impossible", why.as_str()),
-            Status::Stays(why) => ("stays", why.as_str()),
-            _ => ("", ""),
+            Status::Skipped(why) => ("skipped", why.as_str()),
+            Status::Depends => ("left out", DEPENDS),
+            Status::Ready | Status::Unchanged => ("", ""),
         };
         let why = if why.is_empty() { String::new() } else { format!("; {why}") };
         let line = format!("{mark:10} {:8} {subject}  ({}{why})", word(step), records(step));
@@ -246,8 +239,9 @@ fn show(preview: &Preview) {
     for (number, word) in [
         (count(|s| matches!(s, Status::Conflict(_))), "in conflict"),
         (count(|s| matches!(s, Status::Impossible(_))), "impossible"),
-        (count(|s| matches!(s, Status::Stays(_))), "staying"),
-        (count(|s| *s == Status::Done), "already so"),
+        (count(|s| matches!(s, Status::Skipped(_))), "skipped"),
+        (count(|s| *s == Status::Depends), "left out with them"),
+        (count(|s| *s == Status::Unchanged), "unchanged"),
         (preview.undone, "undone before"),
     ] {
         if number > 0 {
@@ -255,6 +249,11 @@ fn show(preview: &Preview) {
         }
     }
     outln!("{}", words.join(", "));
+    if preview.steps.is_empty() && preview.undone > 0 {
+        let by: Vec<_> = preview.undone_by.iter().map(|session| Escaped(short(session))).collect();
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        outln!("undone already, by session {}", by.join(", "));
+    }
     if let Some(first) = preview.begins {
         errln!(
             "portcullis: warning: the log begins with record {first}; changes of the session that \
@@ -288,15 +287,22 @@ fn finish(
     refused: bool,
 ) -> Result<ExitCode, Failure> {
     let session = local.session();
-    let left_out = performed.map_or(&[][..], |performed| performed.left_out.as_slice());
-    let is_left = |(_, status): &(Step, Status)| !matches!(status, Status::Stays(_));
+    // A preview names what the same command would leave out.
+    let choice = flags.choice();
+    let left_out = match performed {
+        Some(performed) => performed.left_out.clone(),
+        None if choice == Choice::Refuse => Vec::new(),
+        None => preview.left_out(choice),
+    };
+    let is_left = |(_, status): &(Step, Status)| !matches!(status, Status::Skipped(_));
     let failed = refused || left_out.iter().any(is_left);
     if flags.json {
         let object = json!({
             "ok": !failed,
             "done": performed.is_some(),
-            "taken": performed.map_or(0, |performed| performed.taken),
+            "stepsDone": performed.map_or(0, |performed| performed.done),
             "undoneBefore": preview.undone,
+            "undoneBy": preview.undone_by,
             "undoOf": preview.undo_of,
             "logBegins": preview.begins,
             "session": session.id,
@@ -306,10 +312,10 @@ fn finish(
         });
         outjson!(object);
     } else if let Some(performed) = performed {
-        for (step, status) in left_out {
+        for (step, status) in &left_out {
             let why = match status {
-                Status::Conflict(why) | Status::Impossible(why) | Status::Stays(why) => why,
-                _ => "it depends on what was left out",
+                Status::Conflict(why) | Status::Impossible(why) | Status::Skipped(why) => why,
+                _ => DEPENDS,
             };
             let line = format!("left out: {} {} ({why})", word(step), step.path.quoted());
             errln!("{}", wrapped(&line, 0, CONTINUED, stderr_width()));
@@ -317,7 +323,7 @@ fn finish(
         let undo = format!("undo --session {}", short(&session.id));
         errln!(
             "{} done; to take back: `{}`",
-            render::counted(performed.taken, "step"),
+            render::counted(performed.done, "step"),
             local.options().command(undo)
         );
         print_last_receipt(performed);
@@ -335,10 +341,10 @@ fn print_last_receipt(performed: &Performed) {
 fn step_json((step, status): &(Step, Status)) -> Value {
     let (status, reason) = match status {
         Status::Ready => ("ready", None),
-        Status::Done => ("alreadySo", None),
+        Status::Unchanged => ("unchanged", None),
         Status::Conflict(why) => ("conflict", Some(why)),
         Status::Impossible(why) => ("impossible", Some(why)),
-        Status::Stays(why) => ("stays", Some(why)),
+        Status::Skipped(why) => ("skipped", Some(why)),
         Status::Depends => ("depends", None),
     };
     let (backup, from) = match &step.action {

@@ -1,18 +1,25 @@
 //! `portcullis backup undo`: undoes the changes of a record or a session.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, path::Path, process::ExitCode};
+
+use portcullis_audit::Directory;
 
 use super::steps::{self, Flags};
 use crate::{
-    app::{audit_log::unreadable, failure::Failure, options::Common},
+    app::{
+        audit_log::{read_log, unreadable},
+        failure::Failure,
+        options::Common,
+        state_directory,
+    },
     change::Change,
-    cli::gateway_options::log_options,
+    cli::{gateway_options::log_options, session_name},
     model::Escaped,
-    review::{Log, last_session},
-    undo::Select,
+    review::{last_changing_session, named_sessions},
+    undo::{self, Select},
 };
 
-/// Undo what a session or one record changed: the last session that changed something, or another
+/// Undo what a session or one record changed: the last session of an agent, or another
 ///
 /// Shows what would be done; does it with --yes, or after a yes on the
 /// terminal. Every step is decided, backed up and recorded as any other change,
@@ -29,10 +36,12 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The last session that changed something and is no undo itself; so without any of these
+    /// The last session that left a change and is no undo itself, that of an agent if there is one;
+    /// the default
     #[arg(long, group = "what")]
     last: bool,
-    /// Every change of this session; the beginning of its id is enough, and `last` is as --last
+    /// Every change of this session; the beginning of its id or the id of one of its ACP sessions is
+    /// enough, and `last` is as --last
     #[arg(long, value_name = "ID", group = "what", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: Option<String>,
     /// The change of this record of the log; with what else was stored of a file while a program
@@ -46,34 +55,74 @@ pub(crate) struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// When no session changed anything, or as a restore fails.
+/// When no session left a change, or as a restore fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let session = args.session.as_deref().filter(|session| !args.last && *session != "last");
     let select = match (args.record, session) {
         (Some(record), _) => Select::Record(record),
-        (None, Some(session)) => Select::Session(session.to_owned()),
+        (None, Some(session)) => Select::Session(named(&args.common, session)?),
         (None, None) => Select::Session(last(&args.common)?),
     };
     steps::run(&args.common, &select, None, &args.flags)
 }
 
+/// Returns the session with this identifier, its beginning, or an ACP session of this ID.
+fn named(common: &Common, name: &str) -> Result<String, Failure> {
+    let state = common.state_directory()?;
+    let directory = state.join("audit");
+    let failed = |error| unreadable(&directory, &error);
+    let log = read_log(&directory)?;
+    let found = named_sessions(&log, name).map_err(failed)?;
+    session_name::one(&log, found, name, &list(common, &state))
+}
+
+/// Returns the command that lists the sessions.
+fn list(common: &Common, state: &Path) -> String {
+    format!("portcullis audit session {}", log_options(state, common.config.as_deref()))
+}
+
 /// Returns the last session that changed something, other than by an undo: one that is undone by
-/// mistake comes back unseen.
+/// mistake comes back unseen. Sessions that left everything as it was are passed over.
 fn last(common: &Common) -> Result<String, Failure> {
     let state = common.state_directory()?;
     let directory = state.join("audit");
     let failed = |error| unreadable(&directory, &error);
-    let log = Log::open(&directory).map_err(failed)?;
-    let is_own = |change: Change| change.undoes.is_none();
-    let session = last_session(&log, |record| Change::of(record).is_some_and(is_own));
-    let session = session.map_err(failed)?;
-    let session = session.ok_or_else(|| {
-        let options = log_options(&state, common.config.as_deref());
-        Failure::new("no session changed anything").help(format_args!(
-            "`portcullis audit session {options}` lists the sessions; --workspace names another \
-             workspace"
-        ))
-    })?;
-    errln!("portcullis: the last session that changed something is {}", Escaped(&session));
-    Ok(session)
+    let log = read_log(&directory)?;
+    let backup_store = state_directory::backup_store(&state)?;
+    let mut passed_over = BTreeSet::new();
+    loop {
+        let is_wanted =
+            |change: &Change| change.undoes.is_none() && !passed_over.contains(&change.session);
+        let Some(session) = last_changing_session(&log, is_wanted).map_err(failed)? else { break };
+        let source = Directory::new(&directory);
+        // The undo itself reports an error.
+        if undo::leaves_a_change(&source, &session, backup_store.as_ref()).unwrap_or(true) {
+            tell_of_passed_over(&passed_over);
+            errln!("portcullis: the session to undo is {}", Escaped(&session));
+            return Ok(session);
+        }
+        passed_over.insert(session);
+    }
+    tell_of_passed_over(&passed_over);
+    let what = if passed_over.is_empty() { "changed anything" } else { "left a change" };
+    let pruned = session_name::pruned(&log);
+    Err(Failure::new(format_args!("no session {what}{pruned}")).help(format_args!(
+        "`{}` lists the sessions; --workspace names another workspace",
+        list(common, &state)
+    )))
+}
+
+/// Names the sessions that are not undone, the first of them.
+fn tell_of_passed_over(sessions: &BTreeSet<String>) {
+    const MAX_SHOWN: usize = 3;
+    if sessions.is_empty() {
+        return;
+    }
+    let shown: Vec<_> =
+        sessions.iter().take(MAX_SHOWN).map(|session| Escaped(session).to_string()).collect();
+    let more = match sessions.len().saturating_sub(MAX_SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    errln!("portcullis: passed over {}{more}, which left everything as it was", shown.join(", "));
 }

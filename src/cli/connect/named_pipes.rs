@@ -18,7 +18,7 @@ use rustix::{
 use crate::{
     app::failure::{Context as _, Failure},
     gateway::random_hex,
-    sandbox::{ANNOUNCEMENTS, END, NONCE, SLOTS, pipe_in, pipe_out},
+    sandbox::{ANNOUNCEMENTS, END, MAX_CLIENTS, NONCE, pipe_in, pipe_out},
 };
 
 /// Timeout for the gateway to connect.
@@ -29,7 +29,7 @@ pub(super) fn connect(directory: &Path) -> Result<(File, FromGateway), Failure> 
     let reach = || format!("cannot reach the gateway at `{}`", directory.display());
     let (slot, output) = free_slot(directory).or_fail(reach())?.ok_or_else(|| {
         Failure::new(format_args!(
-            "all {SLOTS} connections to the gateway are taken: there are no more where the agent is \
+            "all {MAX_CLIENTS} connections to the gateway are taken: there are no more where the agent is \
              only partly confined"
         ))
         .help("end an MCP client of the agent, or one of its sessions")
@@ -48,7 +48,7 @@ pub(super) fn connect(directory: &Path) -> Result<(File, FromGateway), Failure> 
 
 /// Takes a free slot: its output pipe stays locked while it is open.
 fn free_slot(directory: &Path) -> io::Result<Option<(usize, OwnedFd)>> {
-    for slot in 0..SLOTS {
+    for slot in 0..MAX_CLIENTS {
         let output = opened(directory.join(pipe_out(slot)), OFlags::RDONLY)?;
         match flock(&output, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some((slot, output))),
@@ -68,7 +68,7 @@ fn opened(path: PathBuf, flags: OFlags) -> io::Result<OwnedFd> {
 
 /// Reads up to `mark`; returns the bytes after it.
 fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
-    let (end, mut said) = (Instant::now() + CONNECT_TIMEOUT, Vec::new());
+    let (end, mut buffered) = (Instant::now() + CONNECT_TIMEOUT, Vec::new());
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -87,12 +87,12 @@ fn after(output: &OwnedFd, mark: &[u8]) -> io::Result<Vec<u8>> {
             Err(Errno::AGAIN | Errno::INTR) => continue,
             got => got?,
         };
-        said.extend_from_slice(chunk.get(..got).unwrap_or_default());
-        if let Some(at) = said.windows(mark.len()).position(|window| window == mark) {
-            return Ok(said.split_off(at + mark.len()));
+        buffered.extend_from_slice(chunk.get(..got).unwrap_or_default());
+        if let Some(at) = buffered.windows(mark.len()).position(|window| window == mark) {
+            return Ok(buffered.split_off(at + mark.len()));
         }
         // The mark may have begun.
-        said.drain(..said.len().saturating_sub(mark.len()));
+        buffered.drain(..buffered.len().saturating_sub(mark.len()));
     }
 }
 
@@ -117,7 +117,8 @@ impl Read for FromGateway {
                 got
             }
         };
-        let end = buffer.get(..got).and_then(|said| said.iter().position(|byte| *byte == END));
+        let end =
+            buffer.get(..got).and_then(|buffered| buffered.iter().position(|byte| *byte == END));
         self.ended = end.is_some();
         Ok(end.unwrap_or(got))
     }

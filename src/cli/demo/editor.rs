@@ -161,7 +161,7 @@ impl Editor {
     /// Returns the failure of a gateway that ended early.
     fn gone(&mut self, method: &str) -> Failure {
         let output = self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default();
-        let output = if output.is_empty() { "it said nothing" } else { output.trim_end() };
+        let output = if output.is_empty() { "no output" } else { output.trim_end() };
         Failure::new(format_args!(
             "`portcullis run` ended before it answered `{method}`:\n{output}"
         ))

@@ -40,7 +40,7 @@ impl Output {
     }
 
     /// Prints a failure.
-    pub(super) fn alarm(self, text: impl Display) {
+    pub(super) fn problem(self, text: impl Display) {
         self.say(format_args!("{BAD}FAILED:{BAD:#} {text}"));
     }
 
@@ -87,6 +87,6 @@ pub(super) fn line_json(line: &JudgedLine) -> Value {
         "receipt": line.receipt,
         "backup": line.backup,
         "output": line.output,
-        "wrong": line.wrong,
+        "problem": line.wrong,
     })
 }

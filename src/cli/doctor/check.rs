@@ -3,12 +3,21 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
-use crate::{app::output::styled, model::Escaped};
+use crate::{
+    app::output::styled,
+    cli::rows::{prose, prose_in, stdout_width},
+    model::Escaped,
+};
+
+/// The blanks before the column of findings.
+const COLUMN: usize = 27;
+/// Maximum width of a line with an explanation.
+const MAX_WIDTH: usize = 80;
 
 /// The status of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
-    /// As it should be.
+    /// No problem.
     Ok,
     /// `run` works, with less than there could be.
     Warning,
@@ -41,7 +50,7 @@ pub(super) struct Check {
     name: &'static str,
     pub(super) status: Status,
     found: String,
-    means: String,
+    meaning: String,
     help: Option<String>,
     /// Lines below, each with its own status.
     details: Vec<(Status, String)>,
@@ -53,13 +62,13 @@ impl Check {
         name: &'static str,
         status: Status,
         found: impl Into<String>,
-        means: impl Into<String>,
+        meaning: impl Into<String>,
     ) -> Self {
         Self {
             name,
             status,
             found: found.into(),
-            means: means.into(),
+            meaning: meaning.into(),
             help: None,
             details: Vec::new(),
             facts: Value::Null,
@@ -92,7 +101,7 @@ impl Check {
             "name": self.name,
             "status": self.status.as_str(),
             "found": self.found,
-            "means": self.means,
+            "meaning": self.meaning,
             "help": self.help,
             "details": details.collect::<Vec<_>>(),
             "facts": self.facts,
@@ -101,44 +110,31 @@ impl Check {
 
     /// Prints the check for people.
     pub(super) fn print(&self) {
-        let word = self.status.as_str();
-        let style = self.status.style();
-        let found = Escaped(&self.found);
-        styled(format_args!("{style}{word:<7}{style:#}  {:<16}  {found}", self.name));
-        paragraph("", &self.means);
+        print_with(self.status, &format!("{:<16}  {}", self.name, Escaped(&self.found)), 0, COLUMN);
+        paragraph("", &self.meaning);
         if let Some(help) = &self.help {
             paragraph("help: ", help);
         }
         for (status, line) in &self.details {
-            let style = status.style();
-            let line = Escaped(line);
-            styled(format_args!("  {style}{:<7}{style:#}  {line}", status.as_str()));
+            print_with(*status, &Escaped(line).to_string(), 2, 13);
         }
     }
 }
 
-/// Prints a text below the column of findings, in at most 80 columns where
-/// words are short enough. Its lines stay lines.
+/// Prints a line that begins with a status, after `first` blanks; its other rows begin after `other`.
+fn print_with(status: Status, line: &str, first: usize, other: usize) {
+    let line = prose(&format!("{:first$}{:<7}  {line}", "", status.as_str()), other);
+    let (word, rest) = line.split_at_checked(first + 7).unwrap_or((&line, ""));
+    let style = status.style();
+    styled(format_args!("{style}{word}{style:#}{rest}"));
+}
+
+/// Prints a text below the column of findings. Its lines stay lines.
 fn paragraph(first: &str, text: &str) {
+    let width = stdout_width().map_or(MAX_WIDTH, |width| width.min(MAX_WIDTH));
     for (number, line) in text.lines().enumerate() {
-        wrapped(&format!("{}{}", if number == 0 { first } else { "" }, Escaped(line)));
-    }
-}
-
-fn wrapped(text: &str) {
-    const WIDTH: usize = 53;
-    let mut line = String::new();
-    for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            styled(format_args!("{:27}{line}", ""));
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    if !line.is_empty() {
-        styled(format_args!("{:27}{line}", ""));
+        let first = if number == 0 { first } else { "" };
+        let line = format!("{:COLUMN$}{first}{}", "", Escaped(line));
+        styled(format_args!("{}", prose_in(&line, COLUMN, Some(width))));
     }
 }

@@ -3,7 +3,11 @@
 use serde_json::json;
 
 use super::check::{Check, Status};
-use crate::{cli::agent::credentials::read_key, config::credentials::Credential, policy::Policy};
+use crate::{
+    cli::agent::credentials::{check_roots, read_key},
+    config::credentials::Credential,
+    policy::Policy,
+};
 
 /// Judges the credentials of the configuration; nothing where there are none and the policy names
 /// none.
@@ -16,9 +20,10 @@ pub(super) fn judge(credentials: &[Credential], policy: &Policy) -> Option<Check
         return None;
     }
     let (mut status, mut details, mut facts) = (Status::Ok, Vec::new(), Vec::new());
-    for Credential { id, to, from, .. } in credentials {
+    for credential in credentials {
+        let Credential { id, to, from, .. } = credential;
         let is_used = named.contains(id);
-        let readable = read_key(from).map(drop);
+        let readable = read_key(from).and_then(|_| check_roots(credential));
         let used = if is_used { "used" } else { "not named by the policy" };
         let (own, found) = match &readable {
             Ok(()) => (Status::Ok, format!("`{id}` for {to} from {from}: {used}")),

@@ -86,7 +86,7 @@ pub(super) fn landlock() -> (Check, u32) {
     let newest = ABIS.map(|(number, _, _)| number).into_iter().max().unwrap_or(0);
     let missed: Vec<_> = (abi.saturating_add(1)..=newest).collect();
     let status = if abi >= COMPLETE_LANDLOCK_ABI { Status::Ok } else { Status::Warning };
-    let means = "the kernel keeps agent and gateway to the files they were given";
+    let means = "the kernel restricts agent and gateway to the files that they were given";
     let found = match abi {
         _ if abi > newest => format!("ABI {abi}, of which {newest} is used"),
         _ if missed.is_empty() => format!("ABI {abi}, all of it used"),
@@ -121,7 +121,7 @@ pub(super) fn errata(abi: u32) -> Check {
                 "open": flaws.iter().map(|flaw| flaw.number).collect::<Vec<_>>()
             });
             let check = if flaws.is_empty() {
-                let means = "every known fault that concerns this ABI is repaired";
+                let means = "all known faults of this ABI are repaired";
                 Check::new(NAME, Status::Ok, "none open", means)
             } else {
                 let found = format!("{} open", flaws.len());
@@ -149,7 +149,7 @@ pub(super) fn openat2_works() -> Check {
             NAME,
             Status::Ok,
             "works",
-            "paths resolve beneath the workspace, whatever links do meanwhile",
+            "paths stay beneath the workspace, even if links change meanwhile",
         ),
         (inside, outside) => {
             let word = |result: Result<_, Errno>| match result {
@@ -223,7 +223,7 @@ pub(super) fn seccomp() -> Check {
             NAME,
             Status::Ok,
             "works",
-            "system calls that go round files and sockets are refused to the agent",
+            "the agent may not make system calls that bypass the rules for files and sockets",
         ),
         Err(reason) => Check::new(NAME, Status::Failed, "not available", reason)
             .help("use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64"),

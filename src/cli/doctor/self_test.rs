@@ -226,7 +226,12 @@ fn judge(report: &Report, mcp: Result<(), String>, full: bool, partial: bool) ->
     let count = report.probes.len();
     let found = format!("{} enforcement, {passed} of {count} probes passed", report.enforcement);
     let check = match (full, partial) {
-        (true, _) => Check::new(NAME, Status::Ok, found, "what the agent must not do, it cannot"),
+        (true, _) => Check::new(
+            NAME,
+            Status::Ok,
+            found,
+            "the sandbox refuses the agent every forbidden access",
+        ),
         (false, true) => Check::new(
             NAME,
             Status::Warning,

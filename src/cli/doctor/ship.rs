@@ -7,24 +7,26 @@ use serde_json::json;
 use super::check::{Check, Status};
 use crate::{
     app::ship::{Lag, lag},
+    cli::render::counted,
     config::audit::Target,
 };
 
 /// A gateway that runs makes a checkpoint, and its broker sends it, within this
 /// many seconds as a rule.
-const USUAL_LAG_SECONDS: u64 = 120;
+const MAX_LAG_SECONDS: u64 = 120;
 
 /// Checks how far the copies of the log at the targets are behind.
 pub(super) fn copies(state: &Path, targets: &[Target]) -> Check {
     let lags = lag(state, targets);
-    let late =
-        |lag: &Lag| lag.error.is_some() || lag.seconds.is_some_and(|s| s > USUAL_LAG_SECONDS);
+    let late = |lag: &Lag| lag.error.is_some() || lag.seconds.is_some_and(|s| s > MAX_LAG_SECONDS);
     let status = if lags.iter().any(late) { Status::Warning } else { Status::Ok };
     let behind = lags.iter().map(|lag| lag.behind).max().unwrap_or(0);
     let found = match (lags.iter().filter(|lag| late(lag)).count(), behind) {
         (0, 0) => "up to date".to_owned(),
-        (0, behind) => format!("{behind} records behind"),
-        (late, behind) => format!("{late} of {} late, {behind} records behind", lags.len()),
+        (0, behind) => format!("{} behind", counted(behind, "record")),
+        (late, behind) => {
+            format!("{late} of {} late, {} behind", lags.len(), counted(behind, "record"))
+        }
     };
     let means = "what a checkpoint covers is sent in order; no request waits for it";
     let check =
@@ -46,9 +48,9 @@ pub(super) fn copies(state: &Path, targets: &[Target]) -> Check {
 fn line(lag: &Lag) -> String {
     match lag.seconds {
         Some(seconds) => format!(
-            "{}: {} records behind for {seconds} s; has {}",
+            "{}: {} behind for {seconds} s; has {}",
             lag.place(),
-            lag.behind,
+            counted(lag.behind, "record"),
             lag.records
         ),
         None => format!("{}: has all {} records", lag.place(), lag.records),

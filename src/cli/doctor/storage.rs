@@ -18,7 +18,12 @@ use serde_json::json;
 
 use super::check::{Check, Status};
 use crate::{
-    app::{policy_rollback, running_gateways, state_directory, state_owner, trusted_paths},
+    app::{
+        audit_log::{NEWER, is_unused},
+        failure::Failure,
+        policy_rollback, running_gateways, secret_key, state_directory, state_owner, trusted_paths,
+    },
+    cli::render::counted,
     config::{LoadedPolicy, Operator, audit::Audit},
     gateway::{AuditLog, LogError, LogInspection},
     operator_files,
@@ -26,18 +31,18 @@ use crate::{
 };
 
 /// Less than this is worth a warning.
-const LOW_SPACE: u64 = 256 << 20;
-/// With less than this not even the records of a start are sure to fit.
+const MIN_GOOD_SPACE: u64 = 256 << 20;
+/// Minimum free space: less may not suffice for the records of a start.
 const MIN_SPACE: u64 = 1 << 20;
 
 /// Directories in it that a start opens.
 const PARTS: [&str; 7] = ["approvals", "audit", "backups", "gateways", "keys", "logs", "policies"];
 
-/// Whose it is and whom it lets in.
+/// The owner and the users who have access.
 pub(super) fn directory(path: &Path) -> Check {
     const NAME: &str = "state directory";
     let shown = path.display().to_string();
-    let means = "log and backups lie there; nobody else may get in";
+    let means = "it contains the log and the backups; no other user has access";
     if operator_files::symlink_metadata(path).is_ok_and(|_| true) {
         return match state_directory::open(path) {
             Ok(_) => match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
@@ -105,6 +110,10 @@ pub(super) fn trusted(
 /// Returns a failure if the directory is another workspace's: no gateway would use it.
 pub(super) fn owner(path: &Path, root: &Path) -> Option<Check> {
     let state = state_directory::look(path).ok().flatten()?;
+    // The check of the log tells that it is locked.
+    if running_gateways::is_locked(&path.join("audit")) {
+        return None;
+    }
     let failure = state_owner::check(&state, path, root, None).err()?;
     let means = "log and backups of one workspace serve no other";
     let check = Check::new("state directory", Status::Failed, failure.message(), means);
@@ -125,6 +134,15 @@ pub(super) fn newest(path: &Path, loaded: &LoadedPolicy) -> Option<Check> {
     })
 }
 
+/// Returns a failure if no start could use the key for secrets.
+pub(super) fn secret_key(path: &Path) -> Option<Check> {
+    let state = state_directory::look(path).ok().flatten()?;
+    let failure = secret_key::look(&state).err()?;
+    let means = "placeholders and the hashes of findings are made with it";
+    let check = Check::new("secrets key", Status::Failed, failure.message(), means);
+    Some(check.help(failure.advice().unwrap_or_default()))
+}
+
 /// The path itself or what is above it and there.
 pub(super) fn existing(path: &Path) -> PathBuf {
     path.ancestors().find(|path| operator_files::exists(path)).unwrap_or(Path::new("/")).to_owned()
@@ -143,7 +161,7 @@ pub(super) fn space(path: &Path) -> Check {
             let status = match free {
                 _ if no_files => Status::Failed,
                 0..MIN_SPACE => Status::Failed,
-                MIN_SPACE..LOW_SPACE => Status::Warning,
+                MIN_SPACE..MIN_GOOD_SPACE => Status::Warning,
                 _ => Status::Ok,
             };
             let found = if no_files {
@@ -198,7 +216,12 @@ fn try_reflink(directory: &Path) -> io::Result<()> {
 pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
     const NAME: &str = "audit log";
     let means = "`portcullis audit verify` checks everything";
+    let refuses = "gateways refuse to start on such a log";
     match look(path, signer) {
+        Ok(LogState::Gone(gone)) => {
+            let check = Check::new(NAME, Status::Failed, gone.message(), refuses);
+            check.help(gone.advice().unwrap_or_default())
+        }
         Ok(LogState::None) => Check::new(NAME, Status::Ok, "none yet", "the first start makes it"),
         Ok(LogState::Locked) => Check::new(
             NAME,
@@ -217,13 +240,12 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
         Ok(LogState::EndChecked { records, gateways }) => {
             let running = match gateways {
                 0 => String::new(),
-                1 => ", 1 gateway running".to_owned(),
-                more => format!(", {more} gateways running"),
+                gateways => format!(", {} running", counted(gateways as u64, "gateway")),
             };
             Check::new(
                 NAME,
                 Status::Ok,
-                format!("{records} records{running}; only the end was checked"),
+                format!("{}{running}; only the end was checked", counted(records, "record")),
                 means,
             )
             .facts(json!({ "records": records, "gateways": gateways, "checked": "end" }))
@@ -231,17 +253,15 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
         Ok(LogState::Torn { bytes }) => Check::new(
             NAME,
             Status::Warning,
-            format!("torn: {bytes} bytes after the last record"),
+            format!("torn: {} after the last record", counted(bytes as u64, "byte")),
             "a gateway or the machine died while it wrote",
         )
         .help("nothing to do: the next gateway sets them aside and records that"),
         Ok(LogState::Refused(error)) => {
-            let check = Check::new(
-                NAME,
-                Status::Failed,
-                error.to_string(),
-                "gateways refuse to start on such a log",
-            );
+            let check = Check::new(NAME, Status::Failed, error.to_string(), refuses);
+            if error.is_newer() {
+                return check.help(NEWER);
+            }
             if !error.is_damage() {
                 return check.help("run this as the user whose gateway writes it");
             }
@@ -257,6 +277,7 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
 
 enum LogState {
     None,
+    Gone(Failure),
     Locked,
     Unseen,
     EndChecked { records: u64, gateways: usize },
@@ -265,13 +286,18 @@ enum LogState {
 }
 
 fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
-    let audit = state.join("audit");
-    let lock = match open_regular(&audit.join("lock")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogState::None),
-        other => other?,
+    // Where there is none, no gateway uses the log.
+    let lock = match open_regular(&state.join("audit/lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => Some(other?),
     };
-    if !running_gateways::lock_soon(&lock)? {
+    if let Some(lock) = &lock
+        && !running_gateways::lock_soon(lock)?
+    {
         return Ok(LogState::Locked);
+    }
+    if let Err(gone) = is_unused(&state.join("audit")) {
+        return Ok(LogState::Gone(gone));
     }
     let Some(dir) =
         state_directory::look(state).map_err(|failure| io::Error::other(failure.message()))?

@@ -25,7 +25,7 @@ use crate::{
 /// Longest list of changes that is read, in bytes.
 const MAX_INPUT: u64 = 256 << 20;
 
-/// Make several changes of content, all or none
+/// Make several changes of content: all or none
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The changes come on stdin as a JSON array of objects with `op`, `path` and \

@@ -24,7 +24,7 @@ pub(super) struct GlobArgs {
     /// Most entries to print, at most 100000 [default: 10000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SearchResult::MAX_ENTRIES))]
     max_results: Option<u64>,
-    /// Find what the workspace's .gitignore files ignore too, and .git
+    /// Search entries that .gitignore files ignore, and .git, too
     #[arg(long)]
     no_ignore: bool,
 }
@@ -43,10 +43,10 @@ pub(super) struct GrepArgs {
     /// The directory or the file to search
     #[arg(default_value = ".")]
     pub(super) path: String,
-    /// Let case make no difference
+    /// Ignore case
     #[arg(short, long)]
     ignore_case: bool,
-    /// Take the pattern as it is, not as an expression
+    /// Search for the pattern literally, not as an expression
     #[arg(short = 'F', long)]
     fixed_strings: bool,
     /// Search files of this name, or, with a `/`, of this path below PATH; where PATH is a file,
@@ -68,7 +68,7 @@ pub(super) struct GrepArgs {
     /// Most matching lines to print, or files with -l, at most 10000 [default: 1000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=Matches::MAX_LINES))]
     max_results: Option<u64>,
-    /// Find what the workspace's .gitignore files ignore too, and .git
+    /// Search entries that .gitignore files ignore, and .git, too
     #[arg(long)]
     no_ignore: bool,
 }

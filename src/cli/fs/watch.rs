@@ -24,7 +24,7 @@ use crate::{
     sandbox::stop_signals,
 };
 
-/// Print what changes, until it is stopped
+/// Print changes until it is stopped
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Each line is an event and a path: create, modify, delete, rename (old -> \
     new), or rescan:\nmore changed beneath that path than could be told; look again. A directory \

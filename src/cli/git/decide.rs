@@ -1,15 +1,15 @@
 //! The gateway's decisions on the files of a commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
 use crate::{
     cli::local_gateway::LocalGateway,
-    gateway::{Error, Import, Request},
+    gateway::{Error, ErrorKind, Import, Request},
     git::{FileChange, PathAuthorizer},
     model::{
-        WorkspacePath, changes_direction,
+        Escaped, WorkspacePath, changes_direction, is_hidden_character,
         request::{Remove, Symlink, Write},
     },
 };
@@ -19,6 +19,8 @@ pub(super) struct ImportAuthorizer<'a> {
     pub(super) local: &'a LocalGateway,
     /// The session that made the commits.
     pub(super) session: &'a str,
+    /// The earlier session that was the last to change each path.
+    pub(super) changed_before: &'a HashMap<String, String>,
 }
 
 impl ImportAuthorizer<'_> {
@@ -33,12 +35,28 @@ impl ImportAuthorizer<'_> {
         let path = WorkspacePath::parse(change.path).map_err(|error| error.to_string())?;
         let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
         let (before, original) = (owned(change.before), owned(change.original));
-        let request = Import { request: request(path), before, original };
+        let link = change.link.map(str::to_owned);
+        let request = Import { request: request(path), before, original, link };
         let import = json!({ "session": self.session, "commit": change.commit.to_string() });
         let facts: BTreeMap<String, Value> = BTreeMap::from([("import".to_owned(), import)]);
         let (gateway, approver) = (self.local.gateway(), self.local.approver());
         let reply = gateway.import(self.local.session(), &request, &facts, approver);
-        reply.map(|reply| reply.output).map_err(|error| words(&error))
+        reply.map(|reply| reply.output).map_err(|error| match error.kind() {
+            // The operator's repository does not have the version that the commit replaces.
+            ErrorKind::InvalidInput => words(&error) + &self.advice(change.path),
+            _ => words(&error),
+        })
+    }
+
+    /// Returns which session to import first, if an earlier one changed the path.
+    fn advice(&self, path: &str) -> String {
+        let session = self.changed_before.get(path).map(|session| Escaped(session));
+        session.map_or_else(String::new, |session| {
+            format!(
+                "; session {session} changed it before: import that first, with `git import \
+                 --session {session}`, if it was not"
+            )
+        })
     }
 }
 
@@ -61,6 +79,11 @@ impl PathAuthorizer for ImportAuthorizer<'_> {
                 .to_owned());
         }
         Ok(())
+    }
+
+    fn is_invisible(&self, c: char) -> bool {
+        // Those that end a line are displayed so.
+        is_hidden_character(c) && !matches!(c, '\n' | '\u{2028}' | '\u{2029}')
     }
 
     fn write(&mut self, change: &FileChange<'_>, content: &[u8]) -> Result<Vec<u8>, String> {

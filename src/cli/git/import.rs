@@ -17,16 +17,17 @@ use super::{
     processes::{NAMESPACE, Processes, Writing},
     refs::{self, Moved},
     report::{Branch, Report},
-    sessions::{self, GitSession, PolicyIdentity},
+    sessions,
 };
 use crate::{
     app::{
         bootstrap::Profile,
         failure::{Context as _, Exit, Failure},
+        git::session::{GitSession, PolicyIdentity},
         opened::Opened,
         options::Common,
     },
-    cli::{confirmation, local_gateway::LocalGateway, render},
+    cli::{confirmation, local_gateway::LocalGateway, render, rows::fitted},
     git::{Begin, Commit, Object, ObjectId, Outcome, Replay, Source, write_pack},
     model::Escaped,
 };
@@ -49,22 +50,23 @@ pub(super) const BRANCH: &str = "main";
     portcullis git import                      the newest session\n  \
     portcullis git import --session 5f2c --dry-run\n  \
     portcullis git import --list\n  \
-    git log -p HEAD..refs/portcullis/SESSION/main\n  \
+    git log -p -m HEAD..refs/portcullis/SESSION/main\n  \
     git reset refs/portcullis/SESSION/main     takes it over; the files are there already"
 )]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The session, or how its identifier begins; `last` is the newest one
+    /// The session, how its identifier begins, or the id of one of its ACP sessions; `last` is the
+    /// newest one
     #[arg(long, value_name = "ID", default_value = "last", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: String,
     /// List the sessions that had a private repository
     #[arg(long, conflicts_with_all = ["session", "yes", "dry_run"])]
     list: bool,
-    /// Do it without asking; needed where there is no terminal, and with --json
+    /// Import without a question; needed without a terminal, and with --json
     #[arg(short, long)]
     yes: bool,
-    /// Only decide, and say what would be imported
+    /// Decide and report, and import nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Print one JSON object; with --list, one a line
@@ -76,19 +78,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.list {
         return list(args);
     }
-    let (local, (begun, processes)) = LocalGateway::open_after(&args.common, |opened| {
-        let begun = sessions::find(opened, &args.session)?;
-        warn_of_policy(&begun.policy, &PolicyIdentity::of(&opened.policy));
-        let agent = begun.agent.parse().or_fail("cannot name the agent")?;
-        let processes = Processes::start(opened, &begun, !args.dry_run)?;
-        let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
-        let facts = BTreeMap::from([("import".to_owned(), facts)]);
-        // The repository of a linked work tree lies outside of the workspace.
-        let further = processes.ours.refs_directory().or_fail("cannot open the refs")?;
-        let profile = Profile { further, ..Profile::default() };
-        Ok(((agent, facts), profile, (begun, processes)))
-    })?;
-    let code = import(args, &local, begun, processes);
+    let (local, (begun, processes, changed_before)) =
+        LocalGateway::open_after(&args.common, |opened| {
+            let begun = sessions::find(opened, &args.session)?;
+            warn_of_policy(&begun.policy, &PolicyIdentity::of(&opened.policy));
+            let agent = begun.agent.parse().or_fail("cannot name the agent")?;
+            let changed_before = begun.changed_before(opened)?;
+            let processes = Processes::start(opened, &begun, !args.dry_run)?;
+            let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
+            let facts = BTreeMap::from([("import".to_owned(), facts)]);
+            // The repository of a linked work tree lies outside of the workspace.
+            let further = processes.ours.refs_directory().or_fail("cannot open the refs")?;
+            let profile = Profile { further, ..Profile::default() };
+            Ok(((agent, facts), profile, (begun, processes, changed_before)))
+        })?;
+    let code = import(args, &local, (begun, &changed_before), processes);
     // The first error says more.
     let closed = local.close();
     let code = code?;
@@ -119,14 +123,15 @@ fn warn_of_policy(begun: &PolicyIdentity, now: &PolicyIdentity) {
 
 fn list(args: &Args) -> Result<ExitCode, Failure> {
     let opened = Opened::open(&args.common)?;
-    for begun in sessions::all(&opened)? {
+    for begun in GitSession::all(&opened)? {
         let GitSession { session, agent, time, commit, .. } = begun;
         if args.json {
             let commit = commit.to_string();
             outjson!(json!({ "session": session, "agent": agent, "start": time, "base": commit }));
         } else {
             let time = render::time(&time);
-            outln!("{time}  {}  {}", Escaped(&session), Escaped(&agent));
+            let line = format!("{time}  {}  {}", Escaped(&session), Escaped(&agent));
+            outln!("{}", fitted(&line, false));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -135,7 +140,7 @@ fn list(args: &Args) -> Result<ExitCode, Failure> {
 fn import(
     args: &Args,
     local: &LocalGateway,
-    begun: GitSession,
+    (begun, changed_before): (GitSession, &HashMap<String, String>),
     processes: Processes,
 ) -> Result<ExitCode, Failure> {
     let Processes { theirs, ours, known, workshop: _workshop } = processes;
@@ -150,12 +155,13 @@ fn import(
         }
     }
     let (moved, mut theirs) = found.ok_or_else(|| {
-        Failure::new("the private repository of the session is gone, or has lost where it began")
+        Failure::new("the private repository of the session is missing, or does not contain the commit at which it began")
             .help("the scratch directories of the agent are its own: the agent may have removed it")
     })?;
     let (mut operators, existing) = (ours.objects, refs::existing(ours.refs)?);
     let sources: (&mut dyn Source, &mut dyn Source) = (&mut theirs, &mut operators);
-    let (report, objects) = replay(local, begun, (moved, known, existing), sources)?;
+    let (report, objects) =
+        replay((local, changed_before), begun, (moved, known, existing), sources)?;
     let head = ours.head.as_ref().map(|head| &head.commit);
     let advice = head.and_then(|head| advice(head, &report, &earlier, &mut operators));
     drop((theirs, operators));
@@ -199,7 +205,8 @@ fn advice(
             ("merge", "\n  note: the branch has not all commits of HEAD, which a reset would drop")
         }
     };
-    Some(format!("  next: git log -p HEAD..{reference}; git {take} {reference}{note}"))
+    // Without `-m` git displays no change that a merge makes.
+    Some(format!("  next: git log -p -m HEAD..{reference}; git {take} {reference}{note}"))
 }
 
 /// Returns true if the imported commits lead from `tip` to `head`. Commits of the operator's are not
@@ -233,12 +240,12 @@ fn descends(
 
 /// Replays all commits and determines the ends of the branches.
 fn replay<'a>(
-    local: &LocalGateway,
+    (local, changed_before): (&LocalGateway, &HashMap<String, String>),
     begun: GitSession,
     (moved, known, existing): (Moved, HashMap<ObjectId, ObjectId>, BTreeSet<String>),
     (theirs, operators): (&'a mut dyn Source, &'a mut dyn Source),
 ) -> Result<(Report, Vec<Object>), Failure> {
-    let mut decide = ImportAuthorizer { local, session: &begun.session };
+    let mut decide = ImportAuthorizer { local, session: &begun.session, changed_before };
     let trailers = vec![
         format!("Portcullis-Session: {}", begun.session),
         format!("Portcullis-Record: {}", begun.record),
@@ -337,7 +344,7 @@ fn write(
         .note_durably(local.session(), "imported", facts)
         .or_fail("cannot record what became of the import")?;
     moved.then_some(()).ok_or_else(|| {
-        Failure::new("git did not move the refs; the objects are there, and no ref names them")
+        Failure::new("git did not move the refs; the objects are stored, and no ref names them")
             .help("another process may hold a lock beneath `.git/refs/portcullis`")
     })
 }

@@ -13,13 +13,16 @@ use rustix::{
     io::Errno,
 };
 
-use super::sessions::{self, GitSession};
 use crate::{
     app::{
         failure::{Context as _, Failure},
         git::{
-            Git, Repository, Running, TemporaryGitDirectories, directories::Directories,
-            head::Head, private, workspace,
+            Git, Repository, Running, TemporaryGitDirectories,
+            directories::Directories,
+            head::Head,
+            private,
+            session::{GitSession, imported},
+            workspace,
         },
         opened::Opened,
     },
@@ -110,8 +113,8 @@ impl Processes {
         let root = opened.workspace.root();
         let git = Git::find(root)?;
         let workshop = TemporaryGitDirectories::make(&opened.state_path)?;
-        let mut writable = sessions::writable(opened, &begun.session)?;
-        writable.extend_from_slice(&opened.policy.agent().write);
+        let mut writable = begun.writable(opened)?;
+        writable.extend(opened.policy.agent().write.iter().map(PathBuf::from));
         let directories = Directories::of(root, &writable)?;
         let directories = directories.ok_or_else(|| {
             Failure::new("the workspace has no git repository: `.git` is neither one nor its file")
@@ -123,7 +126,7 @@ impl Processes {
                 theirs.push(PrivateReaders::start(&repository, begun)?);
             }
         }
-        Ok(Self { theirs, ours, known: sessions::imported(opened)?, workshop })
+        Ok(Self { theirs, ours, known: imported(opened)?, workshop })
     }
 }
 
@@ -154,10 +157,7 @@ impl OperatorReaders {
         writes: bool,
     ) -> Result<Self, Failure> {
         let place = &directories.common;
-        if operator_files::symlink_metadata(place.join("reftable")).is_ok() {
-            return Err(Failure::new("the workspace's repository has its refs in a reftable")
-                .help("`git refs migrate --ref-format=files` gives it one file for each"));
-        }
+        let head = Head::of(directories)?;
         let borrows = place.join("objects/info/alternates");
         if operator_files::symlink_metadata(&borrows).is_ok_and(|facts| facts.len() > 0) {
             let borrows = for_shell(&borrows);
@@ -174,7 +174,7 @@ impl OperatorReaders {
             true => Some(Writing::start(place, begun, repository, workshop)?),
             false => None,
         };
-        Ok(Self { objects: reading, refs, writing, head: Head::of(directories) })
+        Ok(Self { objects: reading, refs, writing, head })
     }
 
     /// Returns the directory of the refs of all imports, unless it is a dry run.

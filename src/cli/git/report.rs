@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    processes::NAMESPACE,
-    sessions::{GitSession, PolicyIdentity},
-};
+use super::processes::NAMESPACE;
 use crate::{
-    cli::rows::{cut, stdout_width, wrapped},
+    app::git::session::{GitSession, PolicyIdentity},
+    cli::{
+        render::counted,
+        rows::{cut, stdout_width, wrapped},
+    },
     git::{ObjectId, Outcome, Replayed},
     model::{Escaped, Quoted},
 };
@@ -112,8 +113,8 @@ impl Report {
         for one in &self.replayed {
             match &one.outcome {
                 Outcome::Imported { commit, paths, .. } => {
-                    let word = if *paths == 1 { "path" } else { "paths" };
-                    line(&short(commit), &one.subject, &format!("({paths} {word})"));
+                    let paths = counted(*paths as u64, "path");
+                    line(&short(commit), &one.subject, &format!("({paths})"));
                 }
                 Outcome::Known { commit } => {
                     line(&short(commit), &one.subject, "(imported before)");

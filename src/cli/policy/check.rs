@@ -32,7 +32,7 @@ use crate::{
     git show main:mine.toml | portcullis policy check -")]
 pub(super) struct Args {
     /// Policy files, names of embedded policies, or `-` for standard input
-    #[arg(required = true, value_name = "FILE|NAME")]
+    #[arg(required = true, value_name = "FILE|NAME", value_hint = clap::ValueHint::FilePath)]
     files: Vec<String>,
     /// Print one JSON object
     #[arg(long)]

@@ -2,23 +2,29 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
-use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
-use super::{files::load_with_texts, history::LogArgs, progress::Bar};
+use super::{
+    files::load_with_texts,
+    history::LogArgs,
+    progress::Bar,
+    replay::{changes_json, list},
+};
 use crate::{
     app::{
-        audit_log::{note_unverified, unreadable},
+        audit_log::{damaged, note_unverified, unreadable},
         failure::{Context as _, Exit, Failure},
+        pager::PagerOptions,
         workspace::open_workspace,
     },
+    cli::render::counted,
     config::PolicyTexts,
     model::{AgentName, Escaped},
     policy::Decision,
     policy_tools::{Change, ComparedPolicy, Diff, PathOrigin, SettingChange, Tree, diff, outline},
 };
 
-/// Show what becomes allowed or denied when a policy takes the place of another
+/// Show what another policy would allow and deny in place of this one
 ///
 /// Both policies are asked about every entry of the workspace, about an example of every pattern in
 /// them and, with `--log`, about every recorded request. Changes that make something readable come
@@ -32,22 +38,24 @@ use crate::{
     git worktree add ../main main && portcullis policy diff ../main/mine.toml mine.toml")]
 pub(super) struct Args {
     /// The policy in force: a file, the name of an embedded policy, or `-` for standard input
-    #[arg(value_name = "OLD")]
+    #[arg(value_name = "OLD", value_hint = clap::ValueHint::FilePath)]
     old: String,
     /// The policy that takes its place
-    #[arg(value_name = "NEW")]
+    #[arg(value_name = "NEW", value_hint = clap::ValueHint::FilePath)]
     new: String,
-    /// Ask about recorded requests, too
+    /// Compare recorded requests, too
     #[arg(long)]
     log: bool,
     #[command(flatten)]
     history: LogArgs,
-    /// Ask for this agent, too, besides those that the policies name; may be given several times
+    /// Compare for this agent, besides those that the policies name; may be given several times
     #[arg(long, value_name = "NAME")]
     agent: Vec<AgentName>,
     /// Exit with 4 when anything opens up
     #[arg(long)]
     no_new_access: bool,
+    #[command(flatten)]
+    pager: PagerOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -64,8 +72,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let root = args.history.workspace();
     let workspace = open_workspace(root)?;
     let tree = Tree::of(&workspace).or_fail("cannot look at the workspace")?;
-    let path = args.log.then(|| args.history.directory()).transpose()?;
-    let directory = path.as_ref().map(Directory::new);
+    let log = args.log.then(|| args.history.open()).transpose()?;
+    let path = log.as_ref().map(|(path, _)| path);
     let found = diff(
         ComparedPolicy {
             policy: &old,
@@ -80,19 +88,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             outline: &new_outline,
         },
         &tree,
-        directory.as_ref().map(|directory| (directory, args.history.since())),
+        log.as_ref().map(|(_, log)| (log, args.history.since())),
         &args.agent,
         &Bar::default(),
     )
-    .map_err(|error| unreadable(path.as_deref().unwrap_or(root), &error))?;
-    if path.is_some() {
-        note_unverified();
+    .map_err(|error| unreadable(path.map_or(root, |path| path), &error))?;
+    if let Some(path) = path {
+        note_unverified(path);
     }
     if args.json {
         outjson!(report_json(&found));
     } else {
+        args.pager.enable(root);
         out!("{}", report(args, &found));
     }
+    // Nobody knows what the records that are missing requested.
+    damaged(&found.scanned)?;
     // Paths that were not tried may have become allowed.
     if args.no_new_access && (found.opens() || found.examples_cut) {
         if args.json {
@@ -129,19 +140,23 @@ fn note_pipes(args: &Args, sides: &[&PolicyTexts]) -> Result<(), Failure> {
 }
 
 fn report(args: &Args, found: &Diff) -> String {
+    let entries =
+        |count| if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") };
     let mut text = format!(
-        "{} -> {}: asked about {} entries, {} examples of patterns",
+        "{} -> {}: asked about {}, {} of patterns",
         Escaped(&args.old),
         Escaped(&args.new),
-        found.entries,
-        found.examples,
+        entries(found.entries as u64),
+        counted(found.examples as u64, "example"),
     );
     if args.log {
-        let _ = write!(text, ", {} recorded requests", found.requests);
+        let requests = counted(found.requests, "recorded request");
+        let connections = counted(found.connections, "recorded connection");
+        let _ = write!(text, ", {requests}, {connections}");
     }
     let _ = writeln!(text, "; agents: {}", found.agents.join(", "));
     if found.not_served > 0 {
-        let _ = writeln!(text, "{} entries are not served and were left out", found.not_served);
+        let _ = writeln!(text, "left out, as not served: {}", entries(found.not_served));
     }
     if found.examples_cut {
         let _ =
@@ -169,8 +184,18 @@ fn report(args: &Args, found: &Diff) -> String {
             let _ = writeln!(text, "{}", setting_line(setting));
         }
     }
-    if found.changes.is_empty() && found.settings.iter().all(|setting| !setting.decides) {
+    let nothing = found.changes.is_empty() && found.connection_changes.is_empty();
+    if nothing && found.settings.iter().all(|setting| !setting.decides) {
         text.push_str("nothing is decided differently\n");
+    }
+    if !found.connection_changes.is_empty() {
+        let _ = writeln!(
+            text,
+            "\n{} of {} would be decided differently:",
+            found.changed_connections(),
+            counted(found.connections, "recorded connection"),
+        );
+        list(&mut text, &found.connection_changes.iter().collect::<Vec<_>>());
     }
     let mut beside = found.settings.iter().filter(|setting| !setting.decides).peekable();
     if beside.peek().is_some() {
@@ -188,7 +213,7 @@ fn setting_line(setting: &SettingChange) -> String {
 }
 
 fn change_line(change: &Change) -> String {
-    let to = change.to.as_ref().map(|to| format!(" -> {to}")).unwrap_or_default();
+    let to = change.to.as_ref().map(|to| format!(" -> {}", to.quoted())).unwrap_or_default();
     let only =
         if change.whole { String::new() } else { format!(" ({})", change.operations.join(", ")) };
     let seen = match change.seen {
@@ -204,7 +229,7 @@ fn change_line(change: &Change) -> String {
     format!(
         "  {:<7} {}{to}{only}{seen}{agents}  {} -> {}",
         change.access.as_str(),
-        change.path,
+        change.path.quoted(),
         rule(&change.old),
         rule(&change.new),
     )
@@ -238,7 +263,7 @@ fn report_json(found: &Diff) -> Value {
                 PathOrigin::Log { first, records } => ("log", Some(first), Some(records)),
             };
             json!({
-                "opens": change.opens,
+                "addsAccess": change.opens,
                 "access": change.access.as_str(),
                 "operations": change.operations,
                 "path": change.path.to_string(),
@@ -260,19 +285,24 @@ fn report_json(found: &Diff) -> Value {
                 "key": setting.key,
                 "old": setting.old,
                 "new": setting.new,
-                "opens": setting.opens,
+                "addsAccess": setting.opens,
                 "decides": setting.decides,
             })
         })
         .collect();
     json!({
-        "opens": found.opens(),
+        "addsAccess": found.opens(),
         "agents": found.agents,
         "entries": found.entries,
         "notServed": found.not_served,
         "examples": found.examples,
         "examplesCut": found.examples_cut,
         "requests": found.requests,
+        "connections": {
+            "requests": found.connections,
+            "changed": found.changed_connections(),
+            "changes": changes_json(&found.connection_changes),
+        },
         "changes": changes,
         "settings": settings,
     })

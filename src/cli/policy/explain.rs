@@ -17,12 +17,14 @@ use crate::{
         pager::PagerOptions,
         path_argument,
         policy_loading::load,
+        presets::{self, PresetParser},
         workspace::open_workspace,
     },
+    cli::agent::options::{Purpose, hosts_of},
     config::Operator,
-    gateway::{Refusal, Workspace},
+    gateway::{Follow, Refusal, Resolved, Workspace},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::LabelIds,
+    policy::{LabelIds, Policy},
 };
 
 /// Explain a decision: every stage with its verdict, and the deciding rule
@@ -37,6 +39,7 @@ use crate::{
     portcullis policy explain write .git/hooks/pre-commit --policy strict\n  \
     portcullis policy explain connect example.com:443\n  \
     portcullis policy explain connect example.com:443 --read data/customers.csv\n  \
+    portcullis policy explain connect api.openai.com:443 --preset codex\n  \
     portcullis policy explain --record 4711\n  \
     portcullis policy explain --who release-bot --can write")]
 pub(super) struct Args {
@@ -58,7 +61,10 @@ pub(super) struct Args {
     /// A path that was read before `connect`, whose labels count; may be given several times
     #[arg(long, value_name = "PATH")]
     read: Vec<String>,
-    /// Explain this record of the log, and what the policy says of it now
+    /// A preset whose hosts count for `connect`, as for an agent that is started with it
+    #[arg(long, value_name = "NAME|FILE", value_parser = PresetParser, hide_possible_values = true)]
+    preset: Option<String>,
+    /// Explain this record of the log, and how the policy decides on it now
     #[arg(long, value_name = "N", conflicts_with_all = ["operation", "path", "who"])]
     record: Option<u64>,
     /// Show all that this agent can do in the workspace
@@ -94,13 +100,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.to.is_some() {
             return Err(Failure::new("`--to` is for `rename`").exit(Exit::Usage));
         }
-        let policy = load(&args.common.policy)?;
-        let agent = args.common.agent("agent")?;
+        let mut policy = load(&args.common.policy)?;
+        let preset =
+            args.preset.as_deref().map(|name| give_hosts(&mut policy, name)).transpose()?;
+        let agent = args.common.agent(preset.as_deref().unwrap_or("agent"))?;
         let mut read = LabelIds::new();
         if !args.read.is_empty() {
             let workspace = open_workspace(&args.common.workspace)?;
             for path in &args.read {
-                let labels = policy.labels().of(&parse_path(&workspace, path)?);
+                let path = parse_path(&workspace, path)?;
+                // A read through a link is one of the file that it leads to.
+                let resolved = workspace.view().resolve(&path, Follow::Yes);
+                let there = resolved.as_ref().map_or(&path, Resolved::path);
+                let labels = policy.labels().of(there);
                 read.extend(labels.ids().map(str::to_owned));
             }
         }
@@ -108,8 +120,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let policy = (&policy, &*operator.credentials);
         return connect::run(policy, &agent, path, (args.address, &read), args.json);
     }
-    if args.address.is_some() || !args.read.is_empty() {
-        return Err(Failure::new("`--address` and `--read` are for `connect`").exit(Exit::Usage));
+    if args.address.is_some() || !args.read.is_empty() || args.preset.is_some() {
+        let message = "`--address`, `--preset` and `--read` are for `connect`";
+        return Err(Failure::new(message).exit(Exit::Usage));
     }
     let workspace = open_workspace(&args.common.workspace)?;
     let path = parse_path(&workspace, path)?;
@@ -130,6 +143,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         print_report(&policy, &agent, operation, &decision, &answers, &notes);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives the policy the hosts of a preset; returns its name.
+fn give_hosts(policy: &mut Policy, reference: &str) -> Result<String, Failure> {
+    let (preset, _) = presets::load(reference)?;
+    let variables = [&*preset.env, &*preset.set].concat();
+    let hosts = hosts_of(&preset, policy, &variables, Purpose::Work)?;
+    policy.give_hosts(hosts.rules()?);
+    Ok(preset.name)
 }
 
 fn parse_operation(text: &str) -> Result<OperationKind, String> {

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::app::{failure::Failure, record_time::RecordTime, trusted_paths};
+use crate::{
+    app::{audit_log::read_log, failure::Failure, record_time::RecordTime, trusted_paths},
+    review::Log,
+};
 
 /// The log.
 #[derive(Debug, Clone, clap::Args)]
@@ -21,17 +24,20 @@ struct HistoryLog {
 pub(super) struct LogArgs {
     #[command(flatten)]
     location: HistoryLog,
-    /// Only records from this time on: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`,
+    /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`,
     /// `1 hour ago`, `yesterday`
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
 }
 
 impl LogArgs {
-    /// Returns the log's directory, after a check that no agent could have chosen it.
-    pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
+    /// Opens the log, after a check that no agent could have chosen it; returns its directory, too.
+    pub(super) fn open(&self) -> Result<(PathBuf, Log), Failure> {
         let HistoryLog { workspace, state } = &self.location;
-        Ok(trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?.join("audit"))
+        let state = trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?;
+        let path = state.join("audit");
+        let log = read_log(&path)?;
+        Ok((path, log))
     }
 
     /// Returns the earliest time, in the format of records.

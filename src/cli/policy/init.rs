@@ -17,7 +17,7 @@ use crate::{
     policy_tools::{SCHEMA_FILE, Tree, first_policy, json_schema},
 };
 
-/// Make a commented policy for a workspace, with tests
+/// Write a commented policy for a workspace, with tests
 ///
 /// Detects languages and allows changes where sources, documents and manifests
 /// are. Prints the policy, or writes it to a file, with its schema beside it.
@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Start from a copy of this embedded policy
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
-    /// Write it to this file, which must not exist yet
+    /// The file to write, which must not exist yet
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -84,11 +84,11 @@ fn create(path: &Path, text: &str) -> Result<(), Failure> {
     let shown = path.display();
     let mut file = Destination::open(path)?.write(true).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::new(format_args!("the file `{shown}` is there already"))
+            Failure::new(format_args!("the file `{shown}` exists already"))
                 .help("name another one with `-o`; nothing is written over")
         }
         _ => Failure::new(format_args!("cannot make the file `{shown}`: {error}"))
-            .help("name a file in a directory that is there, with `-o`"),
+            .help("name a file in an existing directory, with `-o`"),
     })?;
     file.write_all(text.as_bytes()).or_fail(format_args!("cannot write the file `{shown}`"))
 }

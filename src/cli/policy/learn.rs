@@ -2,21 +2,24 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
-use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
 use super::{history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::{note_unverified, unreadable},
+        audit_log::{damaged, note_unverified, unreadable},
         failure::{Exit, Failure},
         policy_loading::unusable,
     },
+    cli::render::counted,
     config::{self, PolicyTexts},
     gateway::{CONTEXT, unified_diff},
     model::{Access, Escaped},
     policy::{Policy, PolicySource, compile},
-    policy_tools::{Learned, LearnedHosts, NewHost, Proposal, learn, learn_hosts, outline, replay},
+    policy_tools::{
+        Learned, LearnedHosts, NewHost, OutlineFile, Proposal, Replay, learn, learn_hosts, outline,
+        replay,
+    },
 };
 
 /// Propose what a policy would have to allow, from recorded requests
@@ -33,7 +36,8 @@ use crate::{
     portcullis policy learn --policy mine.toml --json")]
 pub(super) struct Args {
     /// The policy in force: a file, or the name of an embedded policy
-    #[arg(long, value_name = "FILE|NAME", default_value = "default", env = "PORTCULLIS_POLICY")]
+    #[arg(long, value_name = "FILE|NAME", value_hint = clap::ValueHint::FilePath)]
+    #[arg(default_value = "default", env = "PORTCULLIS_POLICY")]
     policy: String,
     #[command(flatten)]
     log: LogArgs,
@@ -48,28 +52,48 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let texts = texts.map_err(|error| unusable(&args.policy, &error))?;
     let policy = texts.compile().map_err(|error| unusable(&args.policy, &error))?.enforcing();
     let outline = outline(texts.source());
-    let path = args.log.directory()?;
-    let log = Directory::new(&path);
+    let (path, log) = args.log.open()?;
     let mut learned = learn(&policy, &outline, &log, args.log.since(), &Bar::default())
         .map_err(|error| unreadable(&path, &error))?;
-    let LearnedHosts { hosts, refused } =
-        learn_hosts(&policy, &log, args.log.since(), &mut learned)
-            .map_err(|error| unreadable(&path, &error))?;
-    note_unverified();
+    let hosts = learn_hosts(&policy, &log, args.log.since(), &mut learned)
+        .map_err(|error| unreadable(&path, &error))?;
+    note_unverified(&path);
     if args.json {
-        outjson!(report_json(&learned, &hosts));
-        return Ok(ExitCode::SUCCESS);
+        outjson!(report_json(&learned, &hosts.hosts));
+    } else {
+        propose(args, &outline, &learned, &hosts, |checked| {
+            replay(checked, &outline, &log, args.log.since(), &Bar::default())
+                .map_err(|error| unreadable(&path, &error))
+        })?;
     }
+    damaged(&learned.count.scanned)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the proposals as a diff, once `replay_under` has decided the requests again under them.
+fn propose(
+    args: &Args,
+    outline: &[OutlineFile],
+    learned: &Learned,
+    LearnedHosts { hosts, refused }: &LearnedHosts,
+    replay_under: impl FnOnce(&Policy) -> Result<Replay, Failure>,
+) -> Result<(), Failure> {
     errln!(
-        "{} requests read; {} patterns and {} extensions to allow",
-        learned.count.requests,
-        learned.proposals.len(),
-        learned.extensions.len()
+        "{} read; {} and {} to allow",
+        counted(learned.count.requests, "request"),
+        counted(learned.proposals.len() as u64, "pattern"),
+        counted(learned.extensions.len() as u64, "extension")
     );
     if !hosts.is_empty() {
-        errln!("  {} hosts to allow", hosts.len());
+        errln!("  {} to allow", counted(hosts.len() as u64, "host"));
     }
-    for (host, rule) in &refused {
+    if hosts.iter().any(|new| new.is_of_preset) {
+        errln!(
+            "  the used hosts of a preset are among them: a preset adds no host to a policy with rules of \
+             hosts that allow or ask"
+        );
+    }
+    for (host, rule) in refused {
         let NewHost { host, port, example, .. } = host;
         errln!(
             "  `{}:{port}` is left out (record {example}): `{}` denies an address that it had",
@@ -83,35 +107,34 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     for (rule, number) in &learned.kept {
         errln!("  with the proposal, `{}` denies {number}", Escaped(rule));
     }
-    let Some(own) = outline.first() else { return Ok(ExitCode::SUCCESS) };
-    let proposed = write_hosts(&write_in(&own.text, &learned), &hosts);
+    let Some(own) = outline.first() else { return Ok(()) };
+    let proposed = write_hosts(&write_in(&own.text, learned), hosts);
     if proposed == own.text {
         errln!("nothing to propose");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let checked = check(&own.name, &proposed, &args.policy)?.enforcing();
-    let again = replay(&checked, &outline, &log, args.log.since(), &Bar::default())
-        .map_err(|error| unreadable(&path, &error))?;
+    let again = replay_under(&checked)?;
     let allowed: u64 =
         again.changes.iter().filter(|change| change.opens()).map(|change| change.records).sum();
     // Requests that are allowed anyway are counted above.
     let allowed = allowed.saturating_sub(learned.allowed);
     errln!("with the proposal, {allowed} more of the recorded requests are allowed");
-    print_wider(&learned);
+    print_wider(learned);
     let name = Escaped(&own.name).to_string();
     let names = (name.as_str(), &*format!("{name} (learned)"));
     out!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Prints what the proposals allow beyond the recorded requests.
 fn print_wider(learned: &Learned) {
     for proposal in learned.proposals.iter().filter(|proposal| proposal.wider) {
         errln!(
-            "  `{}` allows more to {} than the {} paths that were asked for",
+            "  `{}` allows more to {} than the {} asked for",
             Escaped(&proposal.pattern),
             proposal.access,
-            proposal.paths
+            counted(proposal.paths, "path")
         );
     }
     for new in &learned.extensions {
@@ -317,7 +340,7 @@ fn report_json(learned: &Learned, hosts: &[NewHost]) -> Value {
         "extensions": extensions,
         "hosts": hosts.iter().map(host_json).collect::<Vec<_>>(),
         "allowedNow": learned.allowed,
-        "stayDenied": learned.kept,
+        "stillDenied": learned.kept,
     })
 }
 
@@ -328,6 +351,7 @@ fn host_json(new: &NewHost) -> Value {
         "requests": new.requests,
         "example": new.example,
         "agents": new.agents,
+        "ofPreset": new.is_of_preset,
     })
 }
 

@@ -9,7 +9,7 @@ use std::{
     rc::Rc,
 };
 
-use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 use serde_json::{Value, json};
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
         output::colours,
         workspace::open_workspace,
     },
+    cli::render::counted,
     model::{Escaped, WorkspacePath},
     operator_files,
     policy::Policy,
@@ -27,6 +28,10 @@ use crate::{
 };
 
 use super::files::policies;
+
+/// Longest line that is shown with a finding, in bytes. The renderer looks at all of it for each
+/// finding.
+const MAX_SHOWN_LINE: usize = 4096;
 
 /// Find likely mistakes in a policy
 ///
@@ -41,7 +46,7 @@ use super::files::policies;
     portcullis policy lint mine.toml --no-tree --sarif > lint.sarif")]
 pub(super) struct Args {
     /// Policy files, names of embedded policies, or `-` for standard input
-    #[arg(required = true, value_name = "FILE|NAME")]
+    #[arg(required = true, value_name = "FILE|NAME", value_hint = clap::ValueHint::FilePath)]
     files: Vec<String>,
     /// The directory that the agent works in, for patterns that match nothing
     #[arg(long, value_name = "DIR", default_value = ".", env = "PORTCULLIS_WORKSPACE")]
@@ -126,8 +131,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if !hidden.is_empty() {
             let (count, paths) = (hidden.len(), hidden.iter().collect::<Vec<_>>());
             errln!(
-                "portcullis: note: rules hide {count} files that git tracks: {}; commits that agents \
-                 make lack them, and an import leaves them as they are",
+                "portcullis: note: rules hide {} of those that git tracks: {}; commits that agents make \
+                 lack what is hidden, and an import leaves it as it is",
+                counted(count as u64, "file"),
                 Escaped(&policy_tools::named(&paths))
             );
         }
@@ -136,7 +142,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(if args.json || args.sarif {
             Failure::silent(Exit::Policy)
         } else {
-            Failure::new(format_args!("{} warnings are denied", found.len())).exit(Exit::Policy)
+            Failure::new(format_args!("denied: {}", counted(found.len() as u64, "warning")))
+                .exit(Exit::Policy)
         });
     }
     Ok(ExitCode::SUCCESS)
@@ -184,8 +191,7 @@ fn print(found: &[Located]) {
     render(found, |text| outln!("{text}\n"));
     match found.len() {
         0 => outln!("nothing found"),
-        1 => outln!("1 warning"),
-        n => outln!("{n} warnings"),
+        count => outln!("{}", counted(count as u64, "warning")),
     }
 }
 
@@ -225,12 +231,19 @@ impl Located {
         let lines = lines.unwrap_or_default();
         let last = lines.len();
         let marked = (span.start - start).min(last)..(span.end.max(span.start) - start).min(last);
-        let group = Level::WARNING.primary_title(message.as_str()).id(*id).element(
-            Snippet::source(lines)
-                .path(name.as_str())
-                .line_start(usize::try_from(self.line()).unwrap_or(usize::MAX))
-                .annotation(AnnotationKind::Primary.span(marked)),
-        );
+        let number = usize::try_from(self.line()).unwrap_or(usize::MAX);
+        let title = Level::WARNING.primary_title(message.as_str()).id(*id);
+        let group = if lines.len() > MAX_SHOWN_LINE {
+            let column = usize::try_from(self.column()).unwrap_or(usize::MAX);
+            title.element(Origin::path(name.as_str()).line(number).char_column(column))
+        } else {
+            title.element(
+                Snippet::source(lines)
+                    .path(name.as_str())
+                    .line_start(number)
+                    .annotation(AnnotationKind::Primary.span(marked)),
+            )
+        };
         let group = group
             .elements(note.then(|| Level::NOTE.message(self.finding.reason())))
             .elements(help.then(|| Level::HELP.message(suggestion.as_str())));

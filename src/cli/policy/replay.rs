@@ -2,15 +2,15 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
-use portcullis_audit::Directory;
 use serde_json::{Value, json};
 
 use super::{files::load_with_outline, history::LogArgs, progress::Bar};
 use crate::{
     app::{
-        audit_log::{note_unverified, unreadable},
+        audit_log::{damaged, note_unverified, unreadable},
         failure::Failure,
     },
+    cli::render::counted,
     model::{Escaped, Quoted},
     policy::Policy,
     policy_tools::{Changed, Replay, StricterConnections, replay},
@@ -31,7 +31,7 @@ const MAX_SHOWN: usize = 50;
     portcullis policy replay new.toml --json")]
 pub(super) struct Args {
     /// A policy file, the name of an embedded policy, or `-` for standard input
-    #[arg(value_name = "NEW")]
+    #[arg(value_name = "NEW", value_hint = clap::ValueHint::FilePath)]
     new: String,
     #[command(flatten)]
     log: LogArgs,
@@ -43,25 +43,25 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (policy, outline) = load_with_outline(&args.new)?;
     let policy = policy.enforcing();
-    let path = args.log.directory()?;
-    let found =
-        replay(&policy, &outline, &Directory::new(&path), args.log.since(), &Bar::default())
-            .map_err(|error| unreadable(&path, &error))?;
-    note_unverified();
+    let (path, log) = args.log.open()?;
+    let found = replay(&policy, &outline, &log, args.log.since(), &Bar::default())
+        .map_err(|error| unreadable(&path, &error))?;
+    note_unverified(&path);
     if args.json {
         outjson!(report_json(&policy, &found));
     } else {
         out!("{}", report(&policy, &found));
     }
+    damaged(&found.count.scanned)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn report(policy: &Policy, found: &Replay) -> String {
     let count = &found.count;
     let mut text = format!(
-        "replayed {} requests of {} records under `{}` version {}\n",
-        count.requests,
-        count.records,
+        "replayed {} of {} under `{}` version {}\n",
+        counted(count.requests, "request"),
+        counted(count.records, "record"),
         policy.name(),
         policy.version(),
     );
@@ -79,9 +79,6 @@ fn report(policy: &Policy, found: &Replay) -> String {
     }
     if count.malformed > 0 {
         line(&mut text, count.malformed, "malformed, so never decided");
-    }
-    if count.damaged > 0 {
-        line(&mut text, count.damaged, "lines are no records: see `portcullis audit verify`");
     }
     for (opens, title) in [(true, "now allowed"), (false, "now denied")] {
         let changes: Vec<_> =
@@ -107,7 +104,8 @@ fn report(policy: &Policy, found: &Replay) -> String {
     text
 }
 
-fn list(text: &mut String, changes: &[&Changed]) {
+/// Adds the lines of requests that are decided differently.
+pub(super) fn list(text: &mut String, changes: &[&Changed]) {
     for change in changes.iter().take(MAX_SHOWN) {
         let _ = writeln!(text, "{}", change_line(change));
     }
@@ -147,12 +145,12 @@ fn report_json(policy: &Policy, found: &Replay) -> Value {
         "records": found.count.records,
         "requests": found.count.requests,
         "malformed": found.count.malformed,
-        "damaged": found.count.damaged,
+        "damaged": found.count.scanned.damaged,
         "same": found.same,
         "changed": found.changed(),
         "undecided": found.undecided,
         "changes": changes_json(&found.changes),
-        "carriedOn": carried_on,
+        "propagation": carried_on,
     })
 }
 
@@ -165,7 +163,8 @@ fn stricter_json(stricter: &StricterConnections) -> Value {
     })
 }
 
-fn changes_json(changes: &[Changed]) -> Vec<Value> {
+/// Returns requests that are decided differently as JSON objects.
+pub(super) fn changes_json(changes: &[Changed]) -> Vec<Value> {
     changes
         .iter()
         .map(|change| {
@@ -174,8 +173,8 @@ fn changes_json(changes: &[Changed]) -> Vec<Value> {
                 "operation": change.operation.as_str(),
                 "path": change.path,
                 "to": change.to,
-                "was": { "effect": change.was, "rule": change.was_rule },
-                "now": {
+                "old": { "effect": change.was, "rule": change.was_rule },
+                "new": {
                     "effect": change.now,
                     "rule": change.now_rule,
                     "file": change.location.as_ref().map(|location| &location.file),

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
-        new_file::{Destination, NewFile},
+        new_file::NewFile,
         policy_loading::load_trusted,
     },
     config::{
@@ -22,9 +22,9 @@ use crate::{
     policy::is_name,
 };
 
-/// Make a key to sign policies with
+/// Generate a key that signs policies
 ///
-/// The file holds the private half; keep it where no gateway runs. The public half
+/// The file has the private key; store it where no gateway runs. The public half
 /// is printed as it belongs into `portcullis.toml`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -47,7 +47,7 @@ pub(super) struct KeygenArgs {
     portcullis policy sign mine.toml --key ~/keys/policies.key")]
 pub(super) struct SignArgs {
     /// The policy file
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     policy: String,
     /// The key's file
     #[arg(long, value_name = "FILE")]
@@ -60,14 +60,15 @@ pub(super) struct SignArgs {
 /// Verify the signature of a policy, with all that it extends, in FILE.sig
 ///
 /// By the same rule as a start where the configuration requires signatures. The policy must load,
-/// too. A start with a state directory in which a newer version was in force refuses it all the same.
+/// too. A start with a state directory in which a newer version was in force refuses it all the
+/// same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy verify mine.toml --key ed25519:pSIfZQ…\n  \
     portcullis policy verify mine.toml             by the keys of the configuration")]
 pub(super) struct VerifyArgs {
     /// The policy file
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     policy: String,
     /// A public key whose signature counts; may be given several times [default: `policyKeys`
     /// of the configuration]
@@ -83,6 +84,7 @@ pub(super) struct VerifyArgs {
 }
 
 pub(super) fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+    check_is_policy(&args.policy)?;
     let policy_keys = match args.key.as_slice() {
         [] => Operator::load(args.config.as_deref()).map_err(Failure::new)?.policy_keys,
         keys => keys.to_vec(),
@@ -113,10 +115,26 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Refuses the name of a signature or of a key in place of that of a policy.
+fn check_is_policy(file: &str) -> Result<(), Failure> {
+    let is = |what| {
+        Failure::new(format_args!("`{}` is {what}, not a policy", Escaped(file))).exit(Exit::Usage)
+    };
+    if let Some(policy) = file.strip_suffix(".sig") {
+        let failure = is("a signature");
+        return Err(failure.help(format_args!("name the policy itself: `{}`", Escaped(policy))));
+    }
+    match SigningKey::read(Path::new(file)) {
+        Ok(_) => Err(is("a private key").help("keep it where no gateway runs; name the policy")),
+        Err(_) => Ok(()),
+    }
+}
+
 pub(super) fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
     let shown = args.output.display();
     let key = SigningKey::generate().or_fail("cannot make a key")?;
-    key.write(&Destination::open(&args.output)?.path()).map_err(|error| {
+    let fresh = NewFile::private(&args.output)?;
+    key.write(fresh.file()).and_then(|()| fresh.keep()).map_err(|error| {
         let failure = Failure::new(format_args!("cannot write the key `{shown}`: {error}"));
         match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
@@ -141,6 +159,7 @@ pub(super) fn sign(args: &SignArgs) -> Result<ExitCode, Failure> {
             .help("`portcullis policy show NAME > FILE.toml` makes one")
             .exit(Exit::Usage));
     }
+    check_is_policy(&args.policy)?;
     let key = SigningKey::read(&args.key)
         .or_fail(format_args!("cannot read the key `{}`", args.key.display()))
         .map_err(|failure| failure.help("`portcullis policy keygen -o FILE` makes one"))?;

@@ -36,7 +36,7 @@ use super::files::policies;
     portcullis policy test --json mine.toml")]
 pub(super) struct Args {
     /// Policy files, names of embedded policies, or `-` for standard input
-    #[arg(required = true, value_name = "FILE|NAME")]
+    #[arg(required = true, value_name = "FILE|NAME", value_hint = clap::ValueHint::FilePath)]
     files: Vec<String>,
     /// Show the tests that pass, too
     #[arg(long)]

@@ -251,7 +251,7 @@ impl Broker {
     fn replace_front(&mut self, reason: &str) -> Result<(), Failure> {
         let status = self.front_listeners.end();
         errln!("portcullis: warning: the front ended ({status}: {reason}) and is started again");
-        self.service_log.deny("front.stop", reason, facts([("how", json!(status))]));
+        self.service_log.deny("front.stop", reason, facts([("status", json!(status))]));
         self.front_ends.retain(|at| at.elapsed() < Duration::from_secs(60));
         self.front_ends.push(Instant::now());
         if self.front_ends.len() >= MAX_FRONT_ENDS {

@@ -283,6 +283,6 @@ pub(super) fn notify(word: &str) {
         socket.send_to_addr(word.as_bytes(), &address)
     });
     if let Err(error) = told {
-        errln!("portcullis: warning: cannot tell the service manager: {error}");
+        errln!("portcullis: warning: cannot notify the service manager: {error}");
     }
 }

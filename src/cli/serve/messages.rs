@@ -52,7 +52,7 @@ pub(super) enum ToFront {
 /// The configuration of a front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FrontStart {
-    /// For each attached socket, true if it is for TCP.
+    /// True for each attached socket that is for TCP.
     pub(super) tcp: Vec<bool>,
     pub(super) guard: GuardMessage,
     pub(super) tls: Option<Pem>,

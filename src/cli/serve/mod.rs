@@ -110,7 +110,8 @@ fn announce(plan: &Plan, listen: &[String], fresh: Option<&str>) {
     for at in listen {
         let at = if at.starts_with("unix:") { at.clone() } else { format!("{scheme}://{at}") };
         outln!("portcullis: serving {} at {at}", names.join(", "), at = Escaped(&at));
-        if let (false, Some(name)) = (at.starts_with("unix:"), plan.places.keys().next()) {
+        let served = plan.places.keys().filter(|_| !at.starts_with("unix:"));
+        for name in served {
             let url = format!("{at}/workspaces/{name}/mcp");
             let headers = json!({ "Authorization": "Bearer TOKEN" });
             let client = json!({ "type": "http", "url": url, "headers": headers });

@@ -19,13 +19,14 @@ use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
         output::colours_on_stderr,
-        state_directory, state_owner, token, trusted_paths,
+        policy_loading::warn_of_unused_keys,
+        service_check, state_directory, state_owner, token, trusted_paths,
         workspace::open_workspace,
     },
     config::{
         self, Operator, PolicyTexts,
         audit::Audit,
-        serve::{AgentConfig, Listen, Service, is_workspace_name},
+        serve::{AgentConfig, Service, is_workspace_name},
     },
     gateway::Workspace,
     mcp::Name,
@@ -93,6 +94,7 @@ impl Plan {
     /// the parsed options.
     pub(super) fn make(args: &Args, given: &ArgMatches) -> Result<(Self, Option<String>), Failure> {
         let operator = Operator::load(args.common.config.as_deref()).map_err(Failure::new)?;
+        warn_of_unused_keys(&operator);
         let mut service = match &operator.path {
             Some(path) => load(path)?,
             None => Service::default(),
@@ -106,15 +108,10 @@ impl Plan {
         if service.workspaces.is_empty() && service.agents.is_empty() {
             fresh = Some(token::make()?);
             adopt(args, &mut service, fresh.as_deref().unwrap_or_default())?;
-        } else if service.workspaces.is_empty() || service.agents.is_empty() {
-            let what = if service.agents.is_empty() { "agents" } else { "workspaces" };
-            return Err(Failure::new(format_args!("the configuration names no {what}"))
-                .help(format_args!("add `[[{what}]]`; docs/serve.md shows how"))
-                .exit(Exit::Usage));
         } else {
             unconfigured::check(given)?;
         }
-        secure(&service)?;
+        service_check::check(&service)?;
         let audit = Audit::load(args.common.config.as_deref()).map_err(Failure::new)?;
         let state = match &service.state {
             Some(path) => path.clone(),
@@ -384,8 +381,10 @@ impl ServedWorkspace {
     fn make_state(&mut self) -> Result<(), Failure> {
         let (state, opened) = state_directory::open(&self.named_state)?;
         // An unreadable log keeps the worker from starting, but not the service.
-        if state_owner::of(&opened, &state).is_ok() {
-            state_owner::check(&opened, &state, &self.root, None)?;
+        if let Ok(Some(owner)) = state_owner::of(&opened, &state)
+            && owner != self.root
+        {
+            return Err(state_owner::of_another(&state, &owner, &self.root));
         }
         self.state = state;
         Ok(())
@@ -462,29 +461,6 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
         metrics: true,
     });
     Ok(())
-}
-
-/// Checks that tokens do not travel where others can read them, unless the operator
-/// confirms other protection.
-fn secure(service: &Service) -> Result<(), Failure> {
-    if service.tls.is_some() && !cfg!(feature = "tls") {
-        return Err(Failure::new("this build of portcullis has no TLS")
-            .help("build it with `--features tls` or `--features full`"));
-    }
-    let far = |listen: &&Listen| matches!(listen, Listen::Tcp(at) if !at.ip().is_loopback());
-    match service.listen.iter().find(far) {
-        Some(listen) if service.tls.is_none() && !service.plaintext => {
-            Err(Failure::new(format_args!(
-                "other machines reach `{listen}`, and without TLS anybody on the way can read \
-                 tokens and files"
-            ))
-            .help(
-                "configure `[serve] tls`, or say `plaintext = true` (--plaintext) if something \
-                 else encrypts",
-            ))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn own_state() -> Result<PathBuf, Failure> {

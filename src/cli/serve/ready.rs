@@ -40,8 +40,8 @@ pub(super) fn ask(args: &Args) -> Result<ExitCode, Failure> {
         outln!("portcullis: ready");
         return Ok(ExitCode::SUCCESS);
     }
-    let said = if body.is_empty() { head } else { body };
-    Err(Failure::new(format_args!("the service is not ready: {}", Escaped(said.trim()))))
+    let detail = if body.is_empty() { head } else { body };
+    Err(Failure::new(format_args!("the service is not ready: {}", Escaped(detail.trim()))))
 }
 
 /// Returns an address where it listens without TLS.

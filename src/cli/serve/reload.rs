@@ -149,7 +149,7 @@ impl Broker {
         let so = if *is_still_served { "it stays as it was" } else { "it is not served" };
         let reason = failure.message();
         errln!("portcullis: error: the workspace `{workspace}`: {}; {so}", Escaped(reason));
-        let facts = facts([("workspace", json!(workspace)), ("stays", json!(is_still_served))]);
+        let facts = facts([("workspace", json!(workspace)), ("served", json!(is_still_served))]);
         self.service_log.deny("reload", reason, facts);
     }
 

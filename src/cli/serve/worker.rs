@@ -142,7 +142,7 @@ fn open(
     let (confined, apart) = opened.confine_worker(profile, &start.unreachable)?;
     let facts = [
         ("name", json!(start.name)),
-        ("outOfReach", json!(apart.tried)),
+        ("unreachable", json!(apart.tried)),
         // The clients are not confined.
         ("enforcement", json!("none")),
     ];
@@ -323,8 +323,13 @@ impl Worker {
             StreamProtocol::Files => Transport::Files,
         };
         let id = random_id()?;
-        let session =
-            Session { id, agent: name, user: self.started.session.user.clone(), transport };
+        let session = Session {
+            id,
+            agent: name,
+            user: self.started.session.user.clone(),
+            transport,
+            acp: None,
+        };
         let facts = [("peer".to_owned(), json!(peer))].into();
         self.started
             .gateway

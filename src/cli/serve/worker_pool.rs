@@ -47,7 +47,7 @@ impl Broker {
                 let facts = facts([
                     ("workspace", json!(name)),
                     ("process", json!(worker.id())),
-                    ("outOfReach", json!(apart.tried)),
+                    ("unreachable", json!(apart.tried)),
                 ]);
                 let waiting = std::mem::take(&mut worker.waiting);
                 self.service_log.note("worker.start", facts);

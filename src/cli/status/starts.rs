@@ -85,7 +85,7 @@ fn changed(record: &RecordView<'_>, _: &[u8]) -> Option<FoundStart> {
             ("mode", "mode"),
             ("networkMode", "networkMode"),
         ],
-        (Kind::Decision, _) => &[("enforcement", "enforcement")],
+        (Kind::Decision, _) => &[("enforcement", "enforcement"), ("agentNetwork", "agentNetwork")],
         _ => return None,
     };
     let facts = record.facts.as_ref()?;

@@ -154,7 +154,7 @@ def check_proof(key_text):
         note = proof.split(b"\n\n", 1)[1]
         signed = verify.read_checkpoint(note, keys)
     except INVALID:
-        raise Wrong("last.tlog-proof does not hold under this key") from None
+        raise Wrong("last.tlog-proof is not valid under this key") from None
     try:
         own_keys = verify.parse_keys(read("key.vkey").decode())
         signed_by_own_key = verify.read_checkpoint(note, own_keys)
@@ -236,7 +236,7 @@ def check_bundle(key_path):
     for missing in sorted(filter(verify.is_hash, policies - stored_policies)):
         print("note: the text of policy %s is not here" % missing)
     period = (manifest["first"], manifest["last"], proven["size"])
-    print("holds: records %d to %d of a log of %d" % period)
+    print("valid: records %d to %d of a log of %d" % period)
     if key_path is None:
         print("note: compare key.vkey with a copy from elsewhere, or give one with --key")
 

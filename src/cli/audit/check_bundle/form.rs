@@ -2,7 +2,10 @@
 //! first byte on, then comes the central directory, then its end record. With other
 //! formats two programs could unpack different members.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::{
+    collections::BTreeSet,
+    io::{self, Read, Seek, SeekFrom},
+};
 
 /// Sizes in bytes of the fixed parts: the end record, its two additions in a ZIP64
 /// archive, and the header of a member.
@@ -30,7 +33,7 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
         return Err(other("its end"));
     };
     let bytes = read(file, list.offset, list.bytes)?;
-    let (mut from, mut place) = (Fields(&bytes), 0);
+    let (mut from, mut place, mut names) = (Fields(&bytes), 0, BTreeSet::new());
     for _ in 0..list.members {
         let Listed { header, offset } = from.listed().ok_or_else(|| other("its list"))?;
         let wrong = || other(&format!("the member `{}`", String::from_utf8_lossy(header.name)));
@@ -38,6 +41,10 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
         let bytes = read(file, place, most)?;
         let mut own = Fields(&bytes);
         if offset != place || own.local().as_ref() != Some(&header) {
+            return Err(wrong());
+        }
+        // Programs differ in which of two members with one name they use.
+        if !names.insert(header.name) {
             return Err(wrong());
         }
         let used = (bytes.len() - own.0.len()) as u64;

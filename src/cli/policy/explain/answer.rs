@@ -1,5 +1,7 @@
 //! The decision on an operation with all of its parts, and its output.
 
+use std::iter;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -8,6 +10,7 @@ use super::{
 };
 use crate::{
     app::failure::Failure,
+    cli::rows::prose,
     gateway::{Follow, LinkDecisions, Resolved, WorkspaceView},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{
@@ -46,6 +49,7 @@ pub(super) fn explained(
         true => Search { policy, workspace, agent, operation }.asked(path),
         false => answers(policy, workspace, agent, operation, path, to),
     };
+    notes.extend(iter::once(path).chain(to).filter_map(|path| scratch_note(policy, path)));
     // The record of a search names the first denial, but the last allowance.
     let stricter: fn(Decision, Decision) -> Decision = match entrywise {
         true => |before, after| if before.is_deny() { before } else { after.and(before) },
@@ -79,6 +83,20 @@ pub(super) fn explained(
         }
     }
     Ok((decision, answers, notes))
+}
+
+/// Returns a note on a path in a scratch directory, where this decision does not apply to programs.
+fn scratch_note(policy: &Policy, path: &WorkspacePath) -> Option<String> {
+    let scratch = policy.scratch()?;
+    let ancestors = path.ancestors();
+    let directory = ancestors.iter().chain([path]).find(|path| scratch.matches(path))?;
+    let is_repository = directory.file_name().is_some_and(|n| n.eq_ignore_ascii_case(".git"));
+    let key = if is_repository { "git" } else { "scratch" };
+    Some(format!(
+        "{} is a scratch directory (`[{key}]`): in the sandbox, programs read and write there \
+         files of their own, which are neither decided on nor recorded",
+        directory.named()
+    ))
 }
 
 /// Makes the same decisions as the gateway: on the names as given, then on the
@@ -156,15 +174,15 @@ pub(super) fn print_report(
     answers: &[Answer],
     notes: &[String],
 ) {
-    outln!("{}", sentence(decision));
+    outln!("{}", prose(&sentence(decision), 4));
     outln!("policy `{}` version {}, agent `{agent}`", policy.name(), policy.version());
     for note in notes {
-        outln!("note: {note}");
+        outln!("{}", prose(&format!("note: {note}"), 4));
     }
     for answer in answers {
         outln!("\n{operation}: {} {}", answer.access, answer.path);
         for stage in &answer.explanation.stages {
-            outln!("{}", stage_line(stage));
+            outln!("{}", prose(&stage_line(stage), 8));
         }
     }
 }
@@ -206,7 +224,7 @@ pub(super) fn report_json(
     answers: &[Answer],
     notes: &[String],
 ) -> Value {
-    let questions: Vec<_> = answers
+    let accesses: Vec<_> = answers
         .iter()
         .map(|answer| {
             json!({
@@ -226,7 +244,7 @@ pub(super) fn report_json(
             "sha256": policy.sha256(),
         },
         "decision": decision_json(decision),
-        "questions": questions,
+        "accesses": accesses,
         "notes": notes,
     })
 }

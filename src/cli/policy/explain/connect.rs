@@ -46,6 +46,9 @@ pub(super) fn run(
     if json {
         let mut report = report(policy, agent, &connect, (address, read), &decision, &rules);
         if let Some(fields) = report.as_object_mut() {
+            let others =
+                rules_for_other_ports_or_agents(policy, agent, &connect).map(NetworkRule::id);
+            fields.insert("otherRules".to_owned(), json!(others.collect::<Vec<_>>()));
             fields.insert("credential".to_owned(), json!(credential));
         }
         outjson!(report);
@@ -69,19 +72,47 @@ pub(super) fn run(
         outln!("\nrules about it:");
     }
     for rule in rules {
-        let location =
-            policy.place_of(rule).map(|location| format!("  {location}")).unwrap_or_default();
-        let condition = match (rule.when_read.is_empty(), rule.holds_after(read)) {
-            (true, _) => String::new(),
-            (false, holds) => {
-                let holds = if holds { "holds" } else { "would hold" };
-                format!("  {holds} once content labelled {} was read", listed(&rule.when_read))
-            }
-        };
-        let (effect, id) = (rule.effect.as_str(), Escaped(rule.id()));
-        outln!("  {effect:5} {id}{}{condition}", Escaped(&location));
+        print_rule(policy, rule, read);
+    }
+    let others: Vec<_> = rules_for_other_ports_or_agents(policy, agent, &connect).collect();
+    if !others.is_empty() {
+        outln!("\nrules about the host, and another port or agent:");
+    }
+    for rule in others {
+        print_rule(policy, rule, read);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Rules that name the host, and are not about the connection because of its port or agent.
+fn rules_for_other_ports_or_agents<'p>(
+    policy: &'p Policy,
+    agent: &AgentName,
+    connect: &Connect,
+) -> impl Iterator<Item = &'p NetworkRule> {
+    let is_excepted = |rule: &NetworkRule| rule.except.iter().any(|own| own.holds(&connect.host));
+    policy.network().rules().filter(move |rule| {
+        rule.holds_host(&connect.host) && !rule.is_about(agent, connect) && !is_excepted(rule)
+    })
+}
+
+fn print_rule(policy: &Policy, rule: &NetworkRule, read: &LabelIds) {
+    let location =
+        policy.place_of(rule).map(|location| format!("  {location}")).unwrap_or_default();
+    let condition = match (rule.when_read.is_empty(), rule.holds_after(read)) {
+        (true, _) => String::new(),
+        (false, applies) => {
+            let verb = if applies { "applies" } else { "would apply" };
+            format!("  {verb} once content labelled {} was read", listed(&rule.when_read))
+        }
+    };
+    let (effect, id) = (rule.effect.as_str(), Escaped(rule.id()));
+    let ports = rule.ports.iter().flatten().map(u16::to_string).collect::<Vec<_>>();
+    let ports = match ports.as_slice() {
+        [] => String::new(),
+        ports => format!("  ports {}", ports.join(", ")),
+    };
+    outln!("  {effect:5} {id}{}{ports}{condition}", Escaped(&location));
 }
 
 fn listed(labels: &LabelIds) -> String {
@@ -105,7 +136,7 @@ fn report(
             "line": location.as_ref().map(|location| location.line),
             "reason": rule.reason,
             "whenRead": rule.when_read,
-            "holds": rule.holds_after(read),
+            "applies": rule.holds_after(read),
         })
     };
     json!({

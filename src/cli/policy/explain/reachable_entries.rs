@@ -12,7 +12,7 @@ use crate::{
         policy_loading::{load, warn_of_observing},
         workspace::open_workspace,
     },
-    model::{AgentName, Escaped},
+    model::{AgentName, Quoted},
     policy::{Decision, Effect, ObjectKind, Policy},
     policy_tools::{EntryOperation, Tree, decide_entry},
 };
@@ -133,7 +133,7 @@ impl Node {
             let last = number + 1 == shown.len();
             let (branch, deeper) =
                 if last { ("└── ", "    ") } else { ("├── ", "│   ") };
-            let name = Escaped(name);
+            let name = Quoted(name);
             let alike = [node.asks, node.observed].iter().all(|n| [0, node.asked].contains(n));
             let mark = match (node.asks, node.observed) {
                 (1.., _) => "  asks",

@@ -1,9 +1,9 @@
 //! `policy explain --record N`: the recorded decision on a request, and that of the
 //! current policy.
 
-use std::{net::IpAddr, process::ExitCode};
+use std::{net::IpAddr, ops::ControlFlow, path::Path, process::ExitCode};
 
-use portcullis_audit::{AuditRecord, Directory, Reader, RecordView};
+use portcullis_audit::{AuditRecord, RecordView};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,16 +12,19 @@ use super::{
 };
 use crate::{
     app::{
-        audit_log::{note_unverified, unreadable},
-        failure::{Context as _, Failure},
+        audit_log::{damaged, note_unverified, undamaged, unreadable, whole_log},
+        failure::Failure,
         options::Common,
         policy_loading::load,
         state_directory, state_owner,
         workspace::open_workspace,
     },
     config::credentials::Credential,
-    model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    policy::{Effect, LabelIds, SourceLocation},
+    gateway::Workspace,
+    model::{AgentName, Connect, Escaped, OperationKind, WorkspacePath},
+    policy::{Effect, LabelIds, SessionHosts, SourceLocation},
+    policy_tools::hosts_of_session,
+    review::{Filter, Log, ScanOrder, Scanned},
 };
 
 /// Explains the record `seq`; a connection also by the operator's credentials.
@@ -36,33 +39,65 @@ pub(super) fn run(
     if let Some(opened) = state_directory::look(&state)? {
         state_owner::check(&opened, &state, workspace.root(), None)?;
     }
-    let log = state.join("audit");
-    let mut record = find(&log, seq)?;
+    let path = state.join("audit");
+    let log = whole_log(&path)?;
+    let (mut record, mut scanned) = find(&log, &path, seq)?;
     // An outcome has the result; the decision is in the intent.
     if let (None, Some(of)) = (&record.draft.decision, record.draft.of) {
-        record = find(&log, of)?;
+        (record, scanned) = find(&log, &path, of)?;
     }
+    note_unverified(&path);
+    let hosts =
+        |boot: &str| hosts_of_session(&log, boot).map_err(|error| unreadable(&path, &error));
+    let explained = explain(common, (&workspace, credentials), &record, hosts, json);
+    match explained {
+        Ok(_) => damaged(&scanned)?,
+        Err(_) => undamaged(&scanned)?,
+    }
+    explained
+}
+
+/// Explains a record; `hosts` are those that a preset gave to a session.
+fn explain(
+    common: &Common,
+    (workspace, credentials): (&Workspace, &[Credential]),
+    record: &AuditRecord,
+    hosts: impl FnOnce(&str) -> Result<Option<SessionHosts>, Failure>,
+    json: bool,
+) -> Result<ExitCode, Failure> {
     let seq = record.seq;
-    if let Some((agent, target, address)) = connection(&record) {
+    if let Some((agent, target, address)) = connection(record) {
         if !json {
             outln!(
                 "record {seq}, {}: `connect` to `{}` by agent `{agent}`",
                 Escaped(&record.t),
                 Escaped(&target)
             );
-            outln!("it was {}", recorded(&record).unwrap_or_else(|| "not decided".to_owned()));
-            for (label, read) in reads(&record) {
+            let reason = record.draft.reason.as_deref().map(|why| format!(": {}", Escaped(why)));
+            let not_decided = || format!("not decided{}", reason.unwrap_or_default());
+            outln!("it was {}", recorded(record).unwrap_or_else(not_decided));
+            for (label, read) in reads(record) {
                 let path = read.get("path").and_then(Value::as_str).unwrap_or_default();
                 let number = read.get("record").and_then(Value::as_u64).unwrap_or_default();
                 outln!("`{}` was read: record {number}, `{}`", Escaped(label), Escaped(path));
             }
+        }
+        // A request that names no host was refused before a policy was asked.
+        if !json && Connect::parse(&target).is_err() {
+            outln!("no policy decides it");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !json {
             outln!("what the policy says of it now:\n");
         }
-        let read: LabelIds = reads(&record).map(|(label, _)| label.clone()).collect();
-        let policy = load(&common.policy)?;
+        let read: LabelIds = reads(record).map(|(label, _)| label.clone()).collect();
+        let mut policy = load(&common.policy)?;
+        if let Some(boot) = &record.draft.boot {
+            hosts(boot)?.into_iter().for_each(|hosts| policy.give_hosts(hosts));
+        }
         return connect::run((&policy, credentials), &agent, &target, (address, &read), json);
     }
-    let asked = RecordedRequest::of(&record).ok_or_else(|| {
+    let asked = RecordedRequest::of(record).ok_or_else(|| {
         Failure::new(format_args!(
             "record {seq} is about no operation (it is of the kind `{}`)",
             record.kind
@@ -97,7 +132,7 @@ pub(super) fn run(
         asked.to.as_ref().map(|to| format!(" to `{to}`")).unwrap_or_default(),
         asked.agent,
     );
-    match recorded(&record) {
+    match recorded(record) {
         Some(sentence) => outln!("it was {sentence}"),
         None => outln!("nothing was decided about it"),
     }
@@ -126,15 +161,30 @@ fn reads(record: &AuditRecord) -> impl Iterator<Item = (&String, &Value)> {
     facts.and_then(|facts| facts.get("whenRead")?.as_object()).into_iter().flatten()
 }
 
-fn find(log: &std::path::Path, seq: u64) -> Result<AuditRecord, Failure> {
-    let directory = Directory::new(log);
-    let entry = Reader::new(&directory, seq).next().map_err(|error| unreadable(log, &error))?;
-    let entry = entry.ok_or_else(|| {
-        Failure::new(format_args!("the log has no record {seq}"))
-            .help("`portcullis audit show --last 20` shows the newest")
-    })?;
-    note_unverified();
-    entry.record().or_fail(format_args!("record {seq} cannot be read"))
+/// Returns the record `seq` of the log at `path`, and the damage of its segment.
+fn find(log: &Log, path: &Path, seq: u64) -> Result<(AuditRecord, Scanned), Failure> {
+    if let Some(first) = log.begins().filter(|first| seq < first.seq) {
+        return Err(Failure::new(format_args!(
+            "the log begins with record {}: record {seq} and others before it {}",
+            first.seq,
+            first.reason()
+        )));
+    }
+    let filter = Filter { records: Some(seq..=seq), ..Filter::default() };
+    let owned = |record: &RecordView<'_>, _line: &[u8]| Some(record.clone().into_record());
+    let mut found = None;
+    let scanned = log
+        .scan(&filter, ScanOrder::Oldest, owned, |record| {
+            found.get_or_insert(record);
+            ControlFlow::Continue(())
+        })
+        .map_err(|error| unreadable(path, &error))?;
+    if let Some(record) = found {
+        return Ok((record, scanned));
+    }
+    undamaged(&scanned)?;
+    Err(Failure::new(format_args!("the log has no record {seq}"))
+        .help("`portcullis audit show --last 20` shows the newest"))
 }
 
 /// The request of a record.

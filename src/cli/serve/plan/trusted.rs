@@ -61,7 +61,7 @@ impl Plan {
     /// Returns all trusted paths except policies.
     fn trusted(&self) -> Result<Vec<TrustedPath>, Failure> {
         let states = self.places.values().flat_map(|place| [&place.state, &place.named_state]);
-        let states = states.map(|path| (Trusted::State, path.clone()));
+        let states = states.flat_map(|path| trusted_paths::of_state(path));
         let mut trusted = trusted_paths::listed(states.collect())?;
         trusted.extend(self.trusted_of_service()?);
         Ok(trusted)
@@ -69,8 +69,8 @@ impl Plan {
 
     /// Returns the trusted paths that belong to no workspace.
     fn trusted_of_service(&self) -> Result<Vec<TrustedPath>, Failure> {
-        let mut found =
-            vec![(Trusted::State, self.state.clone()), (Trusted::State, self.named_state.clone())];
+        let mut found = trusted_paths::of_state(&self.state);
+        found.extend(trusted_paths::of_state(&self.named_state));
         // The path of the configuration is read again at a reload.
         found.extend(self.config.iter().map(|path| (Trusted::Configuration, path.clone())));
         if let Some(tls) = &self.service.tls {

@@ -1,18 +1,23 @@
 //! The summary of a command, read from the log.
 
+mod line;
 mod refusals;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fmt::{self, Write as _},
+    fmt::Write as _,
     path::PathBuf,
 };
 
 use serde_json::{Value, json};
 
-use self::refusals::{Refusal, Refusals};
+use self::{
+    line::Line,
+    refusals::{Refusal, Refusals},
+};
 use crate::{
     app::{
+        audit_log::read_log,
         failure::{Context as _, Failure},
         opened::Opened,
         output::lines,
@@ -22,18 +27,23 @@ use crate::{
         render::for_shell,
         rows::{stderr_width, wrapped},
     },
-    model::{OperationKind, Quoted},
-    review::{Event, Log, Session, change::Change, visible_json},
+    egress::{DeniedConnection, Help, RuleKind},
+    model::{AgentName, Escaped, OperationKind},
+    review::{Event, Session, change::Change, visible_json},
 };
 
 /// Maximum of printed lines of each kind.
 const MAX_LINES: usize = 20;
+/// Maximum of denied connections on which help is printed.
+const MAX_HELP: usize = 3;
 /// Maximum of characters of a printed line, which may have several rows.
 const MAX_CHARACTERS: usize = 400;
 /// The blanks before a row that continues a line.
 const CONTINUED: usize = 13;
 /// Maximum of listed changes; the rest is counted.
 const MAX_CHANGES: usize = 1_000;
+/// Maximum of listed hosts; connections to others are counted.
+const MAX_HOSTS: usize = 1_000;
 /// Maximum of listed paths of files that were read; the rest is counted.
 const MAX_READ_PATHS: usize = 1_000;
 
@@ -48,11 +58,13 @@ impl Summaries {
         begun: impl Iterator<Item = (&'a Opened, u64)>,
         session: &str,
         (code, timed_out): (u8, bool),
-        import: impl Fn(&Opened) -> Option<String>,
+        import: impl Fn(&Opened, u64) -> Option<String>,
+        (agent, preset): (&AgentName, Option<&str>),
     ) -> Result<Self, Failure> {
         let read = |(opened, record)| {
             let summary = Summary::read(opened, session, record, code, timed_out)?;
-            Ok(Summary { import: import(opened), ..summary })
+            let explain = summary.options.explain(agent, preset).operator;
+            Ok(Summary { import: import(opened, record), explain, ..summary })
         };
         begun.map(read).collect::<Result<_, _>>().map(Self)
     }
@@ -88,12 +100,22 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
     object
 }
 
+/// The connections of a command with one host.
+#[derive(Default)]
+struct Connections {
+    number: u64,
+    bytes_out: u64,
+    bytes_in: u64,
+}
+
 /// The summary of a session in a workspace.
 #[derive(Default)]
 struct Summary {
     session: String,
     workspace: PathBuf,
     options: GatewayOptions,
+    /// The options with which `policy explain` explains its connections.
+    explain: String,
     code: u8,
     timed_out: bool,
     changes: Vec<Change>,
@@ -104,6 +126,16 @@ struct Summary {
     denials: Refusals,
     /// Writes that were allowed and not stored: programs often ignore the error of close(2).
     failures: Refusals,
+    /// The network of the command: `none`, or its connections past the rules of hosts.
+    agent_network: Option<Value>,
+    /// True if programs had no network and no proxy.
+    is_offline: bool,
+    /// True if the policy or a preset has rules of hosts.
+    has_rules_of_hosts: bool,
+    /// Connections by host and port.
+    connections: BTreeMap<String, Connections>,
+    /// The number of connections to hosts that are not listed.
+    more_connections: u64,
     reads: usize,
     /// The paths of the files that were read.
     read_paths: BTreeSet<String>,
@@ -123,7 +155,7 @@ impl Summary {
         timed_out: bool,
     ) -> Result<Self, Failure> {
         const DOING: &str = "cannot read what the command did";
-        let log = Log::open(&opened.state_path.join("audit")).or_fail(DOING)?;
+        let log = read_log(&opened.state_path.join("audit"))?;
         let found = Session::find_from(&log, session, record).or_fail(DOING)?;
         let mut summary = Self {
             session: session.to_owned(),
@@ -132,6 +164,7 @@ impl Summary {
             code,
             timed_out,
             is_damaged: found.scanned.damaged > 0,
+            has_rules_of_hosts: opened.policy.network().needs_proxy(),
             ..Self::default()
         };
         for event in found.events {
@@ -146,6 +179,20 @@ impl Summary {
                 if change.is_nothing() {
                     return;
                 }
+                if change.operation == OperationKind::Write && change.is_failed() {
+                    return self.failures.add(Refusal {
+                        record: change.outcome.unwrap_or(change.seq),
+                        operation: change.operation.to_string(),
+                        path: change.path.to_string(),
+                        to: None,
+                        request: None,
+                        help: None,
+                        rule: None,
+                        reason: change.reason.or(change.result),
+                        question: None,
+                        times: 1,
+                    });
+                }
                 self.has_made |= change.is_made();
                 if self.changes.len() == MAX_CHANGES {
                     self.more_changes += 1;
@@ -156,47 +203,111 @@ impl Summary {
             }
             Event::Other(other) => other,
         };
+        if let Some(network) = other.facts.get("agentNetwork") {
+            self.agent_network = Some(network.clone());
+            self.is_offline = network.is_string() && !other.facts.contains_key("proxy");
+        }
         if other.op.as_deref() == Some("repeats") {
             return self.take_repeats(&other.facts);
         }
+        if other.op.as_deref() == Some("unstored") {
+            return self.take_unstored(other.seq, &other.facts);
+        }
+        // The request that asked has a record of its own.
+        if other.kind == "approval" {
+            return;
+        }
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
-        // Only the end of the session cancels a connection: nobody answered the question about it.
-        let is_unanswered = operation == "connect" && other.result.as_deref() == Some("cancelled");
-        let is_denied = other.decision.as_deref() == Some("deny") || is_unanswered;
+        if operation == "connect" && other.kind == "intent" {
+            self.take_connection(&path, &other.counts);
+        }
+        let is_denied = other.decision.as_deref() == Some("deny");
         // A cancelled write is stored later, unless its program was killed.
         let is_failed = operation == "write"
             && !matches!(other.result.as_deref(), None | Some("ok" | "cancelled"));
         if is_denied || is_failed {
             let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
             let list = if is_denied { &mut self.denials } else { &mut self.failures };
+            let (request, help) = match operation == "connect" && is_denied {
+                true => connection(&path, other.rule.as_deref(), &other.facts),
+                false => (None, None),
+            };
             list.add(Refusal {
-                record: other.answer.unwrap_or(other.seq),
+                record: other.outcome.unwrap_or(other.seq),
                 operation,
                 path,
                 to: other.to,
+                request,
+                help,
                 rule: other.rule.filter(|_| is_denied),
                 reason: other.reason.or(other.result.filter(|_| is_failed)),
                 question,
                 times: 1,
             });
-        } else if operation == "read" && other.result.as_deref() == Some("ok") {
+        } else if operation == "read"
+            && other.result.as_deref() == Some("ok")
+            && !other.facts.contains_key("setup")
+        {
             self.reads += 1;
             self.read_paths.insert(path);
         }
     }
 
+    /// Adds a connection that was made, or tried.
+    fn take_connection(&mut self, host: &str, counts: &BTreeMap<String, u64>) {
+        if self.connections.len() >= MAX_HOSTS && !self.connections.contains_key(host) {
+            self.more_connections += 1;
+            return;
+        }
+        let count = |name| counts.get(name).copied().unwrap_or(0);
+        let sum = self.connections.entry(host.to_owned()).or_default();
+        sum.number += 1;
+        sum.bytes_out = sum.bytes_out.saturating_add(count("bytesOut"));
+        sum.bytes_in = sum.bytes_in.saturating_add(count("bytesIn"));
+    }
+
     /// Adds repeated denials from a summary record.
     fn take_repeats(&mut self, facts: &BTreeMap<String, Value>) {
+        let count = |object: Option<&Value>| object.and_then(Value::as_u64).unwrap_or(0);
+        let mut others = count(facts.get("denials"));
         let paths = facts.get("paths").and_then(Value::as_array).into_iter().flatten();
         for repeat in paths {
             let same = |denial: &&mut Refusal| {
-                denial.operation == "read"
+                // The first of lookups may be recorded as any of these.
+                matches!(denial.operation.as_str(), "read" | "stat" | "list")
                     && repeat.get("path") == Some(&denial.path.as_str().into())
             };
-            let times = repeat.get("denials").and_then(Value::as_u64).unwrap_or(0);
             if let Some(denial) = self.denials.listed.iter_mut().rfind(same) {
+                let times = count(repeat.get("denials"));
                 denial.times = denial.times.saturating_add(times);
+                others = others.saturating_sub(times);
             }
+        }
+        let others = usize::try_from(others).unwrap_or(usize::MAX);
+        self.denials.more = self.denials.more.saturating_add(others);
+    }
+
+    /// Adds the writes that were not stored when the mount ended.
+    fn take_unstored(&mut self, record: u64, facts: &BTreeMap<String, Value>) {
+        const REASON: &str = "the session ended before it was stored";
+        let paths = facts.get("paths").and_then(Value::as_array).into_iter().flatten();
+        let paths: Vec<_> = paths.filter_map(Value::as_str).collect();
+        let writes = facts.get("writes").and_then(Value::as_u64).unwrap_or(0);
+        let others = usize::try_from(writes).unwrap_or(usize::MAX).saturating_sub(paths.len());
+        self.failures.more = self.failures.more.saturating_add(others);
+        for path in paths {
+            self.failures.add(Refusal {
+                record,
+                operation: OperationKind::Write.to_string(),
+                path: path.to_owned(),
+                to: None,
+                request: None,
+                help: None,
+                rule: None,
+                reason: Some(REASON.to_owned()),
+                question: None,
+                times: 1,
+            });
         }
     }
 
@@ -239,13 +350,45 @@ impl Summary {
             times => count(times, "failed write", "failed writes") + ", ",
         };
         let reads = count(self.reads as u64, "version of a file read", "versions of files read");
+        let number = self.connections.values().map(|host| host.number).sum::<u64>();
+        let connections = match number.saturating_add(self.more_connections) {
+            0 => String::new(),
+            number => format!(", {}", count(number, "connection", "connections")),
+        };
         // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "portcullis: {place}{changes}, {denials}, {failures}{reads}");
+        let _ = writeln!(
+            text,
+            "portcullis: {place}{changes}, {denials}, {failures}{reads}{connections}"
+        );
         self.list(&mut text, self.runs().into_iter().map(Line::Changes), self.more_changes);
         for (word, refusals) in [("denied", &self.denials), ("failed", &self.failures)] {
             let lines = refusals.listed.iter().map(|refusal| Line::Refusal(word, refusal));
             self.list(&mut text, lines, refusals.more);
         }
+        for (host, Help { advice, explain }) in self.denials.help().into_iter().take(MAX_HELP) {
+            let explain = explain.as_ref();
+            let more = explain
+                .map(|explain| format!("; `portcullis {explain}{}` says more", self.explain));
+            let _ =
+                writeln!(text, "  help: {}: {advice}{}", Escaped(host), more.unwrap_or_default());
+        }
+        if self.agent_network.as_ref().is_some_and(Value::is_object) {
+            text += "  network  the host's (`--agent-network`): its connections were neither decided \
+                     nor recorded\n";
+        }
+        if self.is_offline && self.code != 0 {
+            text += "  network  programs reach no host, and their attempts are not recorded: ";
+            text += match self.has_rules_of_hosts {
+                true => "there is no proxy (`--agent-network none`, or no network namespace)\n",
+                false => {
+                    "a table `[network]` in the policy has them recorded, and its rules allow \
+                          hosts\n"
+                }
+            };
+        }
+        let more = usize::try_from(self.more_connections).unwrap_or(usize::MAX);
+        let hosts = self.connections.iter().map(|(host, sum)| Line::Connections(host, sum));
+        self.list(&mut text, hosts, more);
         if self.is_damaged {
             let verify = self.options.log_command("audit verify");
             let _ = writeln!(text, "  some records could not be read: `{verify}` says more");
@@ -297,6 +440,12 @@ impl Summary {
         });
         let list =
             |refusals: &Refusals| refusals.listed.iter().map(Refusal::object).collect::<Value>();
+        let connections = self.connections.iter().map(|(host, sum)| {
+            json!({
+                "host": host, "connections": sum.number,
+                "bytesOut": sum.bytes_out, "bytesIn": sum.bytes_in,
+            })
+        });
         json!({
             "session": self.session,
             "exitCode": self.code,
@@ -308,6 +457,9 @@ impl Summary {
             "moreDenials": self.denials.more,
             "failures": list(&self.failures),
             "moreFailures": self.failures.more,
+            "agentNetwork": self.agent_network,
+            "connections": connections.collect::<Vec<_>>(),
+            "moreConnections": self.more_connections,
             "reads": self.reads,
             "readPaths": self.read_paths.iter().take(MAX_READ_PATHS).collect::<Vec<_>>(),
             "moreReadPaths": self.read_paths.len().saturating_sub(MAX_READ_PATHS),
@@ -317,144 +469,31 @@ impl Summary {
     }
 }
 
-/// A line for people.
-enum Line<'a> {
-    /// Versions of one path, or one change.
-    Changes(Vec<&'a Change>),
-    /// A refused request, after the word for how it was refused.
-    Refusal(&'static str, &'a Refusal),
-}
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Changes(changes) => {
-                let Some(change) = changes.first() else { return Ok(()) };
-                let path = change.path.quoted();
-                write!(f, "{:<8} {path}", change.operation.to_string())?;
-                if let Some(to) = &change.to {
-                    write!(f, " to {}", to.quoted())?;
-                }
-                if changes.len() > 1 {
-                    write!(f, " ({} versions)", changes.len())?;
-                }
-                match change.result.as_deref() {
-                    Some("ok") => Ok(()),
-                    Some(result) => write!(f, ": {}", Quoted(result)),
-                    None => write!(f, ": not finished"),
-                }
-            }
-            Self::Refusal(word, refusal) => {
-                let (operation, path) = (Quoted(&refusal.operation), Quoted(&refusal.path));
-                write!(f, "{word:<8} {operation} {path}")?;
-                if let Some(to) = &refusal.to {
-                    write!(f, " to {}", Quoted(to))?;
-                }
-                if refusal.times > 1 {
-                    write!(f, ", {} times", refusal.times)?;
-                }
-                match (&refusal.rule, &refusal.reason) {
-                    (Some(rule), _) => write!(f, ": rule {}", Quoted(rule))?,
-                    (None, Some(reason)) => write!(f, ": {}", Quoted(reason))?,
-                    (None, None) => {}
-                }
-                match &refusal.question {
-                    Some(question) => write!(f, ", question {}", Quoted(question)),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
+/// Returns the request in the facts about a denied connection, and the help on the denial.
+fn connection(
+    to: &str,
+    rule: Option<&str>,
+    facts: &BTreeMap<String, Value>,
+) -> (Option<String>, Option<Help>) {
+    let fact = |name: &str| facts.get(name).and_then(Value::as_str);
+    let request = fact("requestPath").map(|path| {
+        let method = fact("method").unwrap_or_default();
+        format!("{method} {path}")
+    });
+    let read = facts.get("whenRead").and_then(Value::as_object);
+    let read = read.map(|read| read.values().find_map(|read| read.get("path")?.as_str()));
+    let kind = match read {
+        Some(path) => RuleKind::WhenRead(path),
+        None if facts.contains_key("question") => RuleKind::Ask,
+        None => RuleKind::Deny,
+    };
+    let help = rule.map(|rule| {
+        let (address, has_credential) = (fact("address"), facts.contains_key("credential"));
+        let status = facts.get("status").and_then(|status| status.as_u64()?.try_into().ok());
+        DeniedConnection { to, address, rule, kind, has_credential, status }.help()
+    });
+    (request, help)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::review::OtherRecord;
-
-    /// The reason of the first one stood for all denials without a rule at one host, and the first
-    /// line counted groups.
-    #[test]
-    fn denials_without_a_rule_are_grouped_by_their_reason() {
-        let mut summary = Summary::default();
-        let denials = [(None, "no method"), (None, "no path"), (None, "no path"), (Some("r"), "x")];
-        for (rule, reason) in denials.into_iter().chain([(Some("r"), "y")]) {
-            summary.take(Event::Other(Box::new(OtherRecord {
-                op: Some("connect".to_owned()),
-                path: Some("a.example:443".to_owned()),
-                decision: Some("deny".to_owned()),
-                rule: rule.map(str::to_owned),
-                reason: Some(reason.to_owned()),
-                ..OtherRecord::default()
-            })));
-        }
-        let text = summary.text("");
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(
-            lines,
-            [
-                "portcullis: no changes, 5 denials, no versions of files read",
-                "  denied   connect a.example:443: \"no method\"",
-                "  denied   connect a.example:443, 2 times: \"no path\"",
-                "  denied   connect a.example:443, 2 times: rule r",
-            ]
-        );
-    }
-
-    /// A program that ignores the error of close(2), such as a shell, lost what it wrote without a
-    /// word, and a denied rename did not say where to.
-    #[test]
-    fn failed_writes_are_told() {
-        let mut summary = Summary::default();
-        let allowed = |op: &str, result: &str| OtherRecord {
-            op: Some(op.to_owned()),
-            path: Some("a".to_owned()),
-            decision: Some("allow".to_owned()),
-            rule: Some("r".to_owned()),
-            result: Some(result.to_owned()),
-            ..OtherRecord::default()
-        };
-        let denied = OtherRecord {
-            decision: Some("deny".to_owned()),
-            to: Some("b".to_owned()),
-            ..allowed("rename", "denied")
-        };
-        let others = [("write", "conflict"), ("write", "conflict"), ("write", "cancelled")];
-        let others = others.map(|(op, result)| allowed(op, result));
-        for other in others.into_iter().chain([denied, allowed("remove", "notEmpty")]) {
-            summary.take(Event::Other(Box::new(other)));
-        }
-        let text = summary.text("");
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(
-            lines,
-            [
-                "portcullis: no changes, 1 denial, 2 failed writes, no versions of files read",
-                "  denied   rename a to b: rule r",
-                "  failed   write a, 2 times: conflict",
-            ]
-        );
-        let object = summary.object();
-        assert_eq!(object["denials"][0]["to"], "b");
-        assert_eq!(object["failures"][0]["times"], 2);
-    }
-
-    /// Programs learned how many versions were read, and of no file which.
-    #[test]
-    fn files_that_were_read_are_named_once() {
-        let mut summary = Summary::default();
-        for number in [0, 0].into_iter().chain((0..MAX_READ_PATHS + 2).rev()) {
-            summary.take(Event::Other(Box::new(OtherRecord {
-                op: Some("read".to_owned()),
-                path: Some(format!("{number:04}")),
-                decision: Some("allow".to_owned()),
-                result: Some("ok".to_owned()),
-                ..OtherRecord::default()
-            })));
-        }
-        let object = summary.object();
-        let paths = object["readPaths"].as_array().unwrap();
-        assert_eq!((paths.len(), &paths[0], &paths[999]), (1_000, &json!("0000"), &json!("0999")));
-        assert_eq!((&object["moreReadPaths"], &object["reads"]), (&json!(2), &json!(1_004)));
-    }
-}
+mod tests;

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use crate::egress::Help;
+
 /// Maximum of listed denials, and of failed writes; the rest is counted.
 const MAX_REFUSALS: usize = 1_000;
 
-/// Operation, path, new path and rule of a refusal, or its reason where there is no rule.
+/// Operation, path, new path or request, and rule of a refusal, or its reason where there is no rule.
 type RefusalKey = (String, String, Option<String>, Result<String, Option<String>>);
 
 /// Requests that were refused, grouped.
@@ -27,6 +29,10 @@ pub(super) struct Refusal {
     pub(super) path: String,
     /// The new path of a rename.
     pub(super) to: Option<String>,
+    /// The method and path of a request to a credential's host.
+    pub(super) request: Option<String>,
+    /// Help on a denied connection.
+    pub(super) help: Option<Help>,
     pub(super) rule: Option<String>,
     pub(super) reason: Option<String>,
     /// The id of the last approval asked for, without which the request was denied.
@@ -41,6 +47,7 @@ impl Refusal {
             "operation": self.operation,
             "path": self.path,
             "to": self.to,
+            "request": self.request,
             "rule": self.rule,
             "reason": self.reason,
             "question": self.question,
@@ -52,9 +59,11 @@ impl Refusal {
 impl Refusals {
     /// Adds a refusal, or counts it as the repetition of an earlier one.
     pub(super) fn add(&mut self, refusal: Refusal) {
-        let Refusal { operation, path, to, rule, reason, .. } = &refusal;
+        let Refusal { operation, path, to, request, rule, reason, .. } = &refusal;
         let why = rule.clone().ok_or_else(|| reason.clone());
-        let key = (operation.clone(), path.clone(), to.clone(), why);
+        // Only a rename has a new path, and only a connection a request.
+        let to = to.clone().or_else(|| request.clone());
+        let key = (operation.clone(), path.clone(), to, why);
         let at = self.known.get(&key).copied();
         if let Some(known) = at.and_then(|at| self.listed.get_mut(at)) {
             known.times += 1;
@@ -65,6 +74,19 @@ impl Refusals {
             self.known.insert(key, self.listed.len());
             self.listed.push(refusal);
         }
+    }
+
+    /// Returns the help on denied connections, of each kind once, with the host that it is about.
+    pub(super) fn help(&self) -> Vec<(&str, &Help)> {
+        let mut all: Vec<(&str, &Help)> = Vec::new();
+        for refusal in &self.listed {
+            if let Some(help) = &refusal.help
+                && !all.iter().any(|known| *known == (&*refusal.path, help))
+            {
+                all.push((&refusal.path, help));
+            }
+        }
+        all
     }
 
     pub(super) fn count(&self) -> u64 {
