@@ -217,6 +217,16 @@ def own_read(session, order):
         return file.read()
 
 
+def own_write(session, order):
+    with open(order["path"], "w") as file:
+        file.write(order["text"])
+
+
+def several(session, order):
+    """Orders that are carried out in one prompt turn."""
+    return [ORDERS[one["order"]](session, one) for one in order["orders"]]
+
+
 def hold(session, order):
     """Opens a tunnel at the proxy, and keeps it."""
     tunnels.append(client.tunnel(order["host"], order["port"]))
@@ -236,7 +246,7 @@ def leave(session, order):
 
 ORDERS = {order.__name__: order
           for order in (servers, calls, beside, killed, garbage, full, keep, file, terminals, until,
-                        capabilities, own_read, hold, held, leave)}
+                        capabilities, own_read, own_write, several, hold, held, leave)}
 
 
 def reply(message, result):

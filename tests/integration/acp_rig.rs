@@ -233,6 +233,7 @@ pub(crate) fn connection() -> Session {
         agent: "tester".parse().unwrap(),
         user: "user".to_owned(),
         transport: Transport::Acp,
+        acp: None,
     }
 }
 

@@ -91,6 +91,20 @@ pub(crate) fn waiting(world: &World, count: usize) -> Vec<Value> {
     }
 }
 
+/// Waits until what `asked` was about is asked about again, as something else, and rejects that.
+#[track_caller]
+pub(crate) fn asked_again(world: &World, asked: &Value) -> Value {
+    let give_up = Instant::now() + TIMEOUT;
+    loop {
+        let again = waiting(world, 1).remove(0);
+        if again["id"] != asked["id"] {
+            world.run(&["approve", "--reject", &id(&again)]).ok();
+            return again;
+        }
+        assert!(Instant::now() < give_up, "{again:?}");
+    }
+}
+
 #[track_caller]
 pub(crate) fn id(waiting: &Value) -> String {
     waiting["id"].as_str().unwrap().to_owned()

@@ -145,6 +145,11 @@ warning: missing-checkpoint: records name a key for checkpoints, but no right ch
 intact: 3 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:02.000000Z
 head: 2:91a8c62aaa2f4170518aa5e2b2195bc4296a106f61ee82db1eb8328086947b38
 signed: nothing; no checkpoint covers these records
+# good-missing-outcome
+warning: missing-outcome: the intent 6 has no outcome: it is under way or needs recovery
+intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
+head: 6:89ac74a5ad2b2646a68e05002688a978fb1390b58d910713d14c16f88a404ece
+signed: nothing; no checkpoint covers these records
 # good-receipts
 intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:05.000000Z
 head: 5:8d63932fd646d6849d45140615669053fdfe64a106c2b22a6f0f5189448f18d9
@@ -171,11 +176,6 @@ intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: 2 checkpoints by example.com/log-1, the newest covers 7 records
 key: example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c, found beside the log, where anyone who changes the log can change it; give your own copy with --key
-# good-unanswered
-warning: unanswered-intent: the intent 6 has no outcome: it is under way or needs recovery
-intact: 7 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:06.000000Z
-head: 6:89ac74a5ad2b2646a68e05002688a978fb1390b58d910713d14c16f88a404ece
-signed: nothing; no checkpoint covers these records
 "#);
 }
 
@@ -282,17 +282,17 @@ fn verify_names_wrong_references() {
     insta::assert_snapshot!(seen("wrong-reference"), @r"
 # wrong-reference-decision
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
-  record 1 is no earlier intent without an answer
+  record 1 is no earlier intent without an outcome
 not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-reference-later
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
-  record 7 is no earlier intent without an answer
+  record 7 is no earlier intent without an outcome
 not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # wrong-reference-twice
 damaged: wrong-reference in seg-000000.jsonl, record 6, line 7
-  record 2 is no earlier intent without an answer
+  record 2 is no earlier intent without an outcome
 not intact: the chain breaks after 6 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 ");

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, process::Command};
 
-/// As many crates as a reviewer may be asked to look at, ours among them.
+/// Maximum number of crates to review, with our own.
 const MAX_CRATES: usize = 25;
 
 #[test]

@@ -245,7 +245,7 @@ proptest! {
         state.whole(&[receipt]);
     }
 
-    /// After any change of a byte, neither the log nor the verifier panics, and
+    /// Neither the log nor the verifier panics after any change of a byte, and
     /// the log appends only where the verifier reports it as intact, or as
     /// damaged before the end that is read on opening.
     #[test]

@@ -124,6 +124,37 @@ fn a_set_id_bit_is_kept_in_the_backup_and_not_given_back() {
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
 }
 
+/// Regression: a directory lost its sticky and its set-group-id bit.
+#[test]
+fn a_restored_directory_lost_its_special_bits() {
+    let world = World::new();
+    world.file("shared/sub/tool", "x");
+    let set = |name: &str, mode| {
+        std::fs::set_permissions(world.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let modes = || {
+        ["shared", "shared/sub", "shared/sub/tool"]
+            .map(|name| std::fs::metadata(world.path(name)).unwrap().mode() & 0o7777)
+    };
+    set("shared/sub/tool", 0o6755);
+    set("shared/sub", 0o3775);
+    set("shared", 0o5777);
+    world.fs(&["rm", "-r", "shared"]).ok();
+    assert_eq!(list(&world, &["shared"])[0]["mode"], "5777");
+    backup(&world, &["restore", "shared"]).ok();
+    // Neither set-user-id nor any bit of a file.
+    assert_eq!(modes(), [0o1777, 0o3775, 0o755]);
+    // An undo takes the removal back after a restore, too, and finds nothing changed.
+    let before = modes();
+    world.fs(&["rm", "-r", "shared"]).ok();
+    let undone = world.run(&["undo", "--yes", "--json"]).ok().json();
+    assert_eq!((&undone["stepsDone"], modes()), (&1.into(), before));
+    // The restored tree is the one that the log expects.
+    let record = world.last()["seq"].to_string();
+    let again = world.run(&["undo", "--record", &record, "--dry-run", "--json"]).ok().json();
+    assert_eq!(again["steps"][0]["status"], "ready", "{again}");
+}
+
 #[test]
 fn a_denied_path_is_neither_shown_nor_restored_nor_compared() {
     let mut world = World::with_policy(SECRETIVE);
@@ -230,7 +261,11 @@ fn ids_paths_and_their_mistakes() {
     let unknown = backup(&world, &["restore", "nowhere.txt"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.stderr.contains("no backup has the id `nowhere.txt`"), "{unknown:?}");
+    assert!(!unknown.stderr.contains("did you mean"), "{unknown:?}");
     assert_eq!(world.last()["op"], "restore");
+    // The one letter too many had to be found by eye.
+    let similar = backup(&world, &["restore", "aa.txt"]);
+    assert!(similar.code == 1 && similar.stderr.contains("did you mean `a.txt`?"), "{similar:?}");
     backup(&world, &["restore", &id, "--to", "../x"]).denied("workspace.outside");
     assert_eq!(list(&world, &["--agent", "nobody"]).len(), 0);
     assert_eq!(list(&world, &["--agent", "cli"]).len(), 2);
@@ -241,6 +276,34 @@ fn ids_paths_and_their_mistakes() {
         let hostile = world.run(&["backup", command, "evil\u{1b}]0;x\u{7}"]);
         assert!(hostile.code != 0 && !hostile.stderr.contains(['\u{1b}', '\u{7}']), "{hostile:?}");
     }
+}
+
+/// A report counted the operator's own typo among the denials.
+#[test]
+fn a_name_without_a_backup_is_no_denial() {
+    let world = World::new();
+    world.file("a.txt", "1");
+    world.write("a.txt", "2").ok();
+    let id = newest(&world, "a.txt");
+    for (command, name, kind) in [
+        ("show", "nope", "notFound"),
+        ("diff", "nope", "notFound"),
+        ("restore", "nope", "notFound"),
+        ("show", &id[..8], "invalidInput"),
+    ] {
+        world.file("b.txt", "1");
+        world.write("b.txt", "2").ok();
+        let refused = backup(&world, &[command, name, "--json"]);
+        assert_eq!(
+            (refused.code, &refused.json()["error"]["kind"]),
+            (1, &kind.into()),
+            "{refused:?}"
+        );
+        let record = world.last();
+        assert_eq!((&record["result"], &record["decision"]), (&kind.into(), &Value::Null));
+    }
+    let denied = world.run(&["audit", "query", "--decision", "deny", "--json"]).ok();
+    assert_eq!(denied.text(), "");
 }
 
 /// The file was taken, and `restore --to` put the agent's text in the place of the original.

@@ -20,6 +20,7 @@ fn session() -> Session {
         agent: "agent".parse().unwrap(),
         user: "user".to_owned(),
         transport: Transport::Acp,
+        acp: None,
     }
 }
 

@@ -173,7 +173,7 @@ fn a_change_that_fails_takes_back_those_before_it() {
     let records = world.requests();
     let taken_back: Vec<_> = records
         .iter()
-        .filter(|record| record["facts"]["takesBack"].is_u64() && record["kind"] == "intent")
+        .filter(|record| record["facts"]["reverts"].is_u64() && record["kind"] == "intent")
         .map(|record| (record["op"].as_str().unwrap(), record["path"].as_str().unwrap()))
         .collect();
     assert_eq!(taken_back, [("restore", "b.txt"), ("remove", "n.txt"), ("restore", "a.txt")]);
@@ -332,6 +332,7 @@ fn a_batch_takes_its_turn_like_every_request_and_counts_with_all_its_changes() {
         agent: agent.parse().unwrap(),
         user: "me".to_owned(),
         transport: Transport::Mcp,
+        acp: None,
     };
     let (slow, other) = (session("slow"), session("other"));
     let path = |name: &str| WorkspacePath::parse(name).unwrap();

@@ -269,3 +269,7 @@ pub(crate) fn ticks(process: u32) -> u64 {
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
     fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
+
+/// A program of Python that runs its arguments on a terminal of their own.
+pub(crate) const ON_TERMINAL: &str = "import os, pty, sys
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";

@@ -42,7 +42,8 @@ fn image(world: &World) -> PathBuf {
 /// The documented command, with `options` for this machine and for the gateway.
 fn recipe(world: &World, container: &[&str], gateway: &[&str], agent: &str) -> Done {
     let page = include_str!("../../docs/containers.md");
-    let block = page.split("```sh not-run\n").nth(1).unwrap().split("```").next().unwrap();
+    let block =
+        page.split("```sh not-run: container\n").nth(1).unwrap().split("```").next().unwrap();
     let words: Vec<_> = block.split_whitespace().filter(|word| *word != "\\").collect();
     let image = image(world);
     let place = |name: &str| world.base().join(name).to_str().unwrap().to_owned();

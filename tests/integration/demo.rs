@@ -52,7 +52,7 @@ fn everything_that_must_be_refused_is_refused_and_the_log_says_so() {
     ] {
         let line = attempt(&report, operation, path);
         assert_eq!((&line["decision"], &line["rule"]), (&decision.into(), &rule.into()), "{line}");
-        assert!(line["record"].is_u64() && line["wrong"].is_null(), "{line}");
+        assert!(line["record"].is_u64() && line["problem"].is_null(), "{line}");
     }
     let by_shell: Vec<_> = report["attempts"]
         .as_array()
@@ -151,9 +151,9 @@ fn a_policy_that_refuses_too_little_makes_the_demo_fail_loudly() {
     let report = done.json();
     assert_eq!((done.code, &report["ok"]), (1, &false.into()));
     let secret = attempt(&report, "read", ".env");
-    assert!(secret["wrong"].as_str().unwrap().contains("NOT REFUSED"), "{secret}");
+    assert!(secret["problem"].as_str().unwrap().contains("NOT REFUSED"), "{secret}");
     // Requests that no policy can allow are refused all the same.
-    assert!(attempt(&report, "read", "notes.txt")["wrong"].is_null());
+    assert!(attempt(&report, "read", "notes.txt")["problem"].is_null());
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_policy_that_refuses_too_much_makes_the_demo_fail() {
     assert_eq!(done.code, 1, "{done:?}");
     let report = done.json();
     let edit = attempt(&report, "write", "src/main.rs");
-    assert_eq!(edit["wrong"], "it should have been allowed");
+    assert_eq!(edit["problem"], "it should have been allowed");
 }
 
 #[test]

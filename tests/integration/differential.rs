@@ -33,7 +33,7 @@ fn seed() -> u64 {
 fn both_verifiers_say_the_same_of_every_log() {
     let (seeds, place) = (case::seeds(), case::place());
     let mut second = Second::start();
-    let (mut met, mut disagreements) = ([0; 3], Vec::new());
+    let (mut results, mut disagreements) = ([0; 3], Vec::new());
     let mut ask = |number: u64, name: &str, log: &Log, asked: &VerifierArguments| {
         let directory = case::path(place.path(), number);
         std::fs::create_dir(&directory).unwrap();
@@ -48,7 +48,7 @@ fn both_verifiers_say_the_same_of_every_log() {
                 .push(format!("{case}\n  library {one}\n  program {own}\n  verify.py {answer}"));
         }
         let kind = ["intact", "damage", "none"].iter().position(|word| answer.get(word).is_some());
-        met[kind.unwrap()] += 1;
+        results[kind.unwrap()] += 1;
         std::fs::remove_dir_all(&directory).unwrap();
     };
     for (number, (name, log)) in (0..).zip(&seeds) {
@@ -68,8 +68,8 @@ fn both_verifiers_say_the_same_of_every_log() {
         seed(),
         disagreements.join("\n")
     );
-    let [intact, damaged, none] = met;
-    assert!(intact * 40 > damaged && damaged > intact && none * 20 < damaged, "{met:?}");
+    let [intact, damaged, none] = results;
+    assert!(intact * 40 > damaged && damaged > intact && none * 20 < damaged, "{results:?}");
 }
 
 /// The same of proofs: the line of each is signed, and may be no record.
@@ -77,13 +77,13 @@ fn both_verifiers_say_the_same_of_every_log() {
 fn both_verifiers_say_the_same_of_every_line_of_a_proof() {
     let (seeds, key) = (case::seeds(), case::key());
     let mut second = Second::start();
-    let mut met = [0; 2];
+    let mut results = [0; 2];
     let mut ask = |name: &str, line: &[u8]| {
         let proof = proof_of_line(&key, line, 0);
         let answer = second.holds(&proof, &key.public());
         let shown = line.escape_ascii();
         assert_eq!(holds(&proof, &key.public()), answer, "{name}, {}: {shown}", seed());
-        met[usize::from(answer)] += 1;
+        results[usize::from(answer)] += 1;
     };
     for (name, log) in &seeds {
         log.segment().split(|byte| *byte == b'\n').for_each(|line| ask(name, line));
@@ -96,7 +96,7 @@ fn both_verifiers_say_the_same_of_every_line_of_a_proof() {
         let changed = lines::change(first.unwrap_or_default(), &mut random);
         ask(name, changed.split(|byte| *byte == b'\n').next().unwrap_or_default());
     }
-    assert!(met[0] > 200 && met[1] > 200, "{met:?}");
+    assert!(results[0] > 200 && results[1] > 200, "{results:?}");
 }
 
 /// The same of a log whose first segment is full, and of its compressed form.

@@ -19,9 +19,12 @@ mod attacks;
 mod clients;
 pub(crate) mod credentials;
 mod ends;
+mod help;
 mod labels;
 mod names;
+mod neighbours;
 mod presets;
+mod reviewed;
 
 /// The names of the servers, and what must not be reached by a name.
 const HOSTS: &str = "127.0.0.1 localhost site.example other.example sub.site.example\n\

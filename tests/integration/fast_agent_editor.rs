@@ -152,7 +152,7 @@ fn an_editor_that_only_reads_is_read_and_never_written() {
     run.end();
 }
 
-/// Without reading the buffer its content could not be backed up, so nothing is
+/// The buffer's content could not be backed up, so nothing is
 /// changed.
 #[test]
 fn an_editor_that_only_writes_is_not_written_blindly() {

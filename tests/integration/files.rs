@@ -431,5 +431,5 @@ fn of_a_client_that_takes_no_answers_the_rest_is_not_begun_and_counted() {
     assert!(root.join("0.new").exists() && !root.join("1.new").exists());
     let log = std::fs::read_to_string(dir.join("state/audit/seg-000000.jsonl")).unwrap();
     let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["op"], &last["facts"]["notBegun"]), (&json!("files.dropped"), &json!(19)));
+    assert_eq!((&last["op"], &last["facts"]["notStarted"]), (&json!("files.dropped"), &json!(19)));
 }

@@ -96,6 +96,23 @@ fn every_command_has_a_manual_page_with_its_examples() {
     assert_eq!(printed.text(), std::fs::read_to_string(pages.join("portcullis.1")).unwrap());
 }
 
+/// Nothing was offered for a preset, and no file for a policy.
+#[test]
+fn presets_and_policies_are_completed() {
+    let world = World::new();
+    let of = |shell: &str| world.run(&["completions", shell]).ok().text().to_owned();
+    let names = "aider claude-code codex fast-agent gemini-cli opencode qwen-code";
+    let (bash, zsh, fish) = (of("bash"), of("zsh"), of("fish"));
+    assert!(bash.contains(&format!("compgen -W \"{names}\"")), "{bash}");
+    assert!(zsh.contains(&format!(":NAME|FILE:({names})")), "{zsh}");
+    assert!(zsh.contains(":FILE|NAME:_files"), "{zsh}");
+    let preset =
+        fish.lines().find(|line| line.contains("subcommand run") && line.contains("-l preset"));
+    assert!(preset.is_some_and(|line| line.contains("-a \"aider")), "{preset:?}");
+    let help = world.run(&["run", "--help"]).ok();
+    assert!(!help.text().contains("possible values: aider"), "{help:?}");
+}
+
 /// The directory was made through a link, and then refused.
 #[test]
 fn no_directory_for_manual_pages_is_made_through_a_link() {

@@ -56,7 +56,62 @@ const NO_TYPES: [&str; 24] = [
 ];
 
 /// First words of a doc comment without a subject.
-const NO_SUBJECTS: [&str; 6] = ["How", "What", "Whether", "Which", "Who", "Why"];
+const NO_SUBJECTS: [&str; 35] = [
+    "After",
+    "Also",
+    "As",
+    "At",
+    "Because",
+    "Before",
+    "Being",
+    "But",
+    "By",
+    "For",
+    "From",
+    "Having",
+    "How",
+    "If",
+    "In",
+    "Must",
+    "Of",
+    "On",
+    "Otherwise",
+    "So",
+    "Then",
+    "Through",
+    "To",
+    "Until",
+    "What",
+    "When",
+    "Where",
+    "Whether",
+    "Which",
+    "While",
+    "Who",
+    "Whose",
+    "Why",
+    "With",
+    "Without",
+];
+
+/// Nouns and adjectives among the words that look like a gerund.
+const NO_GERUNDS: [&str; 12] = [
+    "Anything",
+    "Conflicting",
+    "Everything",
+    "Missing",
+    "Nothing",
+    "Pending",
+    "Remaining",
+    "Running",
+    "Something",
+    "String",
+    "Waiting",
+    "Warning",
+];
+
+/// Words that say what was done with a value, in place of what it is, so no binding has them.
+const NO_NAMES: [&str; 5] = ["bell", "met", "said", "spelling", "vault"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -175,6 +230,38 @@ fn types_are_named_after_what_they_are() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// True for `Reading`, and false for `Nothing`.
+fn is_gerund(word: &str) -> bool {
+    let is_word = word.starts_with(|first: char| first.is_ascii_uppercase())
+        && word.chars().skip(1).all(|letter| letter.is_ascii_lowercase());
+    is_word && word.ends_with("ing") && !NO_GERUNDS.contains(&word)
+}
+
+/// Returns the code of a line, without texts that end in it and comments.
+fn code(line: &str) -> String {
+    let code = line.split("//").next().unwrap();
+    code.split('"').step_by(2).collect::<Vec<_>>().join("\"")
+}
+
+#[test]
+fn bindings_are_named_after_what_they_are() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| file.extension().is_some_and(|kind| kind == "rs")) {
+        let name = file.strip_prefix(root()).unwrap();
+        if name.starts_with("tests") || name.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        for (number, line) in std::fs::read_to_string(file).unwrap().lines().enumerate() {
+            let code = code(line);
+            let mut names = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            if names.any(|name| NO_NAMES.contains(&name)) {
+                wrong.push(format!("{}:{}: {line}", name.display(), number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn doc_comments_begin_with_their_subject() {
     let (mut wrong, mut comments) = (Vec::new(), 0);
@@ -187,7 +274,8 @@ fn doc_comments_begin_with_their_subject() {
             let first = comment.and_then(|comment| comment.split_whitespace().next());
             if !is_in_comment && let Some(first) = first {
                 comments += 1;
-                if NO_SUBJECTS.contains(&first) {
+                let first = first.trim_end_matches([',', ':', ';', '.']);
+                if NO_SUBJECTS.contains(&first) || is_gerund(first) {
                     wrong.push(format!("{}:{}: {line}", file.display(), number + 1));
                 }
             }

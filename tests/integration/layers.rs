@@ -1,4 +1,4 @@
-//! Imports run one way: `cli → app → acp, serve → mcp → review, policy-tools → config → core →
+//! Imports run one way: `cli → app → acp, serve → mcp → policy-tools → review → config → core →
 //! policy`, and within the core `gateway → ops, view → backup → workspace → audit_log`. Between
 //! crates the compiler sees to it. The other crates name all that the core exports `gateway`.
 
@@ -20,7 +20,8 @@ const LAYERS: &[&[&str]] = &[
     &["change"],
     &["operator_files"],
     &["config"],
-    &["review", "policy_tools", "undo", "commands"],
+    &["review", "undo", "commands"],
+    &["policy_tools"],
     &["mcp"],
     &["acp", "egress", "mount", "serve"],
     &["app"],
@@ -28,9 +29,10 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules of `cli` that are no commands.
-const HELPERS: [&str; 9] = [
+const HELPERS: [&str; 11] = [
     "agent",
     "announcer",
+    "command_summary",
     "confirmation",
     "connect",
     "gateway_options",
@@ -38,6 +40,7 @@ const HELPERS: [&str; 9] = [
     "local_gateway",
     "render",
     "rows",
+    "session_name",
 ];
 
 /// Crates whose modules a library re-exports; everything else names these.

@@ -263,6 +263,7 @@ fn a_worker_serves_every_session_that_was_let_in() {
             agent: "a".parse().unwrap(),
             user: "me".to_owned(),
             transport: Transport::Mcp,
+            acp: None,
         };
         let answer = gateway.handle(&session, &stat, Client::default());
         assert!(answer.is_ok(), "{number}: {answer:?}");

@@ -3,7 +3,9 @@
 
 mod keys;
 mod messages;
+mod readers;
 mod repair;
+mod verdicts;
 
 use std::{
     fs,
@@ -292,7 +294,7 @@ fn ends_at_its_bound(megabytes: u64, args: &[&str], why: &str) -> String {
 /// They took memory without a bound, as the log determined.
 #[test]
 fn an_export_of_a_log_from_somebody_else_keeps_a_bounded_part_of_it() {
-    let why = "too many changes wait for an answer";
+    let why = "too many changes wait for an outcome";
     let events = ends_at_its_bound(20, &["export", "--format", "ocsf"], why);
     // All of what went out is there.
     assert_eq!(events.lines().count(), 20);

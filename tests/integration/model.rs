@@ -104,7 +104,7 @@ impl Rig {
     }
 
     /// Runs one sequence and counts its outcomes.
-    fn sequence(&self, seed: u64, met: &mut BTreeMap<String, u64>) {
+    fn sequence(&self, seed: u64, results: &mut BTreeMap<String, u64>) {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let root = self.dir.path().join("ws");
         for entry in std::fs::read_dir(&root).unwrap() {
@@ -133,7 +133,7 @@ impl Rig {
             assert_eq!(got, expected, "{}\nin {before:#?}", tell());
             assert_eq!(on_disk(&root), tree.0, "{}\nin {before:#?}", tell());
             let outcome = got.map_or_else(|kind| kind.as_str(), |_| "ok");
-            *met.entry(format!("{} {outcome}", operation.kind())).or_default() += 1;
+            *results.entry(format!("{} {outcome}", operation.kind())).or_default() += 1;
         }
     }
 }
@@ -142,10 +142,10 @@ impl Rig {
 #[test]
 fn the_gateway_does_what_the_model_does() {
     let rig = Rig::new();
-    let mut met = BTreeMap::new();
+    let mut results = BTreeMap::new();
     let first = std::env::var("PORTCULLIS_TEST_SEED").map_or(0, |seed| seed.parse().unwrap());
     for seed in first..first + SEQUENCES * budget() {
-        rig.sequence(seed, &mut met);
+        rig.sequence(seed, &mut results);
     }
     // Every outcome that a quiet workspace can give occurred, and not by luck.
     for (operation, outcomes) in [
@@ -160,8 +160,8 @@ fn the_gateway_does_what_the_model_does() {
         ("rename", "ok denied notFound alreadyExists notADirectory invalidInput"),
     ] {
         for outcome in outcomes.split(' ') {
-            let times = met.get(&format!("{operation} {outcome}")).copied().unwrap_or_default();
-            assert!(times >= 10, "`{operation}` was `{outcome}` {times} times: {met:#?}");
+            let times = results.get(&format!("{operation} {outcome}")).copied().unwrap_or_default();
+            assert!(times >= 10, "`{operation}` was `{outcome}` {times} times: {results:#?}");
         }
     }
     assert_eq!(std::fs::read_to_string(rig.dir.path().join("outside")).unwrap(), "OUTSIDE");

@@ -1,9 +1,13 @@
 //! Files that commands write at the operator's request (`-o`): never through a link that an agent
 //! may have put there.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::Command,
+};
 
-use crate::common::World;
+use crate::common::{World, done};
 
 /// Commands that write a file of this name.
 fn commands(file: &str) -> Vec<Vec<&str>> {
@@ -71,4 +75,28 @@ fn a_link_in_the_place_of_the_file_is_not_followed() {
         assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
         assert_eq!(fs::read(at("precious")).unwrap(), b"kept", "{args:?}");
     }
+}
+
+/// An empty file stayed, which the next try refused to replace.
+#[test]
+fn a_key_for_which_there_is_no_room_leaves_no_file() {
+    let world = World::new();
+    let directory = world.base().join("keys");
+    fs::create_dir(&directory).unwrap();
+    let key = directory.join("policies.key");
+    let args = ["policy", "keygen", "-o", key.to_str().unwrap()];
+    let made = world.command(&args);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
+    limited.arg(made.get_program()).args(made.get_args()).env_clear();
+    limited.envs(made.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let refused = done(limited.output().unwrap());
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    world.run(&args).ok();
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = fs::read(&key).unwrap();
+    assert_eq!(world.run(&args).code, 1);
+    assert_eq!(fs::read(&key).unwrap(), text);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 }

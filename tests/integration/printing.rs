@@ -211,11 +211,105 @@ fn what_is_not_known_is_named_with_what_is_near() {
         (&["audit", "query", "--agent", "clj"][..], "did you mean `cli`?"),
         (&["audit", "query", "--path", "a.tx"], "did you mean `a.txt`?"),
         (&["audit", "show", "--session", "zz"], "`portcullis audit session` lists them"),
+        (&["audit", "query", "--op", "wirte"], "did you mean `write`?"),
+        (&["audit", "query", "--rule", "allowedPaths.wirte"], "did you mean `allowedPaths.write`?"),
+        (&["audit", "query", "--result", "okk"], "did you mean `ok`?"),
+        (&["audit", "query", "--columns", "pth"], "did you mean `path`?"),
+        (&["audit", "query", "--stats", "agnet"], "did you mean `agent`?"),
+        (&["run", "--preset", "codx", "--", "x"], "did you mean `codex`?"),
         (&["check"], "`portcullis policy check`, `portcullis config check`"),
+        (&["restore"], "`portcullis backup restore`"),
+        (&["lint"], "`portcullis policy lint`"),
     ] {
         let done = world.run(args);
         let stderr = &done.stderr;
         let all = word.split(", ").all(|word| stderr.contains(word));
         assert!(all, "{args:?}: {stderr}");
+        // Another command that looks similar was offered first.
+        assert!(!stderr.contains("similar subcommand"), "{args:?}: {stderr}");
+    }
+}
+
+/// Lines of tables ran over the edge of a narrow terminal, and long lists past the reader.
+#[test]
+fn a_list_fits_the_terminal_and_has_a_pager() {
+    let world = World::new();
+    let long = format!("{}/{}", "directory".repeat(6), "file".repeat(20));
+    world.write(&long, "1").ok();
+    world.write(&long, "2").ok();
+    for args in [
+        &["status"][..],
+        &["log"],
+        &["backup", "list"],
+        &["agents"],
+        &["audit", "session"],
+        &["audit", "session", "last", "--records", "--no-diff"],
+        &["audit", "query"],
+        &["audit", "query", "--stats", "agent,op,path"],
+    ] {
+        let shown = by_a_shell(&world, "", r#"PAGER=cat exec "$0" "$@" 2>/dev/null"#, args);
+        let widths: Vec<_> = shown.text().lines().map(|line| line.chars().count()).collect();
+        assert!(shown.code == 0 && widths.len() > 1, "{args:?}: {shown:?}");
+        assert!(widths.iter().all(|width| *width <= 60), "{args:?}: {shown:?}");
+    }
+    let pager = r#"PAGER="sed s/^/paged:/" exec "$0" "$@""#;
+    let listed = by_a_shell(&world, "", pager, &["backup", "list"]);
+    assert!(listed.text().contains("paged:TIME"), "{listed:?}");
+    let listed = by_a_shell(&world, "", pager, &["backup", "list", "--no-pager"]);
+    assert!(!listed.text().contains("paged:"), "{listed:?}");
+}
+
+/// Rows were broken within words, such as `DEC/ISION`: the headers of tables, too.
+#[test]
+fn no_table_breaks_a_word_on_a_terminal() {
+    let world = World::new();
+    world.write("src/main.rs", "fn main() {}\n").ok();
+    world.write("src/main.rs", "fn main() { }\n").ok();
+    world.fs(&["read", ".env"]).denied("secrets.names[0]");
+    world.fs(&["rm", "src/main.rs"]).ok();
+    let commands: [&[&str]; 15] = [
+        &["policy", "list"],
+        &["policy", "explain", "read", ".env"],
+        &["agents"],
+        &["status"],
+        &["log"],
+        &["audit", "verify", "--backups", "--policies"],
+        &["audit", "query"],
+        &["audit", "query", "--stats", "agent,op,decision,rule,result"],
+        &["audit", "session"],
+        &["audit", "session", "last", "--records"],
+        &["audit", "blame", "src/main.rs", "--history"],
+        &["backup", "list"],
+        &["undo", "--dry-run", "--session", "last"],
+        &["uninstall", "--dry-run"],
+        &["doctor"],
+    ];
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for args in commands {
+        let on_terminal = |width: usize| {
+            let script = format!(
+                r#"stty cols {width}; PORTCULLIS_PAGER=cat NO_COLOR=1 exec "$0" "$@" 2>/dev/null"#
+            );
+            by_a_shell(&world, "", &script, args)
+        };
+        for width in [60, 80, 120] {
+            let (shown, wide) = (on_terminal(width), on_terminal(1000));
+            // Each undo is a session of its own, and free space changes.
+            let (shown, wide) = match args[0] {
+                "undo" | "doctor" | "status" => {
+                    let same = |text: &str| {
+                        let has_digit = |word: &String| word.contains(|c: char| c.is_ascii_digit());
+                        let words = words(text).into_iter();
+                        words.filter(|word| !has_digit(word)).collect::<Vec<_>>()
+                    };
+                    let long = shown.text().lines().find(|line| line.chars().count() > width);
+                    assert_eq!(long, None, "{args:?} at {width}");
+                    (same(shown.text()), same(wide.text()))
+                }
+                _ => (words(shown.text()), words(wide.text())),
+            };
+            assert!(!wide.is_empty(), "{args:?}");
+            assert_eq!(shown, wide, "{args:?} at {width}");
+        }
     }
 }

@@ -407,7 +407,7 @@ fn what_cannot_be_settled_now_is_settled_when_it_can_be() {
         assert!(done.stderr.contains("cannot be settled"), "{done:?}");
         let done = world.run(&["audit", "verify"]).ok();
         let said = done.text().to_owned() + &done.stderr;
-        assert!(said.contains("unanswered-intent"), "{done:?}");
+        assert!(said.contains("missing-outcome"), "{done:?}");
     }
     chown(world.path("d"), Some(0), Some(0)).unwrap();
     assert_eq!(settled(&world), "rolledBack");

@@ -68,7 +68,7 @@ fn what_is_refused_counts_whatever_refuses_it() {
     let gateway = gateway_under(&limited, &root, dir.path());
     let counted = |action: &dyn Fn()| {
         exhaust(&gateway);
-        let (before, begun) = (gateway.pause(&connection()), Instant::now());
+        let (begun, before) = (Instant::now(), gateway.pause(&connection()));
         (0..50).for_each(|_| action());
         let after = gateway.pause(&connection()) + begun.elapsed();
         let cost = 50 * Duration::from_millis(5);

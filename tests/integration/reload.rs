@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::{common::World, relay::Relay};
+use crate::{approvals::asked_again, common::World, relay::Relay};
 
 /// Longer than anything here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -255,12 +255,19 @@ fn what_waits_is_approved_from_a_shell_and_under_one_policy_only() {
         relay.world().run(&["approve", "--yes", &id]).ok();
         // The editor need not answer any more.
         assert_eq!(relay.hear()["method"], "$/cancel_request");
+        if change {
+            // The new policy asks, too.
+            assert_eq!(relay.hear()["method"], "session/request_permission");
+            asked_again(relay.world(), &list["waiting"][0]);
+            assert_eq!(relay.hear()["method"], "$/cancel_request");
+        }
         let answer = relay.heard().remove(0);
         assert_eq!(answer["error"]["code"].as_i64(), code, "{answer}");
     }
     let world = relay.end();
     assert_eq!(world.read("ask/a"), "1");
-    assert!(world.last()["reason"].as_str().unwrap().contains("is not what was approved"));
+    let denied = world.last();
+    assert!(denied["reason"].as_str().unwrap().contains("rejected"), "{denied}");
 }
 
 #[test]

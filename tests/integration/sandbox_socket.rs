@@ -168,10 +168,12 @@ fn an_acp_agent_removes_lists_and_searches_in_one_session_with_its_reads() {
     assert_eq!(start(&records)["facts"]["mcp"], "offered");
     let of = |transport: &str, op: &str| {
         let is = |record: &&Value| record["transport"] == transport && record["op"] == op;
-        records.iter().find(is).unwrap_or_else(|| panic!("{transport} {op} {records:#?}"))["session"]
+        let found = records.iter().find(is);
+        found.unwrap_or_else(|| panic!("{transport} {op} {records:#?}"))["facts"]["acpSession"]
             .clone()
     };
     let session = of("acp", "read");
+    assert!(session.is_string(), "{session}");
     for op in ["list", "grep", "remove", "rename", "read"] {
         assert_eq!(of("mcp", op), session, "{op}");
     }
@@ -387,7 +389,8 @@ fn fast_agent_sees_the_gateways_server_and_uses_it() {
     let records = run.end();
     let session = |transport: &str, op: &str| {
         let is = |record: &&Value| record["transport"] == transport && record["op"] == op;
-        records.iter().find(is).unwrap_or_else(|| panic!("{records:#?}"))["session"].clone()
+        let found = records.iter().find(is).unwrap_or_else(|| panic!("{records:#?}"));
+        found["facts"]["acpSession"].clone()
     };
     assert_eq!(session("mcp", "remove"), session("acp", "read"));
     assert_eq!(session("mcp", "grep"), session("acp", "read"));

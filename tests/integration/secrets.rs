@@ -151,7 +151,7 @@ fn what_was_read_can_be_written_and_only_what_was_changed_differs() {
     assert_eq!(world.read("app.conf"), FILE.replace("80", "8080"));
     assert_ne!(std::fs::metadata(world.path("app.conf")).unwrap().ino(), inode);
     let intent = world.requests().into_iter().rfind(|record| record["kind"] == "intent").unwrap();
-    assert_eq!(intent["findings"][0]["action"], "kept");
+    assert_eq!(intent["findings"][0]["action"], "preserved");
     assert_eq!(intent["bytes"], FILE.len() + 2);
     world.run_with_input(&["fs", "append", "app.conf"], "host = x\n").ok();
     world.fs(&["edit", "app.conf", "--old", "# settings", "--new", "# all"]).ok();

@@ -1,4 +1,4 @@
-//! Installing and removing: completions, manual pages, and what is left on a machine.
+//! Installation and removal: completions, manual pages, and what is left on a machine.
 
 use std::{
     ffi::OsStr,
@@ -160,6 +160,19 @@ fn uninstall_names_what_lies_where_and_removes_nothing_on_a_dry_run() {
     let text = run(&world, &["uninstall", "--dry-run"]).ok();
     assert!(text.text().contains("manual pages"), "{text:?}");
     assert!(text.text().contains(&format!(", of workspace {}", world.root().display())));
+}
+
+/// Such a directory has no log yet, and was not listed.
+#[test]
+fn a_state_directory_of_a_start_that_failed_was_not_named() {
+    let world = World::new();
+    let state = home(&world).join(".local/state/portcullis/ws-0123456789abcdef");
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::write(state.join("format"), "1\n").unwrap();
+    let listed = run(&world, &["uninstall", "--dry-run"]).ok();
+    assert!(listed.text().contains(state.to_str().unwrap()), "{listed:?}");
+    run(&world, &["uninstall", "--yes"]).ok();
+    assert!(!state.exists());
 }
 
 #[test]

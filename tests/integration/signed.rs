@@ -81,7 +81,7 @@ impl Signer {
 #[test]
 fn only_what_is_signed_is_enforced() {
     let signer = Signer::new();
-    signer.refuses("which the configuration requires: no such file");
+    signer.refuses("policy.toml.sig`: no such file");
     signer.sign("key").ok();
     assert_eq!(signer.read().ok().text(), "a\n");
     let start = signer.world.records().remove(0);
@@ -90,21 +90,21 @@ fn only_what_is_signed_is_enforced() {
     // Every part of it is signed.
     let part = signer.world.base().join("policy/part.toml");
     std::fs::write(&part, "schema = 1\n# changed\n").unwrap();
-    signer.refuses("is not for this policy as it is now");
+    signer.refuses("is not as it was when");
     std::fs::write(&part, "schema = 1\n").unwrap();
     signer.read().ok();
     std::fs::write(signer.policy(), policy(4)).unwrap();
-    signer.refuses("is not for this policy as it is now");
+    signer.refuses("is not as it was when");
 
     signer.keygen("other");
     signer.sign("other").ok();
-    signer.refuses("which is not among `policyKeys`");
+    signer.refuses("which is not an accepted one");
     let signature = signer.world.base().join("policy/policy.toml.sig");
     std::fs::write(&signature, "signed, honestly\n").unwrap();
-    signer.refuses("is no signature of a policy");
+    signer.refuses("is not a signature of a policy");
     let embedded = signer.world.run(&["fs", "read", "a.txt", "--policy", "default"]);
     assert_eq!(embedded.code, 4);
-    assert!(embedded.stderr.contains("the embedded policy `default` is not signed"));
+    assert!(embedded.stderr.contains("the embedded policy `default` has no signature"));
     let other = signer.world.base().join("other.toml");
     std::fs::write(&other, "").unwrap();
     let other = other.to_str().unwrap();
@@ -229,7 +229,7 @@ fn a_running_gateway_takes_up_what_is_signed_only() {
     std::fs::rename(good, directory.join("policy.toml")).unwrap();
     let record = policies(relay.world(), 1);
     assert_eq!(record["result"], "refused", "{record}");
-    assert!(record["reason"].as_str().unwrap().contains("is not for this policy"), "{record}");
+    assert!(record["reason"].as_str().unwrap().contains("is not as it was when"), "{record}");
     std::fs::write(directory.join("policy.toml.sig"), signature).unwrap();
     let record = policies(relay.world(), 2);
     assert_eq!((&record["result"], &record["facts"]["version"]), (&"ok".into(), &6.into()));
@@ -254,7 +254,7 @@ fn rule_files_are_signed_with_the_policy() {
     signer.sign("key").ok();
     signer.read().ok();
     std::fs::write(&rules, rule("key")).unwrap();
-    signer.refuses("is not for this policy as it is now");
+    signer.refuses("is not as it was when");
     std::fs::write(&rules, rule("tok")).unwrap();
 
     let directory = signer.world.base().join("policy");
@@ -268,7 +268,7 @@ fn rule_files_are_signed_with_the_policy() {
         std::fs::rename(directory.join("fresh"), directory.join(name)).unwrap();
         let record = policies(relay.world(), count);
         assert_eq!(record["result"], "refused", "{record}");
-        assert!(record["reason"].as_str().unwrap().contains("is not for this policy"), "{record}");
+        assert!(record["reason"].as_str().unwrap().contains("is not as it was when"), "{record}");
     }
     let read = relay.read("a.txt");
     assert!(relay.ask_one(read).get("result").is_some());
@@ -294,7 +294,11 @@ fn keys_are_private_and_not_overwritten() {
     let no_key = policy.to_str().unwrap();
     let done = signer.world.run(&["policy", "sign", no_key, "--key", no_key]);
     assert_eq!(done.code, 1);
-    assert!(done.stderr.contains("it is no key of `portcullis policy keygen`"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("is not a private key of `portcullis policy keygen`"),
+        "{}",
+        done.stderr
+    );
 }
 
 /// A signature was written through a link of the workspace.
@@ -342,4 +346,37 @@ fn the_configuration_is_understood_or_refused() {
     assert!(done.stderr.contains("overlap"), "{}", done.stderr);
     let doctor = world.run(&["doctor", "--json", "--config", &path]);
     assert!(doctor.text().contains("cannot read the configuration"), "{}", doctor.text());
+}
+
+/// Only `config check` said that keys alone make nobody sign.
+#[test]
+fn keys_without_required_signatures_are_warned_of_by_every_start() {
+    let signer = Signer::new();
+    let world = &signer.world;
+    let warnings = |args: &[&str]| {
+        let done = world.run(args);
+        (args[0].to_owned(), done.stderr.matches("without `requireSignature").count())
+    };
+    let all = |expected: usize| {
+        for args in [
+            &["fs", "read", "a.txt"][..],
+            &["mcp"],
+            &["exec", "--", "/bin/true"],
+            &["run", "--", "/bin/true"],
+            // It warns, and then refuses to start.
+            &["serve", "--listen", "127.0.0.1:0", "--policy", "nonexistent.toml"],
+            &["config", "check"],
+        ] {
+            assert_eq!(warnings(args), (args[0].to_owned(), expected));
+        }
+        let report = world.run(&["doctor", "--json"]).json();
+        let checks = report["checks"].as_array().unwrap().iter();
+        let found: Vec<_> = checks.filter(|check| check["name"] == "policy signatures").collect();
+        assert_eq!(found.len(), expected);
+        assert!(found.iter().all(|check| check["status"] == "warning"), "{found:?}");
+    };
+    std::fs::write(signer.config(), format!("policyKeys = [\"{}\"]\n", signer.public)).unwrap();
+    all(1);
+    std::fs::write(signer.config(), "").unwrap();
+    all(0);
 }

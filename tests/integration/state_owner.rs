@@ -6,6 +6,9 @@ use std::{
     process::Stdio,
 };
 
+use cap_std::fs::Dir;
+use portcullis::gateway::AuditLog;
+use portcullis_audit::{Draft, Kind};
 use serde_json::Value;
 
 use crate::common::{Done, World, done};
@@ -98,6 +101,62 @@ fn the_start_records_say_whose_a_state_directory_is() {
     assert!(!noted.exists());
     two.world.fs(&["read", "f.txt"]).ok();
     assert_eq!(std::fs::read_to_string(&noted).unwrap(), text(&two.own));
+}
+
+/// The file decided, so `undo` took changes of the first workspace back in the second.
+#[test]
+fn a_file_that_contradicts_the_start_records_named_the_workspace() {
+    let two = two();
+    let session = two.starts()[0]["session"].as_str().unwrap().to_owned();
+    let noted = two.world.state().join("workspace");
+    std::fs::write(two.other.join("f.txt"), "A2").unwrap();
+    std::fs::write(&noted, text(&two.other)).unwrap();
+    for root in [&two.own, &two.other] {
+        for args in [
+            &["fs", "read", "f.txt"][..],
+            &["backup", "undo", "--session", &session, "--yes"],
+            &["backup", "restore", "f.txt"],
+        ] {
+            two.refused(&[args, &["--workspace", text(root)]].concat());
+        }
+    }
+    assert_eq!(std::fs::read_to_string(two.other.join("f.txt")).unwrap(), "A2");
+    let refused = two.world.fs(&["read", "f.txt"]);
+    assert!(refused.stderr.contains(&format!("remove the file `{}`", noted.display())));
+    std::fs::remove_file(&noted).unwrap();
+    two.refused(&["fs", "read", "f.txt", "--workspace", text(&two.other)]);
+    two.world.fs(&["read", "f.txt"]).ok();
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), text(&two.own));
+}
+
+/// It also decided where the newest `start` record is far from the end of the log.
+#[test]
+fn a_file_contradicts_a_start_record_before_many_others() {
+    let two = two();
+    let state = Dir::from_std_file(std::fs::File::open(two.world.state()).unwrap());
+    let log = AuditLog::open(&state).unwrap();
+    for _ in 0..300 {
+        let draft = Draft { path: Some("x".repeat(8000)), ..Draft::default() };
+        log.note(Kind::Decision, draft, false).unwrap();
+    }
+    drop(log);
+    std::fs::write(two.world.state().join("workspace"), text(&two.other)).unwrap();
+    two.refused(&["fs", "read", "f.txt", "--workspace", text(&two.other)]);
+}
+
+/// The advice was to adopt a path that the file did not name.
+#[test]
+fn a_file_that_was_cut_says_how_to_mend_it() {
+    let two = two();
+    let noted = two.world.state().join("workspace");
+    for cut in [two.own.parent().unwrap().to_str().unwrap(), "", "\n", "garbage"] {
+        std::fs::write(&noted, cut).unwrap();
+        let refused = two.world.fs(&["read", "f.txt"]);
+        assert_eq!(refused.code, 1, "{cut:?}: {refused:?}");
+        assert!(refused.stderr.contains(&format!("remove the file `{}`", noted.display())));
+        std::fs::remove_file(&noted).unwrap();
+        two.world.fs(&["read", "f.txt"]).ok();
+    }
 }
 
 #[test]
@@ -225,7 +284,7 @@ fn blame_looks_at_the_workspace_of_the_log() {
         let found = blame(&[path]).ok().json();
         assert_eq!((&found["state"], &found["path"]), (&"same".into(), &"f.txt".into()));
         assert_eq!(found["workspace"], text(&two.own));
-        assert_eq!(found["notLookedAt"], Value::Null);
+        assert_eq!(found["notChecked"], Value::Null);
     }
     // A copy of the log names it, too.
     let copy = two.world.base().join("copy");
@@ -239,10 +298,10 @@ fn what_is_not_the_workspace_of_the_log_is_not_looked_at() {
     let two = two();
     let check = |more: &[&str]| {
         let found = two.elsewhere(&[&["audit", "blame", "f.txt", "--json"], more].concat()).ok();
-        assert!(found.stderr.contains("not looked at"), "{found:?}");
+        assert!(found.stderr.contains("not checked"), "{found:?}");
         let found = found.json();
-        assert_eq!(found["state"], "notLookedAt", "{found}");
-        assert!(found["notLookedAt"].as_str().unwrap().contains(text(&two.own)), "{found}");
+        assert_eq!(found["state"], "notChecked", "{found}");
+        assert!(found["notChecked"].as_str().unwrap().contains(text(&two.own)), "{found}");
         assert_eq!(found["changes"][0]["op"], "write");
     };
     check(&["--workspace", text(&two.other)]);
@@ -256,7 +315,7 @@ fn what_is_not_the_workspace_of_the_log_is_not_looked_at() {
     assert_eq!(content(), "text");
     std::fs::rename(&two.own, two.own.with_file_name("away")).unwrap();
     check(&[]);
-    assert_eq!(content(), "notLookedAt");
+    assert_eq!(content(), "notChecked");
 }
 
 #[test]
@@ -267,4 +326,31 @@ fn absolute_paths_are_those_of_the_workspace_of_the_log() {
     assert_eq!(two.elsewhere(&query).ok().text().lines().count(), 1);
     let listed = two.elsewhere(&["backup", "list", "--json", text(&absolute)]).ok();
     assert!(listed.text().contains("f.txt"), "{listed:?}");
+}
+
+/// Regression: of two first starts at once, the one that did not get the directory left the newest
+/// `start` record.
+#[test]
+fn a_start_without_the_state_directory_left_a_record() {
+    let world = World::new();
+    for attempt in 0..12 {
+        let state = world.base().join(format!("state-{attempt}"));
+        let children = ["one", "two"].map(|name| {
+            let root = world.base().join(name);
+            std::fs::create_dir_all(&root).unwrap();
+            let mut command = world.command(&["fs", "ls"]);
+            command.env("PORTCULLIS_WORKSPACE", root).env("PORTCULLIS_STATE", &state);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        let ended = children.map(|child| done(child.wait_with_output().unwrap()));
+        let owner = std::fs::read_to_string(state.join("workspace")).unwrap();
+        let log = std::fs::read_to_string(state.join("audit/seg-000000.jsonl")).unwrap();
+        let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        for start in records.filter(|record| record["kind"] == "start") {
+            assert_eq!(start["facts"]["workspace"], *owner, "{start}");
+        }
+        let refused: Vec<_> = ended.iter().filter(|end| end.code != 0).collect();
+        assert_eq!(refused.len(), 1, "{ended:?}");
+        assert!(refused[0].stderr.contains(&format!("`{owner}`")), "{refused:?}");
+    }
 }

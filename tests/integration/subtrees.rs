@@ -100,7 +100,7 @@ fn what_an_extension_hides_is_not_renamed_into_view_nor_named() {
 const CLOSED: &str = "schema = 1\n[allowedPaths]\nread = [\"pub/**\"]\nlist = [\"**\"]\n\
     write = [\"**\"]\nremove = [\"**\"]\n";
 
-/// With the name that keeps it closed gone, a file was read under the other one.
+/// Regression: with the name that keeps it closed gone, a file was read under the other one.
 #[test]
 fn a_file_is_not_opened_by_taking_away_the_name_that_may_not_be_read() {
     let mut world = World::with_policy(CLOSED);

@@ -127,7 +127,7 @@ fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     assert!(own.contains("--no-ignore") && !own.contains("--workspace"), "{own}");
     assert!(gateway.contains("--workspace") && !gateway.contains("--no-ignore"), "{gateway}");
     let run = world.run(&["run", "--help"]).ok();
-    assert!(run.text().contains("--agent-network 443 \\\n    --agent-network dns -- fast"));
+    assert!(run.text().contains("\n  portcullis run --preset fast-agent --policy mine.toml\n"));
     let listed = world.run(&["policy", "list", "--json"]).ok().json();
     assert_eq!(listed["policies"][0]["name"], "baseline");
 }

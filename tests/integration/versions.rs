@@ -40,6 +40,15 @@ fn a_state_directory_of_another_format_is_refused() {
             &["status"],
             &["backup", "list"],
             &["approve", "--list"],
+            &["log"],
+            &["undo"],
+            &["audit", "verify"],
+            &["audit", "query"],
+            &["audit", "session"],
+            &["audit", "report", "-o", "/dev/null/r.html"],
+            &["policy", "replay", "default"],
+            &["policy", "explain", "--record", "1"],
+            &["backup", "verify"],
         ] {
             let refused = world.run(args);
             let why = format!("has format {format}, and this portcullis knows format 1 only");
@@ -89,10 +98,30 @@ fn a_record_of_a_newer_version_is_refused_and_not_continued() {
     std::fs::write(&segment, &newer).unwrap();
     let refused = world.fs(&["read", "a.txt"]);
     assert!(refused.code != 0 && refused.stderr.contains("version 2"), "{refused:?}");
-    let verified = world.run(&["audit", "verify"]);
-    assert_eq!(verified.code, 5, "{verified:?}");
-    let advice = "a newer portcullis wrote the log: verify it with that one";
-    assert!(verified.stderr.contains(advice), "{verified:?}");
+    // It was called damaged, by each command.
+    let report = world.base().join("report.html");
+    for (args, code) in [
+        (&["audit", "verify"][..], 5),
+        (&["log"], 5),
+        (&["audit", "query", "--no-index"], 5),
+        (&["audit", "session"], 5),
+        (&["audit", "report", "-o", report.to_str().unwrap()], 5),
+        (&["status"], 5),
+        (&["doctor"], 1),
+        (&["run", "--", "/bin/true"], 5),
+        (&["fs", "read", "a.txt"], 5),
+    ] {
+        let told = world.run(args);
+        assert_eq!(told.code, code, "{args:?} {told:?}");
+        let all = format!("{}{}", told.text(), told.stderr);
+        let words = all.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("a newer portcullis wrote"), "{args:?} {told:?}");
+        assert!(words.contains("use the portcullis that wrote it"), "{args:?} {told:?}");
+        assert!(!words.contains("is damaged"), "{args:?} {told:?}");
+    }
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.contains("A newer Portcullis wrote a part of the log"), "{report}");
+    assert!(!report.contains("The log is damaged"), "{report}");
     assert_eq!(std::fs::read_to_string(&segment).unwrap(), newer);
 }
 

@@ -57,6 +57,7 @@ fn main() {
         agent: "load_generator".parse().unwrap(),
         user: "tester".to_owned(),
         transport: Transport::Cli,
+        acp: None,
     };
     gateway.start(&session, BTreeMap::new()).unwrap();
     let end = Instant::now() + Duration::from_secs(seconds.parse().unwrap());

@@ -53,7 +53,7 @@ pub(crate) struct Tree(pub(crate) Node);
 /// Result of resolving a path.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Without links.
+    /// No links.
     pub(crate) path: Vec<String>,
     pub(crate) there: bool,
 }

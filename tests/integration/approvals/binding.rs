@@ -2,36 +2,42 @@
 
 use std::path::Path;
 
-use super::{begin, end, id, kinds, waiting, world};
+use super::{asked_again, begin, end, id, kinds, waiting, world};
 use crate::common::World;
 
-/// Lets a rename wait, changes something, and approves; returns true if the
-/// rename was made all the same.
-fn moved_after(world: &World, args: &[&str], change: impl FnOnce(&World)) -> bool {
+/// Lets a rename wait, changes something, and approves: that is asked about again.
+fn not_moved_after(world: &World, args: &[&str], change: impl FnOnce(&World)) {
     let child = begin(world, args, "");
     let asked = waiting(world, 1).remove(0);
     assert_eq!(asked["moved"].as_str().unwrap().len(), 64, "{asked}");
     change(world);
     world.run(&["approve", "--yes", &id(&asked)]).ok();
-    let done = end(child);
-    if done.code == 3 {
-        assert!(done.stderr.contains("is not what was approved"), "{}", done.stderr);
-    }
-    done.code == 0
+    let again = asked_again(world, &asked);
+    assert_eq!((&again["path"], &again["to"]), (&asked["path"], &asked["to"]));
+    assert_ne!((&again["moved"], &again["before"]), (&asked["moved"], &asked["before"]));
+    end(child).denied("payments");
+}
+
+/// Lets a rename wait, and approves it as it is.
+fn is_moved(world: &World, args: &[&str]) {
+    let child = begin(world, args, "");
+    let asked = waiting(world, 1).remove(0);
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
+    end(child).ok();
 }
 
 #[test]
 fn a_file_that_moves_is_bound() {
     let world = world();
     let args = ["mv", "src/a.ts", "src/payments/a.ts"];
-    assert!(!moved_after(&world, &args, |world| {
+    not_moved_after(&world, &args, |world| {
         world.file("src/a.ts", "evil\n");
-    }));
+    });
     assert_eq!(world.read("src/a.ts"), "evil\n");
     assert!(!world.path("src/payments/a.ts").exists());
-    assert!(moved_after(&world, &args, |_| {}));
+    is_moved(&world, &args);
     assert_eq!(world.read("src/payments/a.ts"), "evil\n");
-    let (approval, intent) = (kinds(&world, "approval").remove(1), kinds(&world, "intent"));
+    let (approval, intent) = (kinds(&world, "approval").remove(2), kinds(&world, "intent"));
     assert_eq!(approval["facts"]["moved"], intent[0]["facts"]["moved"]);
     assert_eq!(approval["facts"]["moved"].as_str().unwrap().len(), 64);
 }
@@ -40,14 +46,14 @@ fn a_file_that_moves_is_bound() {
 fn a_file_that_replaces_another_is_bound_and_so_is_the_other() {
     let world = world();
     let args = ["mv", "src/a.ts", "src/payments/card.ts"];
-    assert!(!moved_after(&world, &args, |world| {
+    not_moved_after(&world, &args, |world| {
         world.file("src/a.ts", "evil\n");
-    }));
-    assert!(!moved_after(&world, &args, |world| {
+    });
+    not_moved_after(&world, &args, |world| {
         world.file("src/payments/card.ts", "somebody's\n");
-    }));
+    });
     assert_eq!(world.read("src/payments/card.ts"), "somebody's\n");
-    assert!(moved_after(&world, &args, |_| {}));
+    is_moved(&world, &args);
 }
 
 #[test]
@@ -68,10 +74,10 @@ fn everything_in_a_directory_that_moves_is_bound() {
     std::os::unix::fs::symlink("a", tree.join("link")).unwrap();
     let args = ["mv", "src/tree", "src/payments/tree"];
     for change in changes {
-        assert!(!moved_after(&world, &args, |_| change(&tree)));
+        not_moved_after(&world, &args, |_| change(&tree));
         assert!(tree.exists());
     }
-    assert!(moved_after(&world, &args, |_| {}));
+    is_moved(&world, &args);
     assert_eq!(world.read("src/payments/tree/sub/c"), "other");
 }
 
@@ -83,6 +89,7 @@ fn a_stale_approval_s_denial_names_nothing_that_is_not_there() {
     let asked = waiting(&world, 1).remove(0);
     world.file("src/payments/card.ts", "somebody's\n");
     world.run(&["approve", "--yes", &id(&asked)]).ok();
+    asked_again(&world, &asked);
     end(child).denied("payments");
     let denied = world.last();
     assert_eq!((&denied["kind"], &denied["decision"]), (&"decision".into(), &"deny".into()));
@@ -97,6 +104,7 @@ fn a_read_is_bound_to_what_was_there() {
     let asked = waiting(&world, 1).remove(0);
     world.file("src/vault/a.txt", "a greater treasure\n");
     world.run(&["approve", "--yes", &id(&asked)]).ok();
+    asked_again(&world, &asked);
     assert!(end(child).denied("vault").stdout.is_empty());
 }
 
@@ -107,7 +115,21 @@ fn a_tree_that_is_removed_is_bound() {
     let asked = waiting(&world, 1).remove(0);
     world.file("src/payments/another.ts", "kept\n");
     world.run(&["approve", "--yes", &id(&asked)]).ok();
+    asked_again(&world, &asked);
     end(child).denied("payments");
     assert_eq!(world.read("src/payments/another.ts"), "kept\n");
     assert_eq!(world.read("src/payments/card.ts"), "one\ntwo\n");
+}
+
+/// Regression: the policy in force was told to deny what a person had approved under it.
+#[test]
+fn a_replay_under_the_same_policy_told_of_approved_requests() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/card.ts"], "x\n");
+    let asked = waiting(&world, 1).remove(0);
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
+    end(child).ok();
+    let policy = world.base().join("policy/policy.toml");
+    let replay = world.run(&["policy", "replay", policy.to_str().unwrap(), "--json"]).ok().json();
+    assert_eq!(replay["changed"], 0, "{replay}");
 }

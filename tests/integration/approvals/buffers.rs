@@ -43,14 +43,14 @@ impl Open {
         self.rig.editor.send(&choose(&asked, "once"));
     }
 
-    /// Checks that the gateway reads the buffer once more, and does not write
-    /// it.
-    fn is_refused(&mut self) {
-        let asked = self.rig.editor.hear();
-        assert_eq!(asked["method"], "fs/read_text_file", "{asked}");
-        self.rig.editor.send(&result(asked["id"].clone(), json!({"content": self.buffer})));
+    /// Checks that the gateway reads the buffer once more, asks about it, and does not write it.
+    fn is_asked_about_again(&mut self) {
+        let asked = self.asked();
+        assert_eq!(asked["method"], "session/request_permission", "{asked}");
+        assert!(asked.to_string().contains("-TYPED"), "{asked}");
+        self.rig.editor.send(&choose(&asked, "reject"));
         let answer = self.rig.agent.hear();
-        let reason = "what would be done now is not what was approved; ask again";
+        let reason = "a person was asked and rejected it";
         assert_eq!(answer["error"]["data"]["reason"], reason, "{answer}");
         self.rig.editor.hears_nothing();
         let log = self.rig.log();
@@ -68,7 +68,7 @@ fn what_the_user_types_after_the_question_is_not_written_over() {
     ] {
         let mut open = Open::new(disk, before);
         open.approve_after("TYPED\n");
-        open.is_refused();
+        open.is_asked_about_again();
         let there = std::fs::read_to_string(open.rig.root.join("ci/a.yml")).ok();
         assert_eq!(there.as_deref(), disk);
     }

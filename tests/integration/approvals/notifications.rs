@@ -185,6 +185,13 @@ fn a_notify_send_that_the_agent_could_replace_is_refused() {
     let refused = world.command(&["fs", "ls"]).env("PATH", path).output().unwrap();
     let stderr = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && stderr.contains("shows notifications"), "{stderr}");
+    // The one of the agent was run.
+    std::fs::write(&program, "#!/bin/sh\n: >ran\n").unwrap();
+    let mut command = world.command(&["config", "check", "--notify"]);
+    command.env("PATH", world.root()).current_dir(world.root());
+    let refused = done(command.output().unwrap());
+    assert!(refused.code == 1 && refused.stderr.contains("notify-send"), "{refused:?}");
+    assert!(!world.path("ran").exists(), "{refused:?}");
 }
 
 #[test]

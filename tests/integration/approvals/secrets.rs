@@ -62,6 +62,10 @@ fn at_a_shell_the_difference_is_that_of_the_redacted_view() {
     let (id, change) = shown(&world);
     assert!(change.contains("-port = 80\n+port = 81\n"), "{change}");
     assert!(change.contains(" token = [portcullis-secret:token:"), "{change}");
+    // A file of the repository could hide there what it does.
+    assert!(change.ends_with(
+        "(what placeholders stand for is not shown, and may be anything: look at the files)\n"
+    ));
     let taken = world.run(&["approve", "--yes", &id, "--json"]).ok();
     assert!(!taken.text().contains(TOKEN), "{taken:?}");
     let done = end(child).ok();

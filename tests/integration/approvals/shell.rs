@@ -14,7 +14,7 @@ use std::{
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::{Value, json};
 
-use super::{TIMEOUT, begin, end, id, kinds, waiting, world};
+use super::{TIMEOUT, asked_again, begin, end, id, kinds, waiting, world};
 use crate::common::{World, send_descriptor, sockets_refuse_descriptors};
 
 #[test]
@@ -166,8 +166,9 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     let asked = waiting(&world, 1).remove(0);
     world.file(path, "another\n");
     world.run(&["approve", "--yes", &id(&asked)]).ok();
-    let done = end(child).denied("payments");
-    assert!(done.stderr.contains("is not what was approved"), "{}", done.stderr);
+    let again = asked_again(&world, &asked);
+    assert!(again["change"].as_str().unwrap().contains(" another\n+three"), "{again}");
+    end(child).denied("payments");
     assert_eq!(world.read(path), "another\n");
 
     // The name means another file now: that is a question of its own.
@@ -176,6 +177,7 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     std::fs::remove_file(world.path(path)).unwrap();
     std::os::unix::fs::symlink("../a.ts", world.path(path)).unwrap();
     world.run(&["approve", "--yes", &id(&asked)]).ok();
+    asked_again(&world, &asked);
     end(child).denied("payments");
     assert_eq!(world.read("src/a.ts"), "a\n");
 
@@ -185,6 +187,7 @@ fn what_changed_meanwhile_is_not_what_was_approved() {
     assert_eq!(asked.get("before"), None);
     world.file("src/payments/new.ts", "somebody's\n");
     world.run(&["approve", "--yes", &id(&asked)]).ok();
+    asked_again(&world, &asked);
     end(child).denied("payments");
     assert_eq!(world.read("src/payments/new.ts"), "somebody's\n");
 }
@@ -206,7 +209,7 @@ fn the_question_shows_what_a_rename_puts_there_and_what_goes_with_a_directory() 
         asked["change"].as_str().unwrap().to_owned()
     };
     let over = shown(&["mv", "src/a.ts", "src/payments/card.ts"]);
-    let head = "renames `src/a.ts` to `src/payments/card.ts`, replacing what is there\n--- a/src";
+    let head = "renames `src/a.ts` to `src/payments/card.ts`, mode 0644, replacing what is there\n--- a/src";
     assert!(over.starts_with(head) && over.contains("-one\n-two\n+a"), "{over}");
     let new = shown(&["mv", "src/a.ts", "src/payments/new.ts"]);
     assert!(
@@ -215,15 +218,59 @@ fn the_question_shows_what_a_rename_puts_there_and_what_goes_with_a_directory() 
     );
     let link = shown(&["mv", "src/link", "src/payments/link"]);
     assert!(link.ends_with("\na link to `../outside`"), "{link}");
+    let over = shown(&["mv", "src/link", "src/payments/card.ts"]);
+    assert!(over.contains("\na link to `../outside`\n--- a/src/payments/card.ts"), "{over}");
+    std::os::unix::fs::symlink("../outside", world.path("src/payments/link")).unwrap();
+    let over = shown(&["mv", "src/a.ts", "src/payments/link"]);
+    assert!(over.contains(", replacing a link to `../outside`\n--- /dev/null\n"), "{over}");
+    let gone = shown(&["rm", "src/payments/link"]);
+    assert_eq!(gone, "removes `src/payments/link`, a link to `../outside`");
+    std::fs::remove_file(world.path("src/payments/link")).unwrap();
     let tree = shown(&["mv", "src/tree", "src/payments/tree"]);
     assert!(tree.contains("objects in it: 60\n  f00.ts\n  f01.ts\n"), "{tree}");
-    assert!(tree.ends_with("  f49.ts\n(and 10 more)\n"), "{tree}");
+    let end = "  f49.ts\n(and 10 more)\n(the contents of files are not shown)\n";
+    assert!(tree.ends_with(end), "{tree}");
+    // A rename of a directory brought a program in unnoticed.
+    let program = world.path("src/tree/f55.ts");
+    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let tree = shown(&["mv", "src/tree", "src/payments/tree"]);
+    let begin = "objects in it: 60, 1 of them executable\n  f55.ts (executable)\n  f00.ts\n";
+    assert!(tree.contains(begin), "{tree}");
     let gone = shown(&["rm", "-r", "src/payments"]);
     let expected = "removes `src/payments` with everything in it\nobjects in it: 1\n  card.ts\n";
     assert_eq!(gone, expected);
     world.file("src/large.ts", vec![b'x'; (1 << 20) + 1]);
     let large = shown(&["mv", "src/large.ts", "src/payments/large.ts"]);
     assert!(large.ends_with("\nthe content is too large to be shown"), "{large}");
+}
+
+/// The agent made the file executable while the question waited, and the question did not show the
+/// permission bits.
+#[test]
+fn an_approved_rename_did_not_cover_the_permission_bits() {
+    let world = world();
+    world.file("src/tool", "#!/bin/sh\n");
+    world.file("src/tree/tool", "#!/bin/sh\n");
+    let set = |path: &str, mode: u32| {
+        std::fs::set_permissions(world.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (from, file) in [("src/tool", "src/tool"), ("src/tree", "src/tree/tool")] {
+        set(file, 0o644);
+        let to = format!("src/payments/{}", from.rsplit('/').next().unwrap());
+        let child = begin(&world, &["mv", from, &to], "");
+        let asked = waiting(&world, 1).remove(0);
+        set(file, 0o755);
+        world.run(&["approve", "--yes", &id(&asked)]).ok();
+        let again = waiting(&world, 1).remove(0);
+        assert_ne!(id(&asked), id(&again));
+        let is_shown = |question: &Value| {
+            question["change"].as_str().unwrap().contains(", mode 0755 (executable)\n")
+        };
+        assert_eq!([&asked, &again].map(is_shown), [false, from == file]);
+        world.run(&["approve", "--reject", &id(&again)]).ok();
+        end(child).denied("payments");
+        assert!(!world.path(&to).exists());
+    }
 }
 
 /// A line end in a name began a line in the head of the difference.
@@ -236,7 +283,7 @@ fn a_name_forges_no_line_of_the_question() {
     let calls: [(&[&str], &str, &str); 3] = [
         (&["rm", name], "real\n", "--- a/{}\n+++ /dev/null\n@@ -1 +0,0 @@\n-real\n"),
         (&["rm", name], "", "removes the empty file \"{}\""),
-        (&moves, "real\n", "renames \"{}\" to `src/payments/b`\n--- /dev/null\n"),
+        (&moves, "real\n", "renames \"{}\" to `src/payments/b`, mode 0644\n--- /dev/null\n"),
     ];
     for (args, content, expected) in calls {
         world.file(name, content);
@@ -251,6 +298,34 @@ fn a_name_forges_no_line_of_the_question() {
         let forged: Vec<_> = listed.lines().filter(forged).collect();
         assert!(forged.iter().all(|line| line.contains("a\\n+forged")), "{forged:?}");
     }
+}
+
+/// Everything else takes the beginning of an identifier.
+#[test]
+fn yes_takes_the_beginning_of_an_identifier() {
+    let world = world();
+    let child = begin(&world, &["write", "src/payments/a.ts"], "a");
+    let asked = id(&waiting(&world, 1)[0]);
+    let unknown = if asked.starts_with('0') { "1" } else { "0" };
+    assert_eq!(world.run(&["approve", "--yes", unknown]).code, 1);
+    world.run(&["approve", "--yes", &asked[..4]]).ok();
+    end(child).ok();
+}
+
+/// `approve` said that it was approved, and nothing of the new question.
+#[test]
+fn what_is_asked_again_is_said_to_wait_again() {
+    let world = world();
+    let child =
+        begin(&world, &["edit", "src/payments/card.ts", "--old", "two", "--new", "TWO"], "");
+    let asked = id(&waiting(&world, 1)[0]);
+    world.file("src/payments/card.ts", "one\ntwo\nthree\n");
+    let told = world.run(&["approve", "--yes", &asked]).ok();
+    let again = id(&waiting(&world, 1)[0]);
+    assert!(told.stderr.contains(&format!("path waits as {again}:")), "{told:?}");
+    world.run(&["approve", "--yes", &again]).ok();
+    end(child).ok();
+    assert_eq!(world.read("src/payments/card.ts"), "one\nTWO\nthree\n");
 }
 
 #[test]
@@ -372,6 +447,18 @@ fn the_socket_takes_no_descriptors() {
     assert_eq!(is_refused, sockets_refuse_descriptors());
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// It had options of gateways, which mean nothing there.
+#[test]
+fn approve_takes_the_options_that_it_uses() {
+    let world = world();
+    let help = world.run(&["approve", "--help"]).ok().text().to_owned();
+    assert!(help.contains("--state"), "{help}");
+    for option in ["--policy", "--adopt", "--agent"] {
+        assert!(!help.contains(option), "{option}: {help}");
+        assert_eq!(world.run(&["approve", option, "default", "--list"]).code, 2, "{option}");
+    }
 }
 
 #[test]

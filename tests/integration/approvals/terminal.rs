@@ -197,9 +197,9 @@ fn requests_are_answered_as_they_come() {
     let watched = on_a_terminal(&world, "n|\u{4}", &["approve", "--watch"]);
     assert!(watched.code == 0 && watched.text().contains("rejected: edit"), "{watched:?}");
     let left = waiting(&world, 1);
-    // What is not shown is named by its complete identifier: the beginning of one was enough, and none.
+    // What is not shown is named by four characters: one was enough, and none.
     let complete = id(&left[0]);
-    for (part, code) in [(&complete[..6], 1), ("", 2)] {
+    for (part, code) in [(&complete[..3], 1), ("", 2)] {
         assert_eq!(world.run(&["approve", part, "--yes"]).code, code, "{part}");
     }
     world.run(&["approve", &complete, "--yes"]).ok();
@@ -231,6 +231,48 @@ fn equal_requests_of_a_session_are_one_question() {
     waiting(&world, 0);
 }
 
+/// The first of equal changes was made, and the others were denied, although nobody had rejected them.
+#[test]
+fn equal_changes_are_made_or_asked_about_again() {
+    let world = world();
+    let mut scripted_agent = crate::scripted_agent::ScriptedAgent::start(&world);
+    let write = scripted_agent.write("src/payments/card.ts", "new\n");
+    let prompt = scripted_agent.prompt(&[write.clone(), write.clone(), write]).unwrap();
+    let first = id(&waiting(&world, 3)[0]);
+    on_a_terminal(&world, "y", &["approve", &first]).ok();
+    while scripted_agent.hear().is_some_and(|message| message["id"] != prompt) {}
+    let results = |kind| -> Vec<_> {
+        kinds(&world, kind).iter().map(|record| record["result"].clone()).collect()
+    };
+    assert_eq!(results("approval"), vec![json!("once"); 3]);
+    assert_eq!(kinds(&world, "intent").len(), 3);
+    assert!(results("outcome").iter().all(|result| result != "denied"));
+    assert!(kinds(&world, "decision").iter().all(|record| record["decision"] != "deny"));
+    assert_eq!(world.read("src/payments/card.ts"), "new\n");
+    drop(scripted_agent);
+
+    // Another append would be one more line, which nobody has seen.
+    let [one, two] = [(); 2].map(|()| begin(&world, &["append", "src/payments/card.ts"], "+\n"));
+    let asked = waiting(&world, 2);
+    assert_eq!(asked[0]["change"], asked[1]["change"]);
+    for request in &asked {
+        world.run(&["approve", "--yes", &id(request)]).ok();
+    }
+    let give_up = Instant::now() + TIMEOUT;
+    let again = loop {
+        let again = waiting(&world, 1).remove(0);
+        if again["before"] == asked[0]["after"] {
+            break again;
+        }
+        assert!(Instant::now() < give_up, "{again}");
+    };
+    assert!(again["change"].as_str().unwrap().contains(" +\n++\n"), "{again}");
+    world.run(&["approve", "--yes", &id(&again)]).ok();
+    end(one).ok();
+    end(two).ok();
+    assert_eq!(world.read("src/payments/card.ts"), "new\n+\n+\n");
+}
+
 /// A request without a limit was denied after two minutes.
 #[test]
 fn without_a_timeout_a_request_waits_and_says_no_limit() {
@@ -242,4 +284,20 @@ fn without_a_timeout_a_request_waits_and_says_no_limit() {
     world.run(&["approve", "--yes", &id(&asked)]).ok();
     let done = end(child).ok();
     assert!(done.stderr.contains("waiting for approval of read"), "{done:?}");
+}
+
+/// Tabs were shown as blanks, and carriage returns not at all: lines that differ looked alike.
+#[test]
+fn lines_that_differ_looked_alike() {
+    let world = super::world();
+    world.file("src/payments/card.ts", "\tone\ntwo\nthree\n");
+    let text = "    one\ntwo\r\n\\u{202e}three\u{202e}\n";
+    let child = begin(&world, &["write", "src/payments/card.ts"], text);
+    let id = waiting(&world, 1)[0]["id"].as_str().unwrap().to_owned();
+    let shown = world.run(&["approve", "--list"]).ok().text().to_owned();
+    for line in [r"-\tone", "+    one", "-two\n", "+two\\r\n", r"+\\u{202e}three\u{202e}"] {
+        assert!(shown.contains(line), "{line}\n{shown}");
+    }
+    world.run(&["approve", "--yes", &id]).ok();
+    end(child).ok();
 }

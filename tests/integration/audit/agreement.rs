@@ -119,6 +119,49 @@ fn a_log_without_its_key_or_signatures_is_damaged_and_can_go_on() {
     }
 }
 
+/// The next gateway signed what was left of such a log, and nothing showed any more that its end
+/// had been cut off.
+#[test]
+fn a_gateway_records_that_all_checkpoints_are_gone_before_it_signs() {
+    let world = World::new();
+    world.file("a", "x");
+    for _ in 0..3 {
+        world.fs(&["read", "a"]).ok();
+    }
+    let kept = lines(&world);
+    write_linked(&world, &kept[..6]);
+    for name in ["audit/checkpoint", "audit/frontier", "keys/signed"] {
+        std::fs::remove_file(world.state().join(name)).unwrap();
+    }
+    std::fs::remove_dir_all(world.state().join("audit/checkpoints")).unwrap();
+    let warned = world.fs(&["read", "a"]).ok();
+    assert!(warned.stderr.contains("no checkpoint of the audit log is left"), "{warned:?}");
+    let records = world.records();
+    let recovered: Vec<_> =
+        records.iter().filter(|record| record["facts"]["what"] == "unsigned").collect();
+    assert_eq!((recovered.len(), &recovered[0]["kind"]), (1, &"recovered".into()));
+    world.run(&["audit", "verify"]).ok();
+    // Once.
+    world.fs(&["read", "a"]).ok();
+    let count = |record: &Value| record["facts"]["what"] == "unsigned";
+    assert_eq!(world.records().into_iter().filter(count).count(), 1);
+}
+
+/// A log whose records had all been changed and linked anew was served, for only its length was
+/// compared with the checkpoint beside the key.
+#[test]
+fn a_log_that_does_not_continue_after_the_record_that_was_signed_is_refused() {
+    let world = World::new();
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    let kept: Vec<_> = lines(&world)
+        .into_iter()
+        .map(|line| line.replace("\"agent\":\"cli\"", "\"agent\":\"nobody\""))
+        .collect();
+    write_linked(&world, &kept);
+    assert_eq!(world.fs(&["read", "a"]).code, 5);
+}
+
 /// They printed a forged record as if it were one, without a word.
 #[test]
 fn commands_that_read_the_log_say_that_they_did_not_verify_it() {

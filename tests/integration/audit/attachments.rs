@@ -100,6 +100,12 @@ fn backups_that_cannot_be_found_are_not_said_to_be_whole() {
     let place = copy.canonicalize().unwrap().join("backups");
     let words = format!("damaged: there are no backups at {}\n", place.display());
     assert!(found.text().contains(&words), "{found:?}");
+    // An emptied directory ended the command with 1, and without a report.
+    std::fs::create_dir(&place).unwrap();
+    std::fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let found = run_in(&world, &copy, &["audit", "verify", "--backups", "--dir", "audit"]);
+    assert_eq!(found.code, 5, "{found:?}");
+    assert!(found.text().contains(&words), "{found:?}");
 }
 
 /// The first line said that all was intact, and the last that each backup had its hash.

@@ -39,8 +39,9 @@ fn what_is_no_file_of_a_policy_is_said_not_waited_for() {
         audit(&world, &["report", "-o", "report.json"]).ok();
         let report = std::fs::read_to_string(world.base().join("report.json")).unwrap();
         assert!(report.contains(r#""text": null"#), "{report}");
-        let bundle = audit(&world, &["bundle", "-o", "bundle.zip"]).ok();
-        assert!(bundle.stderr.contains("is not kept any more"), "{bundle:?}");
+        let bundle = audit(&world, &["bundle", "-o", "bundle.zip"]);
+        assert_eq!(bundle.code, 5, "{bundle:?}");
+        assert!(bundle.stderr.contains("was changed"), "{bundle:?}");
     }
 }
 

@@ -176,9 +176,8 @@ damaged: duplicate-key in seg-000000.jsonl, record 5, line 6
 not intact: the chain breaks after 5 records
   help: keep a copy of the state directory and find out who changed it; `portcullis audit recover` sets everything from the first damage on aside, so that gateways can start again
 # unsupported-version
-damaged: unsupported-version in seg-000000.jsonl, record 5, line 6
-  format version 2 is not supported
-not intact: the chain breaks after 5 records
-  help: a newer portcullis wrote the log: verify it with that one
+newer: a newer portcullis wrote seg-000000.jsonl from record 5 on: format version 2 is not supported
+verified: the 5 records before it
+  help: use the portcullis that wrote it; if none did, the log was changed: compare it with a copy
 "#);
 }

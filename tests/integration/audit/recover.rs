@@ -1,5 +1,7 @@
 //! `portcullis audit recover` on logs of several segments.
 
+mod keys;
+
 use crate::{
     common::{Done, World},
     review::{decision, write_log},
@@ -138,7 +140,7 @@ fn a_wrong_root_of_a_segment_is_computed_again() {
         let kept = world.state().join("audit").join(said["facts"]["file"].as_str().unwrap());
         assert_eq!(std::fs::read_to_string(kept).unwrap(), other);
         // Signed records were confirmed by the log, and stay.
-        assert!(!done.text().contains("signed anew"), "{done:?}");
+        assert!(!done.text().contains("signed again"), "{done:?}");
         assert!(world.state().join("audit/checkpoints/65536").exists());
     }
 }
@@ -159,7 +161,7 @@ fn a_wrong_root_of_a_pruned_segment_leaves_nothing_thrown_away() {
             assert_eq!(refused.code, 5, "as a verifier says: {refused:?}");
         }
         let (done, records) = recovered(&world);
-        assert!(done.text().contains("signed anew"), "{done:?}");
+        assert!(done.text().contains("signed again"), "{done:?}");
         if whole {
             assert_eq!(std::fs::read(&segment).unwrap(), lines);
             continue;
@@ -172,145 +174,6 @@ fn a_wrong_root_of_a_pruned_segment_leaves_nothing_thrown_away() {
         assert!(file("damaged").unwrap().starts_with(&lines));
         assert!(file("roots").unwrap().starts_with(b"x"));
     }
-}
-
-/// Gateways refused it, and no command found or repaired the fault.
-#[test]
-fn a_log_that_lost_its_public_key_gets_it_back() {
-    for damage in ["gone", "garbage", "private"] {
-        let world = World::new();
-        world.file("a", "x");
-        world.fs(&["read", "a"]).ok();
-        if damage != "private" {
-            world.run(&["audit", "key", "--new"]).ok();
-            world.fs(&["read", "a"]).ok();
-        }
-        let file = world.state().join("audit/key.vkey");
-        let keys = std::fs::read_to_string(&file).unwrap();
-        match damage {
-            "garbage" => std::fs::write(&file, "garbage").unwrap(),
-            _ => std::fs::remove_file(&file).unwrap(),
-        }
-        if damage == "private" {
-            std::fs::remove_file(world.state().join("keys/checkpoint.key")).unwrap();
-        }
-        assert_eq!(world.fs(&["read", "a"]).code, 5, "{damage}");
-        let verified = world.run(&["audit", "verify"]);
-        assert_eq!(verified.code, 5, "{verified:?}");
-        assert!(verified.stderr.contains("`portcullis audit recover`"), "{verified:?}");
-        let done = world.run(&["audit", "recover", "--yes"]);
-        // The log is repaired, but gateways do not start without the private key.
-        assert_eq!(done.code, i32::from(damage == "private"), "{done:?}");
-        let first = keys.lines().next().unwrap();
-        assert!(
-            done.text().contains(&format!("put back: the log's public key {first}")),
-            "{done:?}"
-        );
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), keys);
-        world.run(&["audit", "verify", "--key", file.to_str().unwrap()]).ok();
-        let last = world.records().pop().unwrap();
-        assert_eq!((&last["facts"]["what"], &last["facts"]["key"]), (&"key".into(), &first.into()));
-        if damage == "private" {
-            let refused = world.fs(&["read", "a"]);
-            assert!(refused.stderr.contains("audit key --new"), "{refused:?}");
-            world.run(&["audit", "key", "--new"]).ok();
-        }
-        world.fs(&["read", "a"]).ok();
-        world.run(&["audit", "verify"]).ok();
-    }
-}
-
-/// A key that was missing was called a wrong one, `audit recover` set what it had signed
-/// aside, and the log stayed damaged.
-#[test]
-fn a_log_that_lost_one_of_its_public_keys_gets_it_back() {
-    for kept in ["the key in use", "the former key"] {
-        let world = World::new();
-        world.file("a", "x");
-        world.fs(&["read", "a"]).ok();
-        world.run(&["audit", "key", "--new"]).ok();
-        world.fs(&["read", "a"]).ok();
-        let file = world.state().join("audit/key.vkey");
-        let keys = std::fs::read_to_string(&file).unwrap();
-        let line = if kept == "the former key" { keys.lines().last() } else { keys.lines().next() };
-        std::fs::write(&file, format!("{}\n", line.unwrap())).unwrap();
-        let verified = world.run(&["audit", "verify"]);
-        assert!(verified.code == 5 && verified.text().contains("wrong-key"), "{verified:?}");
-        assert!(verified.stderr.contains("`key.vkey` lacks a key"), "{verified:?}");
-        if kept == "the former key" {
-            let refused = world.fs(&["read", "a"]);
-            assert!(refused.stderr.contains("lacks a key"), "{refused:?}");
-        }
-        let done = world.run(&["audit", "recover", "--yes"]).ok();
-        assert!(done.text().contains("put back: the log's public key"), "{done:?}");
-        assert!(!done.text().contains("set aside: the checkpoint"), "{done:?}");
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), keys, "{kept}");
-        world.run(&["audit", "verify", "--key", file.to_str().unwrap()]).ok();
-        world.fs(&["read", "a"]).ok();
-    }
-}
-
-/// A key that is not one of the log's restores nothing: another party may have signed.
-#[test]
-fn a_log_whose_key_was_replaced_is_not_repaired() {
-    let world = World::new();
-    world.file("a", "x");
-    world.fs(&["read", "a"]).ok();
-    let other = World::new();
-    other.file("a", "x");
-    other.fs(&["read", "a"]).ok();
-    let file = |world: &World| world.state().join("audit/key.vkey");
-    std::fs::copy(file(&other), file(&world)).unwrap();
-    let before = std::fs::read(file(&world)).unwrap();
-    let done = world.run(&["audit", "recover", "--yes"]);
-    assert_ne!(done.code, 0, "{done:?}");
-    assert_eq!(std::fs::read(file(&world)).unwrap(), before);
-}
-
-/// `audit verify` was to show what is wrong, which does not look at that file.
-#[test]
-fn a_private_key_that_is_damaged_is_named() {
-    let world = World::new();
-    world.file("a", "x");
-    world.fs(&["read", "a"]).ok();
-    std::fs::write(world.state().join("keys/checkpoint.key"), "garbage\n").unwrap();
-    let refused = world.fs(&["read", "a"]);
-    assert!(refused.stderr.contains("checkpoint.key` is damaged"), "{refused:?}");
-    world.run(&["audit", "key", "--new"]).ok();
-    world.fs(&["read", "a"]).ok();
-}
-
-/// A key that signed nothing of it is not taken for the log's.
-#[test]
-fn a_log_whose_key_nothing_tells_waits_for_a_copy_of_it() {
-    let world = World::new();
-    write_log(&world, 10, |_seq| {
-        (Kind::Decision, decision("coder", "read", "a", "allow", "allowedPaths.read"))
-    });
-    world.run(&["audit", "checkpoint"]).ok();
-    let file = world.state().join("audit/key.vkey");
-    let key = std::fs::read(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    let private = world.state().join("keys/checkpoint.key");
-    let other = World::new();
-    other.file("a", "x");
-    other.fs(&["read", "a"]).ok();
-    for private_is in ["another", "gone"] {
-        match private_is {
-            "gone" => std::fs::remove_file(&private).unwrap(),
-            _ => drop(std::fs::copy(other.state().join("keys/checkpoint.key"), &private).unwrap()),
-        }
-        let refused = world.run(&["audit", "recover", "--yes"]);
-        assert_eq!(refused.code, 5, "{refused:?}");
-        assert!(refused.stderr.contains("put it back from a copy"), "{refused:?}");
-        assert!(!file.exists());
-    }
-    std::fs::write(&file, key).unwrap();
-    // Nor does a gateway start without the private key.
-    let refused = world.run(&["audit", "recover"]);
-    assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("`portcullis audit key --new`"), "{refused:?}");
-    assert_eq!(world.fs(&["read", "a"]).code, 1);
 }
 
 /// A checkpoint behind the damage replaced the newest one.
@@ -344,7 +207,28 @@ fn a_pruned_log_that_lost_every_record_begins_anew() {
     assert!(records.iter().any(|record| record["facts"]["what"] == "roots"), "{records:?}");
 }
 
-/// After a hundred damages it had seen no more of the log, and set checkpoints of
+/// A start only said that a file did not exist, with the exit code of any failure.
+#[test]
+fn a_pruned_log_whose_only_segment_is_empty_is_damaged() {
+    for (gone, emptied) in [(1, 2), (2, 1)] {
+        let world = pruned_log();
+        let segment = |number: u8| world.state().join(format!("audit/seg-00000{number}.jsonl"));
+        std::fs::remove_file(segment(gone)).unwrap();
+        std::fs::write(segment(emptied), "").unwrap();
+        for args in [&["fs", "read", "a"][..], &["audit", "checkpoint"]] {
+            let refused = world.run(args);
+            assert_eq!(refused.code, 5, "{refused:?}");
+            assert!(refused.stderr.contains("audit recover"), "{refused:?}");
+        }
+        let report = world.run(&["doctor", "--json"]).json();
+        let mut checks = report["checks"].as_array().unwrap().iter();
+        let log = checks.find(|check| check["name"] == "audit log").unwrap();
+        assert_eq!(log["status"], "failed", "{log}");
+        recovered(&world);
+    }
+}
+
+/// Regression: after a hundred damages it had seen no more of the log, and set checkpoints of
 /// the rest aside.
 #[test]
 fn a_log_with_many_damaged_checkpoints_keeps_the_good_ones() {
@@ -360,7 +244,7 @@ fn a_log_with_many_damaged_checkpoints_keeps_the_good_ones() {
     }
     let good = std::fs::read(world.state().join("audit/checkpoint")).unwrap();
     let (done, _records) = recovered(&world);
-    assert!(!done.text().contains("signed anew"), "{done:?}");
+    assert!(!done.text().contains("signed again"), "{done:?}");
     assert!(!done.text().contains("set aside: the checkpoint checkpoint\n"), "{done:?}");
     let origin = |note: &[u8]| note.split(|byte| *byte == b'\n').next().unwrap().to_vec();
     let now = std::fs::read(world.state().join("audit/checkpoint")).unwrap();
@@ -433,7 +317,7 @@ fn an_intent_whose_outcome_a_recovery_set_aside_is_settled_by_the_next_gateway()
     let settled = records.iter().find(|record| record.get("of").is_some()).unwrap();
     assert_eq!((&settled["of"], &settled["result"]), (&(outcome - 1).into(), &"committed".into()));
     let verified = world.run(&["audit", "verify"]).ok();
-    assert!(!verified.text().contains("unanswered-intent"), "{verified:?}");
+    assert!(!verified.text().contains("missing-outcome"), "{verified:?}");
     let left: Vec<_> = std::fs::read_dir(world.state().join("gateways")).unwrap().collect();
     assert!(left.iter().all(|entry| {
         !entry.as_ref().unwrap().file_name().to_str().unwrap().ends_with(".lock")
@@ -502,4 +386,30 @@ fn a_log_of_a_newer_version_is_named_before_it_is_set_aside() {
     let done = world.run(&["audit", "recover", "--yes"]).ok();
     assert!(done.stderr.contains("another format version"), "{done:?}");
     world.fs(&["ls"]).ok();
+}
+
+/// Lines that are no records got the advice for those of a newer version.
+#[test]
+fn damage_beside_a_newer_version_is_not_of_a_newer_version() {
+    let world = World::new();
+    for _ in 0..2 {
+        world.fs(&["ls"]).ok();
+    }
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let log = std::fs::read_to_string(&segment).unwrap();
+    let newer = log.replacen("\"v\":1,\"seq\":2", "\"v\":2,\"seq\":2", 1);
+    let both = newer.replacen("{\"v\":1,\"seq\":3", "\"v\":1,\"seq\":3", 1);
+    for (text, is_newer) in [(&newer, true), (&both, false)] {
+        std::fs::write(&segment, text).unwrap();
+        // A record of this version follows, so the link to it is broken, as only `verify` checks.
+        for (command, is_advised) in [
+            (&["log"][..], is_newer),
+            (&["audit", "query"], is_newer),
+            (&["audit", "verify"], false),
+        ] {
+            let damaged = world.run(command);
+            let advice = damaged.stderr.contains("use the portcullis that wrote it");
+            assert_eq!((damaged.code, advice), (5, is_advised), "{command:?} {damaged:?}");
+        }
+    }
 }

@@ -214,7 +214,7 @@ fn show_says_that_a_line_is_no_record() {
     assert_eq!((done.code, done.text().lines().count()), (5, 5));
     insta::assert_snapshot!(done.stderr, @r"
 note: the log was not verified; `portcullis audit verify` does that
-portcullis: 1 lines of the log are no records
+portcullis: 1 line of the log is not a record
   help: `portcullis audit verify` says what is wrong
 ");
 }

@@ -12,7 +12,7 @@ use crate::{common::World, proof};
 
 /// Longer than any segment, and than anyone could read in [`TIMEOUT`].
 const ENORMOUS: u64 = 1 << 40;
-/// As long as a segment may be, and nearly as long to read.
+/// The maximum length of a segment, and nearly that to read.
 const LARGE: u64 = 60 << 30;
 /// Timeout of a command that reads without end.
 const TIMEOUT: Duration = Duration::from_secs(20);

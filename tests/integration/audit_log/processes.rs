@@ -50,7 +50,8 @@ fn opened(state: &State) -> (Gateway, Session) {
     let key = SecretKey::new(&[7; SecretKey::LENGTH]);
     let gateway = Gateway::open(workspace, policy, state.open(), &state.dir(), key).unwrap();
     let (id, agent) = ("0".repeat(32), "agent".parse().unwrap());
-    let session = Session { id, agent, user: "user".to_owned(), transport: Transport::Cli };
+    let session =
+        Session { id, agent, user: "user".to_owned(), transport: Transport::Cli, acp: None };
     (gateway, session)
 }
 

@@ -144,7 +144,7 @@ fn learn_proposes_no_name_whose_address_is_refused_and_counts_an_attempt_once() 
     let hosts: Vec<_> = learned["hosts"].as_array().unwrap().iter().map(said).collect();
     assert_eq!(hosts, [json!(["busy.example", 1, 7]), json!(["open.example", 2, 1])], "{learned}");
     assert_eq!((&learned["requests"], &learned["allowedNow"]), (&json!(6), &json!(1)));
-    assert_eq!(learned["stayDenied"], json!({ "network.address": 2 }));
+    assert_eq!(learned["stillDenied"], json!({ "network.address": 2 }));
     let text = world.run(&["policy", "learn"]).ok();
     insta::assert_snapshot!(text.stderr, @r"
     note: the log was not verified; `portcullis audit verify` does that
@@ -165,7 +165,7 @@ fn learn_proposes_no_name_whose_address_is_refused_and_counts_an_attempt_once() 
     let learned = world.run(&["policy", "learn", "--json"]).ok().json();
     let hosts: Vec<_> = learned["hosts"].as_array().unwrap().iter().map(said).collect();
     assert!(hosts.contains(&json!(["private.example", 1, 3])), "{learned}");
-    assert_eq!(learned["stayDenied"], json!({ "network.address": 1 }));
+    assert_eq!(learned["stillDenied"], json!({ "network.address": 1 }));
 }
 
 /// No rule of hosts opens a host that a credential alone reaches, but one was proposed.
@@ -178,5 +178,5 @@ fn learn_proposes_no_host_that_a_credential_alone_reaches() {
     connections(&world, &[("model.example", "deny", rule, None)]);
     let learned = world.run(&["policy", "learn", "--json"]).ok().json();
     assert_eq!((&learned["hosts"], &learned["requests"]), (&json!([]), &json!(1)), "{learned}");
-    assert_eq!(learned["stayDenied"], json!({ rule: 1 }));
+    assert_eq!(learned["stillDenied"], json!({ rule: 1 }));
 }

@@ -3,7 +3,7 @@
 use portcullis_audit::{Chain, Draft, Kind, Prepared};
 
 use super::policy_file;
-use crate::common::{Done, World};
+use crate::common::{Done, World, done};
 
 /// Runs every tool on the policy `bad.toml`.
 fn tools(world: &World) -> Vec<(Vec<&'static str>, Done)> {
@@ -102,14 +102,18 @@ fn a_log_full_of_lies_is_read_without_harm() {
     let audit = world.state().join("audit");
     std::fs::create_dir_all(&audit).unwrap();
     std::fs::write(audit.join("seg-000000.jsonl"), &log).unwrap();
-    let replay = world.run(&["policy", "replay", "p.toml", "--json"]).ok().json();
+    let replay = world.run(&["policy", "replay", "p.toml", "--json"]);
+    assert_eq!(replay.code, 5, "{replay:?}");
+    let replay = replay.json();
     assert_eq!((&replay["requests"], &replay["malformed"]), (&3.into(), &4.into()), "{replay}");
-    assert_eq!(replay["damaged"], 5, "{replay}");
+    // The five lines, and the record after them, whose number is too small.
+    assert_eq!(replay["damaged"], 6, "{replay}");
     let today = ["policy", "replay", "p.toml", "--json", "--since", "2026-01-01"];
-    assert_eq!(world.run(&today).ok().json()["requests"], 2);
-    let learned = world.run(&["policy", "learn"]).ok();
-    let replayed = world.run(&["policy", "replay", "read-only"]).ok();
+    assert_eq!(world.run(&today).json()["requests"], 2);
+    let learned = world.run(&["policy", "learn"]);
+    let replayed = world.run(&["policy", "replay", "read-only"]);
     for done in [&learned, &replayed] {
+        assert_eq!(done.code, 5, "{done:?}");
         let shown = format!("{}{}", done.text(), done.stderr);
         assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown:?}");
     }
@@ -134,5 +138,66 @@ fn names_are_escaped() {
         let done = world.run(&[&["policy"], args].concat()).ok();
         assert!(done.text().contains("\\u{202e}"), "{}", done.text());
         assert!(!done.text().contains(['\u{1b}', '\u{202e}']), "{:?}", done.text());
+    }
+}
+
+/// Each finding had the renderer look at the whole line, so that 60 KB of policy took a minute.
+#[test]
+fn a_line_of_many_kilobytes_is_named_but_not_shown() {
+    let world = World::new();
+    let lint = |patterns: usize| {
+        let list: Vec<_> = (0..patterns).map(|number| format!("\"*a{number}\"")).collect();
+        let policy = format!(
+            "schema = 1\n[[rules]]\nid = \"x\"\neffect = \"deny\"\npaths = [{}]\n",
+            list.join(", ")
+        );
+        std::fs::write(world.base().join("p.toml"), policy).unwrap();
+        let mut command = world.command(&["policy", "lint", "--no-tree", "p.toml"]);
+        done(command.current_dir(world.base()).output().unwrap()).ok().text().to_owned()
+    };
+    let (short, long) = (lint(10), lint(1000));
+    assert!(short.contains("--> p.toml:5:10") && short.contains("5 | paths"), "{short}");
+    assert!(long.contains("--> p.toml:5:10") && !long.contains("5 | "), "{long}");
+}
+
+/// Every two patterns were compared, which took minutes for 9,900.
+#[test]
+fn a_lint_says_which_patterns_it_did_not_compare() {
+    let world = World::new();
+    let found = |patterns: usize| {
+        let list: Vec<_> = (0..patterns).map(|number| format!("\"*a{number}\",\n")).collect();
+        let policy = format!(
+            "schema = 1\n[[rules]]\nid = \"x\"\neffect = \"deny\"\npaths = [\n{}]\n",
+            list.concat()
+        );
+        let path = world.base().join("p.toml");
+        std::fs::write(&path, policy).unwrap();
+        let lint = ["policy", "lint", "--json", "--no-tree", path.to_str().unwrap()];
+        let found = world.run(&lint).ok().json();
+        let all = found["findings"].as_array().unwrap().iter();
+        let some = all.filter(|finding| finding["id"] == "not-compared");
+        some.map(|finding| finding["line"].clone()).collect::<Vec<_>>()
+    };
+    assert!(found(1000).is_empty());
+    // The first pattern is in line 6.
+    assert_eq!(found(1002), [1006]);
+}
+
+/// Git waited for the other end of a pipe, for ten minutes.
+#[test]
+fn a_lint_opens_no_pipe_in_a_repository() {
+    for name in ["packed-refs", "objects/info/alternates", "objects/pack/pack-x.idx"] {
+        let world = World::new();
+        world.file("a.txt", "x");
+        let script = format!(
+            "git init -q && git add a.txt && git -c user.name=n -c user.email=n@x commit -qm x && \
+             mkdir -p .git/objects/info .git/objects/pack && mkfifo .git/{name}"
+        );
+        let mut git = std::process::Command::new("sh");
+        git.args(["-ec", &script]).current_dir(world.root());
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+        assert!(git.status().unwrap().success());
+        let done = world.run(&["policy", "lint", "default"]).ok();
+        assert!(done.stderr.contains(&format!(".git/{name}` is no regular file")), "{done:?}");
     }
 }

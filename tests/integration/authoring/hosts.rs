@@ -165,7 +165,7 @@ fn labels_are_tested_explained_linted_and_only_narrowed() {
         assert_eq!(said["decision"]["rule"], rule, "{host} {read}");
     }
     let text = world.run(&["policy", "explain", "connect", "www.example.com:443"]).ok();
-    assert!(text.text().contains("would hold once content labelled `data` was read"));
+    assert!(text.text().contains("would apply once content labelled `data` was read"));
     assert_eq!(world.run(&["policy", "explain", "read", "a", "--read", "b"]).code, 2);
     let linted = world.run(&["policy", "lint", "child.toml", "--json"]).json().to_string();
     assert!(linted.contains("unused-label") && linted.contains("`idle`"), "{linted}");
@@ -263,7 +263,7 @@ fn denied_hosts_are_learned_and_denied_ones_stay() {
         ("packages.example.org", 443, 2),
     ];
     assert_eq!(found, wanted.map(|(host, port, times)| (json!(host), json!(port), json!(times))));
-    assert_eq!(learned["stayDenied"]["never"], 1, "{learned}");
+    assert_eq!(learned["stillDenied"]["never"], 1, "{learned}");
     let diff = world.run(&["policy", "learn"]).ok();
     let added: String = diff
         .text()
@@ -314,7 +314,7 @@ fn a_replay_decides_connections_again_by_their_names() {
     assert_eq!(counts, (&json!(6), &json!(3), &json!(3)), "{found}");
     let changes = found["changes"].as_array().unwrap().iter();
     let changes: Vec<_> =
-        changes.map(|c| (&c["operation"], &c["path"], &c["now"]["rule"])).collect();
+        changes.map(|c| (&c["operation"], &c["path"], &c["new"]["rule"])).collect();
     let connect = json!("connect");
     let changed = [(&connect, &json!("www.example.org:443"), &json!("sites"))];
     assert_eq!(changes[..1], changed);
@@ -445,7 +445,7 @@ fn a_replay_labels_what_was_read_and_counts_what_carrying_labels_on_would_close(
     let enforced: Vec<_> = changes(&found);
     assert_eq!(enforced, [json!(["a", 1, 2]), json!(["e", 1, 24])], "{found}");
     let counts = |to: &str| {
-        let found = &found["carriedOn"][to];
+        let found = &found["propagation"][to];
         let listed: Vec<_> = changes(found);
         (json!([found["files"], found["sandboxes"], found["connections"]]), listed)
     };
@@ -458,7 +458,7 @@ fn a_replay_labels_what_was_read_and_counts_what_carrying_labels_on_would_close(
     // A policy without labels has none to carry on.
     policy_file(&world, "sites.toml", SITES);
     let found = world.run(&["policy", "replay", "sites.toml", "--json"]).ok().json();
-    assert_eq!(found["carriedOn"], Value::Null);
+    assert_eq!(found["propagation"], Value::Null);
 }
 
 /// The rest of a domain stayed open beneath `*`, and nothing said so.

@@ -91,6 +91,17 @@ fn a_first_policy_is_made_from_what_is_there() {
         "target[0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z][0-9A-Za-z]",
     ]
 
+    # Programs connect to no host, and each attempt is recorded: `portcullis policy learn`
+    # proposes rules of hosts. With a preset its hosts are allowed, until there is a rule here
+    # that allows or asks.
+    [network]
+    # For builds that fetch packages. Somebody with a token of their own can publish there.
+    # [[network.rules]]
+    # id = "packages"
+    # effect = "allow"
+    # hosts = ["index.crates.io", "static.crates.io"]
+    # ports = [443]
+
     # What one session may do in all; beyond it an operation is denied.
     [limits]
     operationsPerSecond = 200
@@ -172,7 +183,7 @@ fn it_loads_as_it_is_and_has_nothing_to_lint() {
     assert!(world.base().join("policy.schema.json").exists());
     // It does not write over a file.
     let again = world.run(&["policy", "init", "-o", "shop.toml"]);
-    assert!(again.code == 1 && again.stderr.contains("is there already"), "{}", again.stderr);
+    assert!(again.code == 1 && again.stderr.contains("exists already"), "{}", again.stderr);
 }
 
 #[test]

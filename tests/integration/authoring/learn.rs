@@ -75,7 +75,7 @@ fn a_proposal_is_a_diff_with_counts_and_records() {
       with the proposal, `payments` denies 1
       with the proposal, `secrets.names[0]` denies 1
     with the proposal, 5 more of the recorded requests are allowed
-      `src/*.rs` allows more to write than the 3 paths that were asked for
+      `src/*.rs` allows more to write than the 3 paths asked for
       what is listed is allowed to every agent, not only to the one that asked
     ");
 }
@@ -107,7 +107,7 @@ fn the_proposal_allows_what_was_asked_for_and_nothing_that_is_denied() {
     assert_eq!(again["allowedPaths"].as_array().unwrap().len(), 1, "{again}");
 }
 
-/// Also where the policy in force does not extend `baseline`.
+/// The policy in force need not extend `baseline`.
 #[test]
 fn what_baseline_denies_is_never_proposed() {
     let mut world = World::new();
@@ -131,7 +131,7 @@ fn what_baseline_denies_is_never_proposed() {
         assert_eq!(proposal["access"], "read", "{json}");
         assert!(!proposal["pattern"].as_str().unwrap().contains("env"), "{json}");
     }
-    assert_eq!(json["stayDenied"]["git"], 3);
+    assert_eq!(json["stillDenied"]["git"], 3);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn hostile_names_stay_names() {
     assert!(!done.text().contains('\u{202e}'));
 }
 
-/// In observe mode what default-deny would refuse is let through and recorded
+/// Requests that only the default denies are allowed in observe mode and recorded
 /// as such: it is learned from, and counts as denied in a replay.
 #[test]
 fn observed_requests_count_as_denied() {
@@ -266,7 +266,8 @@ fn observed_requests_count_as_denied() {
     assert!(!done.stderr.contains("denied"), "{}", done.stderr);
 }
 
-/// After its patch was applied, it reported everything that it had opened as still denied.
+/// Regression: after its patch was applied, it reported everything that it had opened as still
+/// denied.
 #[test]
 fn what_the_policy_allows_by_now_does_not_stay_denied() {
     let world = world();
@@ -281,7 +282,7 @@ fn what_the_policy_allows_by_now_does_not_stay_denied() {
     let again = learn(&world, &["--policy", "learned.toml"]).ok();
     insta::assert_snapshot!(again.stderr, @r"
     note: the log was not verified; `portcullis audit verify` does that
-    12 requests read; 1 patterns and 0 extensions to allow
+    12 requests read; 1 pattern and 0 extensions to allow
       4 are allowed by now
       with the proposal, `files.maxWriteSize` denies 1
       with the proposal, `git` denies 3

@@ -10,6 +10,7 @@ mod implied;
 mod init;
 mod learn;
 mod lint;
+mod lost_bounds;
 mod narrowing;
 mod observing;
 mod piped;

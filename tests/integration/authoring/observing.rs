@@ -90,7 +90,7 @@ fn it_is_compared_and_replayed_as_if_it_enforced() {
     assert_eq!(replay("strict.toml")["changed"], 0);
     let replayed = replay("wider.toml");
     assert_eq!(replayed["changed"], 3, "{replayed}");
-    assert_eq!(replayed["changes"][0]["now"]["effect"], "allow");
+    assert_eq!(replayed["changes"][0]["new"]["effect"], "allow");
 }
 
 #[test]

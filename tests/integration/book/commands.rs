@@ -2,8 +2,8 @@
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use super::page::{Page, pages};
-use crate::common::{Done, World, done};
+use super::page::{Block, Page, pages, root};
+use crate::common::{Done, ON_TERMINAL, World, done};
 
 /// Splits a script into its simple commands, and these into words. Knows quotes, continued lines,
 /// comments and redirections; substitutions stay as they are.
@@ -57,6 +57,10 @@ fn own_commands(page: &Page) -> Vec<Vec<String>> {
         let is_own =
             |command: &Vec<String>| command.first().is_some_and(|word| word == "portcullis");
         own.extend(commands(&(script + "\n")).into_iter().filter(is_own));
+    }
+    // The output of a command stands for a number.
+    for word in own.iter_mut().flatten().filter(|word| word.starts_with("$(")) {
+        *word = "1".to_owned();
     }
     own
 }
@@ -120,7 +124,24 @@ fn reader() -> World {
     for directory in [&programs, &home.join("docs"), &home.join("lib"), &home.join("policies")] {
         std::fs::create_dir_all(directory).unwrap();
     }
-    for name in ["AGENT", "cargo", "claude", "gemini", "make", "my-agent", "npm"] {
+    for name in [
+        "AGENT",
+        "aider",
+        "cargo",
+        "claude",
+        "claude-agent-acp",
+        "codex",
+        "codex-acp",
+        "fast-agent",
+        "fast-agent-acp",
+        "gemini",
+        "make",
+        "my-agent",
+        "npm",
+        "opencode",
+        "qwen",
+        "vim",
+    ] {
         let program = programs.join(name);
         std::fs::write(&program, "#!/bin/sh\nexit 0\n").unwrap();
         std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
@@ -145,17 +166,22 @@ fn reader() -> World {
 
 /// Runs a script in a directory, as its reader would.
 fn run(world: &World, directory: &Path, script: &str) -> Done {
+    run_by(world, directory, &["sh", "-ec", script])
+}
+
+fn run_by(world: &World, directory: &Path, arguments: &[&str]) -> Done {
     let home = world.base().join("home");
     let inherited = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("timeout");
     shell
-        .args(["120", "sh", "-ec", script])
+        .arg("120")
+        .args(arguments)
         .env_clear()
         .envs(world.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
     // The state directory is the default one, so that a workspace that a page makes has its own.
     shell.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE");
     shell.env("PATH", format!("{}:{inherited}", home.join("bin").display()));
-    shell.env("TMPDIR", world.base());
+    shell.env("TMPDIR", world.base()).env("SHELL", home.join("bin/AGENT"));
     done(shell.current_dir(directory).stdin(std::process::Stdio::null()).output().unwrap())
 }
 
@@ -168,14 +194,50 @@ const HISTORY: &str = "portcullis fs write src/main.rs <new.rs
     portcullis exec --quiet -- sh -c 'echo 1 >src/made'
     portcullis audit key >log.vkey";
 
+/// The reasons of blocks that are not run: they take minutes to build, reach other machines, run
+/// until they are stopped, need a container, root, a person's reply, the reader's repository or a
+/// witness.
+const REASONS: [&str; 8] =
+    ["build", "container", "network", "question", "repository", "root", "service", "witness"];
+
+#[test]
+fn every_block_that_is_not_run_has_its_reason() {
+    let mut reasons = std::collections::BTreeSet::new();
+    for page in pages().iter().chain([&Page::read("README.md")]) {
+        for block in page.blocks().iter().filter(|block| block.info.starts_with("sh ")) {
+            match block.info.strip_prefix("sh not-run: ") {
+                Some(reason) => drop(reasons.insert(reason.to_owned())),
+                None => assert_eq!(block.info, "sh terminal", "{}", page.path),
+            }
+        }
+    }
+    assert!(reasons.iter().eq(REASONS), "{reasons:?}");
+}
+
+/// True for blocks that run, on a terminal of their own or without one.
+fn is_run(block: &Block) -> bool {
+    matches!(&*block.info, "sh" | "sh terminal")
+}
+
 fn run_page(path: &str) {
     let page = Page::read(path);
-    let blocks: Vec<_> = page.blocks().into_iter().filter(|block| block.info == "sh").collect();
+    let blocks: Vec<_> = page.blocks().into_iter().filter(is_run).collect();
     assert!(!blocks.is_empty(), "{path} has no block to run: leave it out");
     let world = reader();
+    std::os::unix::fs::symlink(root().join("audit"), world.path("audit")).unwrap();
     run(&world, &world.root(), HISTORY).ok();
+    let status = run(&world, &world.root(), "portcullis status --json").ok().json();
+    let state = format!("STATE='{}'\n", status["state"].as_str().unwrap());
     for block in blocks {
-        let result = run(&world, &world.root(), &block.text);
+        let script = state.clone() + &block.text;
+        let shell = ["sh", "-ec", &*script];
+        let result = match &*block.info {
+            "sh" => run_by(&world, &world.root(), &shell),
+            _ => {
+                let python = ["python3", "-c", ON_TERMINAL];
+                run_by(&world, &world.root(), &[&python[..], &shell].concat())
+            }
+        };
         assert_eq!(result.code, 0, "{path}:\n{}\n{}{}", block.text, result.text(), result.stderr);
     }
 }
@@ -197,6 +259,10 @@ fn the_guide_to_policies() {
         std::fs::write(path, "# text\n").unwrap();
     }
     std::fs::create_dir(world.base().join("policies")).unwrap();
+    // The program of the reader's agent lies where programs lie, which the policies of the guide show.
+    let agent = world.base().join("home/bin/my-agent");
+    std::fs::remove_file(&agent).unwrap();
+    std::os::unix::fs::symlink("/bin/true", agent).unwrap();
     let page = Page::read("docs/authoring.md");
     let blocks = page.blocks();
     let tests = blocks.iter().find(|block| block.text.starts_with("# policies/next.test.toml"));
@@ -225,7 +291,7 @@ macro_rules! pages_that_run {
         #[test]
         fn no_page_to_run_is_left_out() {
             for page in pages().iter().chain([&Page::read("README.md")]) {
-                let runs = page.blocks().iter().any(|block| block.info == "sh");
+                let runs = page.blocks().iter().any(is_run);
                 assert_eq!(runs, [$($path),*].contains(&page.path.as_str()), "{}", page.path);
             }
         }
@@ -235,15 +301,23 @@ macro_rules! pages_that_run {
 pages_that_run! {
     the_readme: "README.md";
     agents: "docs/agents.md";
+    aider: "docs/agents/aider.md";
+    claude_code: "docs/agents/claude-code.md";
+    codex: "docs/agents/codex.md";
+    fast_agent: "docs/agents/fast-agent.md";
     gemini_cli: "docs/agents/gemini-cli.md";
+    opencode: "docs/agents/opencode.md";
+    qwen_code: "docs/agents/qwen-code.md";
     audit: "docs/audit.md";
     auditing: "docs/auditing.md";
     configuration: "docs/configuration.md";
     first_steps: "docs/getting-started.md";
+    installing: "docs/installing.md";
     mount: "docs/mount.md";
     network: "docs/network.md";
     operating: "docs/operating.md";
     policy: "docs/policy.md";
     proof: "docs/proof.md";
     serve: "docs/serve.md";
+    shell: "docs/shell.md";
 }

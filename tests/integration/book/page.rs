@@ -16,7 +16,7 @@ pub(super) struct Page {
 
 /// A fenced block.
 pub(super) struct Block {
-    /// The text behind the fence: the language, and `not-run`.
+    /// The text behind the fence: the language, and `terminal` or `not-run: REASON`.
     pub(super) info: String,
     pub(super) text: String,
 }

@@ -44,7 +44,7 @@ impl Second {
 
     /// True if the proof holds under the key, to it.
     pub(super) fn holds(&mut self, proof: &str, key: &PublicKey) -> bool {
-        self.ask(&json!({ "proof": proof, "key": key.to_string() }))["holds"].as_bool().unwrap()
+        self.ask(&json!({ "proof": proof, "key": key.to_string() }))["valid"].as_bool().unwrap()
     }
 
     fn ask(&mut self, request: &Value) -> Value {

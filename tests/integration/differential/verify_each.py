@@ -43,9 +43,9 @@ def answer(request):
 def holds(request):
     try:
         verify.verify_proof(request["proof"].encode(), verify.parse_keys(request["key"]))
-        return {"holds": True}
+        return {"valid": True}
     except (ValueError, IndexError, verify.Damage):
-        return {"holds": False}
+        return {"valid": False}
 
 
 for line in sys.stdin:

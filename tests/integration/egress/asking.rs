@@ -87,6 +87,73 @@ fn a_host_is_approved_from_a_shell() {
     assert!(intent["facts"]["approval"].is_u64(), "{intent}");
 }
 
+/// One connection asked two questions, the second about the address that the rule names.
+#[test]
+fn a_rule_with_a_name_and_its_address_asks_once() {
+    let server = Server::http();
+    let rule = format!(
+        "{ALL}[[network.rules]]\nid = \"asked\"\neffect = \"ask\"\nports = [{}]\n\
+         hosts = [\"other.example\", \"127.0.0.1\"]\n",
+        server.port
+    );
+    let net = Net::with_policy(&rule);
+    let url = format!("http://other.example:{}/", server.port);
+    let script = r#"curl -sS "$0" && curl -sS "$0""#;
+    let child = net.command(&[], &["sh", "-c", script, &url]).spawn().unwrap();
+    let asked = waiting(&net.world, 1).remove(0);
+    assert_eq!(asked["path"], format!("other.example:{}, also at 127.0.0.1", server.port));
+    net.world.run(&["approve", "--yes", "--session", &id(&asked)]).ok();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(&*output.stdout, b"hellohello", "{output:?}");
+    assert_eq!(kinds(&net.world, "approval").len(), 1);
+    assert_eq!(server.seen().len(), 2);
+}
+
+/// An approval that was given when content of one label had been read held for that of another: for
+/// the session, and for the connection that was open.
+#[test]
+fn an_approval_after_one_label_did_not_cover_another() {
+    let server = Server::echo();
+    let rules = format!(
+        "{ALL}[mount]\n\
+         [[labels]]\nid = \"notes\"\npaths = [\"notes/**\"]\n\
+         [[labels]]\nid = \"customers\"\npaths = [\"customers/**\"]\n\
+         [[network.rules]]\nid = \"site\"\neffect = \"allow\"\nhosts = [\"other.example\", \"127.0.0.1\"]\nports = [{}]\n\
+         [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nwhenRead = [\"notes\", \"customers\"]\n\
+         hosts = [\"*\"]\n",
+        server.port
+    );
+    let net = Net::with_policy(&rules);
+    net.world.file("notes/n", "n");
+    net.world.file("customers/c", "CUSTOMER");
+    let script = r#"cat notes/n
+        exec 3<>/dev/tcp/127.0.0.1/3128
+        printf "CONNECT other.example:$0 HTTP/1.1\r\n\r\n" >&3
+        read -r line <&3; echo "first: $line"; read -r line <&3
+        until [ -e go ]; do sleep 0.02; done
+        content=$(cat customers/c)
+        echo "$content" >&3; cat <&3 >/dev/null; echo closed
+        exec 4<>/dev/tcp/127.0.0.1/3128
+        printf "CONNECT other.example:$0 HTTP/1.1\r\n\r\n" >&4
+        read -r line <&4; echo "second: $line""#;
+    let port = server.port.to_string();
+    let child = net.command(&[], &["bash", "-c", script, &port]).spawn().unwrap();
+    let asked = waiting(&net.world, 1).remove(0);
+    net.world.run(&["approve", "--yes", "--session", &id(&asked)]).ok();
+    ends::eventually(|| {
+        net.connects().iter().any(|record| record["kind"] == "intent").then_some(())
+    });
+    net.world.file("go", "");
+    let again = waiting(&net.world, 1).remove(0);
+    assert_ne!(id(&asked), id(&again));
+    net.world.run(&["approve", "--reject", &id(&again)]).ok();
+    let output = child.wait_with_output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("first: HTTP/1.1 200") && stdout.contains("closed"), "{output:?}");
+    assert!(stdout.contains("second: HTTP/1.1 403"), "{output:?}");
+    assert!(!server.seen().iter().any(|seen| seen.contains("CUSTOMER")), "{output:?}");
+}
+
 /// The log was closed first, so there was no record of its end, and `exec` waited for two seconds.
 #[test]
 fn a_question_that_nobody_answers_ends_with_the_session() {

@@ -48,7 +48,11 @@ fn targets_that_two_readers_take_differently_are_refused() {
     for (name, statuses) in found.as_object().unwrap() {
         match &**name {
             // The tunnel is cut off for what is in it.
-            "the host" | "in capitals" | "the address" => {
+            "the host"
+            | "in capitals"
+            | "the address"
+            | "Host: as it is"
+            | "Host: without the port" => {
                 assert_eq!(statuses, &json!([200, 200]), "{name}");
             }
             "other loopback" => assert_eq!(statuses, &json!([403, 403]), "{name}"),
@@ -57,12 +61,28 @@ fn targets_that_two_readers_take_differently_are_refused() {
             _ => assert_eq!(statuses, &json!([400, 400]), "{name}"),
         }
     }
-    // Requests for hosts that are none are on record, with what was asked for.
-    let refused = net.world.records();
-    let refused = refused
-        .iter()
-        .filter(|record| record["path"].as_str().is_some_and(|path| path.starts_with("0x7f")));
-    assert_eq!(refused.filter(|record| record["op"] == "connect").count(), 1);
+    // Each that was refused is on record, with what was asked for.
+    let decisions = net.connects().into_iter().filter(|record| record["kind"] == "decision");
+    let denied: Vec<_> = decisions.filter(|record| record["decision"] == "deny").collect();
+    let statuses = found.as_object().unwrap().values().flat_map(|all| all.as_array().unwrap());
+    assert_eq!(denied.len(), statuses.filter(|status| **status != 200).count(), "{denied:?}");
+    let port = server.port;
+    let paths: Vec<_> = denied.iter().filter_map(|record| record["path"].as_str()).collect();
+    for (target, times) in [
+        (format!("0x7f.0.0.1:{port}"), 2),
+        ("site.example:0".to_owned(), 2),
+        // The password stood in record and message.
+        (format!("other.example:{port}"), 2),
+        (format!("s\u{ed}te.example:{port}"), 2),
+        // One lost its brackets.
+        (format!("[fe80::1%25lo]:{port}"), 2),
+    ] {
+        let count = paths.iter().filter(|path| **path == target).count();
+        assert_eq!(count, times, "{target}: {paths:?}");
+    }
+    assert!(!paths.iter().any(|path| path.contains('@') || path.contains("user")), "{paths:?}");
+    let other_host = denied.iter().filter(|record| record["rule"] == "network.host");
+    assert_eq!(other_host.count(), 8, "{denied:?}");
     for seen in server.seen().iter().filter(|seen| !seen.is_empty()) {
         assert!(
             seen.contains("\r\nHost: site.example:") || seen.contains("\r\nHost: 127.0.0.1:"),
@@ -127,6 +147,10 @@ fn a_tunnel_to_a_host_carries_nothing_for_another() {
     // Another name in TLS, in `Host` and in a whole URL.
     let named = reasons.iter().filter(|reason| reason.ends_with("names \"other.example\"")).count();
     assert_eq!(named, 3, "{reasons:?}");
+    assert_eq!(
+        reasons.iter().filter(|reason| reason.contains("there is no name in TLS")).count(),
+        1
+    );
     // The record of a connection that hides the name has advice.
     assert_eq!(reasons.iter().filter(|reason| reason.contains("--ech false")).count(), 1);
     let intents = records.iter().filter(|record| record["kind"] == "intent").count();
@@ -186,6 +210,9 @@ fn a_request_is_followed_by_none_that_nobody_looked_at() {
         let expected = if name.starts_with("a second one") { 200 } else { 400 };
         assert_eq!(status, expected, "{name}");
     }
+    let decisions = net.connects().into_iter().filter(|record| record["kind"] == "decision");
+    let denied: Vec<_> = decisions.filter(|record| record["decision"] == "deny").collect();
+    assert_eq!(denied.len(), found.as_object().unwrap().len() - 2, "{denied:?}");
     let seen = server.seen();
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|seen| !seen.contains("second") && seen.contains("abc")), "{seen:?}");
@@ -209,8 +236,9 @@ fn a_head_that_does_not_end_is_given_up() {
     assert_eq!(slow["status"], 408, "{slow}");
     let seconds = slow["seconds"].as_f64().unwrap();
     assert!((4.5..15.0).contains(&seconds), "{slow}");
-    assert_eq!(net.client("long_head", &[])["status"], 400);
     assert_eq!(net.connects().len(), 0);
+    assert_eq!(net.client("long_head", &[])["status"], 400);
+    assert_eq!(net.connects().len(), 1);
 }
 
 /// The server gets nothing of it.

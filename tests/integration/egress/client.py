@@ -121,6 +121,7 @@ def targets(port):
         "the address": "127.0.0.1",
         "a dot at the end": "site.example.",
         "userinfo": "user@site.example",
+        "a password with a slash": "user:se/cret@site.example",
         "another host behind an at": "site.example:%d@other.example" % port,
         "an at behind it": "other.example@site.example",
         "percent": "site%2eexample",
@@ -151,6 +152,23 @@ def targets(port):
             status(exchange(b"CONNECT %s:%d HTTP/1.1\r\n\r\n" % (text, port), b"\x00")),
             status(exchange(b"GET http://%s:%d/ HTTP/1.1\r\n\r\n" % (text, port))),
         ]
+    target = b"site.example:%d" % port
+    for name, fields in {
+        "Host: as it is": b"Host: " + target,
+        "Host: without the port": b"Host: site.example",
+        "Host: another one": b"Host: other.example:%d" % port,
+        "Host: another port": b"Host: site.example:1",
+        "Host: empty": b"Host: ",
+        "Host: twice": b"Host: %s\r\nHost: %s" % (target, target),
+    }.items():
+        found[name] = [
+            status(exchange(b"CONNECT %s HTTP/1.1\r\n%s\r\n\r\n" % (target, fields), b"\x00")),
+            status(exchange(b"GET http://%s/ HTTP/1.1\r\n%s\r\n\r\n" % (target, fields))),
+        ]
+    found["port 0"] = [
+        status(exchange(b"CONNECT site.example:0 HTTP/1.1\r\n\r\n")),
+        status(exchange(b"GET http://site.example:0/ HTTP/1.1\r\n\r\n")),
+    ]
     return found
 
 

@@ -37,7 +37,10 @@ def status(text):
     stream = socket.create_connection((URL.hostname, URL.port), 30)
     stream.sendall(text.replace("PHANTOM", PHANTOM).encode("latin1"))
     reply = http.client.HTTPResponse(stream)
-    reply.begin()
+    try:
+        reply.begin()
+    except http.client.RemoteDisconnected:
+        return 0
     return reply.status
 
 
@@ -94,13 +97,21 @@ REFUSED = {
     "two lengths":
         "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nContent-Length: 1\r\n"
         "Content-Length: 2\r\n\r\nab",
+    "another protocol": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "a coding that is none":
         "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nTransfer-Encoding: gzip\r\n\r\n",
 }
 
 
 def refused():
-    return {name: status(text) for name, text in REFUSED.items()}
+    found = {name: status(text) for name, text in REFUSED.items()}
+    # What cannot be parsed is recorded after the reply.
+    time.sleep(0.5)
+    return found
+
+
+def unlisted():
+    return [ask("/v2/hidden?secret=1")["body"], ask("/v1/messages", method="DELETE")["body"]]
 
 
 SECOND = "POST /v2/hidden HTTP/1.1\r\nHost: x\r\nx-api-key: PHANTOM\r\nContent-Length: 0\r\n\r\n"
@@ -254,6 +265,26 @@ def labelled():
 
 def once():
     return ask("/v1/messages")
+
+
+def spent():
+    """A request that is answered, and one on the same connection with more than may be sent."""
+    connection = http.client.HTTPConnection(URL.hostname, URL.port, timeout=60)
+    first = ask("/v1/messages", connection=connection)["status"]
+    try:
+        then = ask("/v1/upload?part=1", body=b"x" * (1 << 20), connection=connection)["status"]
+    except OSError as error:
+        then = type(error).__name__
+    return {"first": first, "then": then}
+
+
+def hopeless():
+    """Requests that no setting of the operator's lets pass; the last one cannot be parsed."""
+    names = ["another phantom", "trace", "two slashes", "folded"]
+    found = [status(REFUSED[name]) for name in names]
+    # What cannot be parsed is recorded after the reply.
+    time.sleep(0.5)
+    return found
 
 
 print(json.dumps(globals()[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -303,11 +303,47 @@ fn a_reply_with_the_key_is_cut_off() {
         );
         let outcomes = keyed.outcomes();
         let refused = outcomes.iter().filter(|record| record["result"] == "refused");
-        let reasons: Vec<_> = refused.map(|record| record["reason"].as_str().unwrap()).collect();
+        let refused: Vec<_> = refused.collect();
+        let is_of_credentials = |record: &&Value| record["rule"] == "network.credentials";
+        assert!(refused.iter().all(is_of_credentials), "{refused:?}");
+        let reasons = refused.iter().map(|record| record["reason"].as_str().unwrap());
+        let reasons: Vec<_> = reasons.collect();
         assert_eq!(reasons.len(), 5, "{outcomes:?}");
         assert_eq!(reasons.iter().filter(|reason| reason.contains("is encoded")).count(), 1);
+        // None of these records said which request it was.
+        let paths = ["leak/header", "leak/body", "leak/base64", "leak/split", "encoded"];
+        let expected = paths.map(|path| (json!("POST"), json!(format!("/v1/{path}"))));
+        assert_eq!(refused.into_iter().map(named).collect::<Vec<_>>(), expected);
+        // What was answered to its end is not named.
+        let closed = outcomes.iter().filter(|record| record["result"] == "ok");
+        assert!(closed.map(named).all(|named| named == Default::default()), "{outcomes:?}");
         keyed.assert_forgotten();
     }
+}
+
+/// Returns the request that a record names: its method and path.
+fn named(record: &Value) -> (Value, Value) {
+    (record["facts"]["method"].clone(), record["facts"]["requestPath"].clone())
+}
+
+/// The record of a request that was larger than the rest of `bytesOut` did not say which one it was.
+#[test]
+fn a_request_that_a_limit_cuts_off_is_named() {
+    let mut keyed = Keyed::new("h1");
+    let policy = std::fs::read_to_string(keyed.net.world.base().join("policy/policy.toml"));
+    let limit = "[network.limits]\nbytesOut = \"100000B\"\n";
+    keyed.net.world.set_policy(&(policy.unwrap() + limit));
+    let summary = keyed.net.world.base().join("summary.json");
+    let options = ["--summary", summary.to_str().unwrap()];
+    let output = keyed.command(&options, &["/usr/bin/python3", "client.py", "spent"]).output();
+    let found = reported(output.unwrap());
+    assert_eq!(found["first"], 200, "{found}");
+    let outcomes = keyed.outcomes();
+    let said: Vec<_> = outcomes.iter().map(|record| (&record["rule"], named(record))).collect();
+    let upload = (json!("POST"), json!("/v1/upload"));
+    assert_eq!(said, [(&json!("network.limits.bytesOut"), upload)], "{outcomes:?}");
+    let summary: Value = serde_json::from_slice(&std::fs::read(summary).unwrap()).unwrap();
+    assert_eq!(summary["denials"][0]["request"], "POST /v1/upload", "{summary}");
 }
 
 #[test]

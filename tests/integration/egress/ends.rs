@@ -108,6 +108,7 @@ fn a_connector_that_keeps_ending_opens_nothing_any_more() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("the connector ended, and is not started again"), "{stderr}");
+    assert!(stderr.contains("reach no further host in this session; start a new one"), "{stderr}");
     assert_eq!(reported(output), json!({ "ended": false, "then": 502 }));
     // The program was gone before it had read all.
     let last = net.connects().pop().unwrap();

@@ -67,3 +67,48 @@ fn a_connection_goes_to_the_address_that_was_decided_on() {
     assert_eq!(denied("two.example"), ["127.0.0.1"]);
     assert_eq!(denied("denied.example"), [Value::Null]);
 }
+
+/// Nothing was on record but that the name is allowed, and nobody could see why nothing came of it.
+#[test]
+fn a_name_that_leads_nowhere_has_its_error_on_record() {
+    let net = Net::with_policy(&format!(
+        "{ALL}[[network.rules]]\nid = \"sites\"\neffect = \"allow\"\nports = [{PORT}]\n\
+         hosts = [\"nowhere.example\", \"private.example\", \"127.0.0.1\"]\n"
+    ));
+    let etc = net.own_etc();
+    std::fs::write(etc.join("nsswitch.conf"), "hosts: files\n").unwrap();
+    let script = "for host in nowhere.example private.example 127.0.0.1; do \
+        curl -sS --noproxy '' -o reply -w '%{http_code} ' http://$host:8080/; done";
+    let mut command = net.command(&[], &["sh", "-c", script]);
+    let got = command.env("ETC", &etc).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&got.stdout), "502 403 502 ", "{got:?}");
+    let records = net.connects();
+    let of = |host: &str| {
+        let of_host = records.iter().filter(|record| record["facts"]["host"] == host);
+        let said = ["kind", "decision", "result"];
+        let said = of_host.map(|record| said.map(|name| record[name].as_str().unwrap_or("-")));
+        said.collect::<Vec<_>>()
+    };
+    let name = ["decision", "allow", "ok"];
+    let nothing = ["decision", "allow", "unreachable"];
+    assert_eq!(of("nowhere.example"), [name, nothing]);
+    assert_eq!(of("private.example"), [name, ["decision", "deny", "denied"], nothing]);
+    // A connection that was tried has an outcome.
+    let tried = [["intent", "allow", "-"], ["outcome", "-", "unreachable"]];
+    assert_eq!(of("127.0.0.1"), [name, tried[0], tried[1]]);
+    let reasons = records.iter().filter(|record| record["result"] == "unreachable");
+    assert!(reasons.clone().all(|record| record["reason"].is_string()));
+    let decided = reasons.clone().filter(|record| record["kind"] == "decision");
+    assert!(
+        decided.clone().count() == 2 && decided.clone().all(|record| record["rule"] == "sites")
+    );
+    let reasons: Vec<_> = reasons.map(|record| record["reason"].as_str().unwrap()).collect();
+    assert!(reasons[1].contains("network.address"), "{reasons:?}");
+    net.world.run(&["audit", "verify"]).ok();
+    // It is no further request.
+    let replayed = net.world.run(&["policy", "replay", "read-only", "--json"]).ok().json();
+    let changes = replayed["changes"].as_array().unwrap().iter();
+    let closed = changes.filter(|change| change["operation"] == "connect");
+    let closed: Vec<_> = closed.map(|change| change["records"].as_u64().unwrap()).collect();
+    assert_eq!(closed, [1, 1, 1], "{replayed}");
+}

@@ -95,6 +95,14 @@ fn a_variable_of_a_preset_names_a_host() {
     let got = net.command(&options, &curl).env("MODEL_URL", &url).output().unwrap();
     assert_eq!(&*got.stdout, b"hello", "{got:?}");
     assert_eq!(net.rules(), ["preset:it:MODEL_URL"]);
+    // The rule had another id where the log was read.
+    let sandbox = net.world.records().into_iter().find(|record| record["op"] == "sandbox").unwrap();
+    assert_eq!(sandbox["facts"]["presetRules"], json!(["preset:it:MODEL_URL"]));
+    let record = net.connects()[0]["seq"].to_string();
+    let explained = net.world.run(&["policy", "explain", "--record", &record]).ok();
+    let named = |rule: &str| explained.text().matches(rule).count();
+    assert!(named("preset:it:MODEL_URL") > 1, "{explained:?}");
+    assert_eq!(named("preset:it:"), named("preset:it:MODEL_URL"), "{explained:?}");
     for url in ["api.example", "https://user:word@site.example/"] {
         let got = net.command(&options, &["true"]).env("MODEL_URL", url).output().unwrap();
         assert_eq!(got.status.code(), Some(2), "{got:?}");

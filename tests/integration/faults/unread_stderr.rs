@@ -17,7 +17,7 @@ use crate::{
     scripted_agent::{self, ended, kill},
 };
 
-/// With the gateway's prefix, a line fills a page of the pipe.
+/// A line that fills a page of the pipe with the gateway's prefix.
 const FLOOD: &str = r#"
 import os, sys
 sys.stdin.readline()

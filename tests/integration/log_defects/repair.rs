@@ -39,7 +39,7 @@ fn a_compressed_segment_does_not_take_the_place_of_the_plain_one_that_is_set_asi
         let kinds = |kind: &str| {
             aside.iter().filter(|name| name.to_string_lossy().starts_with(kind)).count()
         };
-        assert_eq!((kinds("stranger-"), kinds("damaged-")), (1, 1), "{aside:?}");
+        assert_eq!((kinds("unexpected-"), kinds("damaged-")), (1, 1), "{aside:?}");
         world.fs(&["read", "a"]).ok();
         assert!(world.records().len() != before || !whole);
         assert_eq!(both(&world), [0, 0]);

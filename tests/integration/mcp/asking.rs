@@ -275,7 +275,7 @@ fn post_read(client: &mut Client, world: &World) -> i64 {
     client.post("resources/read", &json!({ "uri": uri(world, "ask/a.txt") }))
 }
 
-/// While the client's question waited, nothing else was handled: neither a
+/// Regression: while the client's question waited, nothing else was handled: neither a
 /// shell's approval nor the timeout, nor that the client cancelled its request
 /// or left.
 #[test]

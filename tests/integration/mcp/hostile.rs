@@ -75,6 +75,32 @@ fn wrong_parameters_are_told_from_unknown_methods() {
     client.end();
 }
 
+/// They were answered without a record, and not slowed down.
+#[test]
+fn requests_with_wrong_metadata_are_refused_on_record() {
+    let world = world();
+    let old = json!({
+        "io.modelcontextprotocol/protocolVersion": "1999-01-01",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    for begins in [Client::silent, Client::start] {
+        let mut client = begins(&world, &[]);
+        for (method, params, code) in [
+            ("server/discover", json!({}), -32602),
+            ("server/discover", json!({ "_meta": old }), -32022),
+            ("tools/list", json!({ "_meta": old }), -32022),
+        ] {
+            let answer = client.ask(method, &params);
+            assert_eq!(answer["error"]["code"], code, "{answer}");
+            let record = world.last();
+            assert_eq!(record["op"], method, "{answer}");
+            assert_eq!(answer["error"]["data"]["receipt"]["seq"], record["seq"], "{answer}");
+        }
+        client.end();
+    }
+}
+
 /// They were answered without a record.
 #[test]
 fn methods_that_are_not_offered_are_refused_on_record() {

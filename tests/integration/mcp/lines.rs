@@ -55,7 +55,8 @@ impl Site {
         std::fs::write(root.join("ask/a.txt"), "a\n").unwrap();
         let gateway = Arc::new(gateway_under(&policy(1, text), &root, base.path()));
         let (id, user) = ("one".to_owned(), "somebody".to_owned());
-        let session = Session { id, agent: "a".parse().unwrap(), user, transport: Transport::Mcp };
+        let session =
+            Session { id, agent: "a".parse().unwrap(), user, transport: Transport::Mcp, acp: None };
         Self { base, gateway, session }
     }
 

@@ -170,7 +170,8 @@ fn results_come_in_pages_that_say_how_to_go_on() {
     world.run(&["audit", "verify"]).ok();
 }
 
-/// When a search had ended early, pages left results out, and the last of them did not mention it.
+/// Regression: pages left results out when a search had ended early, and the last of them did not
+/// mention it.
 #[test]
 fn the_last_page_says_that_results_may_be_missing() {
     let world = World::with_policy(ALL);

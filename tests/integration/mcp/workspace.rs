@@ -215,6 +215,11 @@ fn bytes_that_are_no_text_come_where_the_policy_lets_them() {
     let base64 = STANDARD.encode(b"\x00\xff\x01");
     let read = client.call(&tool("read_file"), &json!({ "path": "b.bin" }));
     assert_eq!(read["content"][0]["resource"]["blob"], base64, "{read}");
+    // It advised to read the file alone, which was the request.
+    world.file("large.bin", vec![0xff; 100_000]);
+    let large = client.bad(&tool("read_file"), &json!({ "path": "large.bin" }));
+    let message = large["message"].as_str().unwrap();
+    assert!(!message.contains("alone") && message.contains("as a resource"), "{large}");
     world.file("c.png", b"\x00\xff\x01");
     let read = client.call(&tool("read_file"), &json!({ "path": "c.png" }));
     assert_eq!(

@@ -9,7 +9,7 @@ use std::{
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Item, UseTree, visit::Visit};
 
-/// By file: the files that it uses, with one of the names.
+/// The files that each file uses, with one of the names.
 pub(crate) type Graph = BTreeMap<PathBuf, BTreeMap<PathBuf, String>>;
 
 /// The meaning of a name in a module.

@@ -123,7 +123,7 @@ fn explain_shows_every_stage() {
       deny  files.hardlinks       files.hardlinks.write  policy/policy.toml:9  the file has other names
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
-      open  mount                 holds at the mount in place of these: at most 268435456 bytes
+      open  mount                 applies at the mount in place of these: at most 268435456 bytes
     ");
     insta::assert_snapshot!(explain(&["edit", "docs/b.md"]), @r"
     denied by `files.hardlinks.read`: the file has other names
@@ -141,7 +141,7 @@ fn explain_shows_every_stage() {
       deny  files.hardlinks       files.hardlinks.read  the file has other names
       open  files.maxReadSize     depends on the content
       open  files.binary.read     depends on the content
-      open  mount                 holds at the mount in place of these: at most 268435456 bytes
+      open  mount                 applies at the mount in place of these: at most 268435456 bytes
 
     edit: write docs/b.md
       pass  names.hidden
@@ -155,11 +155,12 @@ fn explain_shows_every_stage() {
       deny  files.hardlinks       files.hardlinks.write  policy/policy.toml:9  the file has other names
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
-      open  mount                 holds at the mount in place of these: at most 268435456 bytes
+      open  mount                 applies at the mount in place of these: at most 268435456 bytes
     ");
     insta::assert_snapshot!(explain(&["rename", "docs/b.md", "--to", ".git"]), @r"
     denied by `default`: nothing in the policy allows to remove this path
     policy `policy` version 0, agent `agent`
+    note: `.git` is a scratch directory (`[git]`): in the sandbox, programs read and write there files of their own, which are neither decided on nor recorded
 
     rename: remove docs/b.md
       pass  names.hidden
@@ -184,7 +185,7 @@ fn explain_shows_every_stage() {
       pass  files.hardlinks
       open  files.maxWriteSize    depends on the content
       open  files.binary.write    depends on the content
-      open  mount                 holds at the mount in place of these: at most 268435456 bytes
+      open  mount                 applies at the mount in place of these: at most 268435456 bytes
     ");
 }
 
@@ -198,7 +199,7 @@ fn explain_follows_links_and_tells_what_leaves_the_workspace() {
         |path: &str| world.run(&["policy", "explain", "--json", "read", path]).ok().json();
     let link = explain("link");
     assert_eq!(link["decision"]["rule"], "secrets.names[0]");
-    assert_eq!(link["questions"][0]["decision"]["effect"], "allow");
+    assert_eq!(link["accesses"][0]["decision"]["effect"], "allow");
     assert_eq!(link["notes"][0], "`link` leads to `.env`");
     let out = explain("out/passwd");
     assert!(out["notes"][0].as_str().unwrap().contains("refused by the workspace"), "{out}");

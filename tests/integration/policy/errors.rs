@@ -292,7 +292,7 @@ read = ["a\u200Bb"]
      --> policy/policy.toml:3:9
       |
     3 | read = ["a\u200Bb"]
-      |         ^^^^^^^^^^ the pattern holds control, bidirectional or zero-width characters
+      |         ^^^^^^^^^^ the pattern contains control, bidirectional or zero-width characters
 
     portcullis: the policy does not load
     "##);

@@ -38,7 +38,7 @@ struct Rule {
 }
 
 thread_local! {
-    /// Compiling a glob takes the library a hundred times as long as matching.
+    /// The compilation of a glob takes the library a hundred times as long as matching.
     static GLOBS: RefCell<HashMap<String, GlobMatcher>> = RefCell::default();
 }
 
@@ -62,7 +62,7 @@ fn exact(pattern: &str, path: &str) -> bool {
     if path.is_empty() { pattern == "**" } else { matches(pattern, path) }
 }
 
-/// As a denial: any case, and a directory with all that is in it.
+/// The form of a denial: any case, and a directory with all that is in it.
 fn denies(pattern: &str, path: &str) -> bool {
     let (pattern, path) = (pattern.to_lowercase(), path.to_lowercase());
     let itself = pattern.strip_suffix("/**").is_some_and(|directory| exact(directory, &path));

@@ -42,9 +42,9 @@ fn receipts_of_a_transcript_are_found_or_named() {
     assert_eq!(world.run(&["audit", "verify"]).code, 5);
     let lost = world.run(&["audit", "check-receipts", text(&file)]);
     assert_eq!(lost.code, 5, "{lost:?}");
-    assert!(lost.text().contains("lost: 4:") && lost.text().contains("the log ends before it"));
+    assert!(lost.text().contains("missing: 4:") && lost.text().contains("the log ends before it"));
     let lost = world.run(&["audit", "check-receipts", "--json", text(&file)]);
-    assert_eq!(lost.json()["lost"][0]["seq"], 4);
+    assert_eq!(lost.json()["missing"][0]["seq"], 4);
 }
 
 /// The words of receipts of the first `count` records.
@@ -222,7 +222,7 @@ fn every_reply_of_every_transport_has_a_receipt() {
     write_log(&other, 500, "2026-01-01T00:00:00.000000Z");
     let lost = other.run(&["audit", "check-receipts", "--json", text(&file)]);
     assert_eq!(lost.code, 5);
-    assert_eq!(lost.json()["lost"].as_array().unwrap().len(), replies);
+    assert_eq!(lost.json()["missing"].as_array().unwrap().len(), replies);
 }
 
 fn last_intent(world: &World) -> Value {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{HOSTILE, assert_visible};
-use crate::common::{Done, World};
+use crate::common::{Done, World, done};
 
 fn blame(world: &World, path: &str) -> Value {
     world.run(&["audit", "blame", path, "--history", "--json"]).ok().json()
@@ -40,8 +40,8 @@ fn says_who_changed_a_file_last_and_whether_it_is_the_same() {
     assert_eq!(newest["before"], sha256("one"));
     assert_eq!(newest["stored"]["bytes"], 3);
     // Its outcome is the named record.
-    let answer = newest["answer"].as_u64().unwrap();
-    assert_eq!(world.records()[usize::try_from(answer).unwrap()]["of"], newest["record"]);
+    let outcome = newest["outcome"].as_u64().unwrap();
+    assert_eq!(world.records()[usize::try_from(outcome).unwrap()]["of"], newest["record"]);
     // Without --history only the last.
     let one = world.run(&["audit", "blame", "a.txt", "--json"]).ok().json();
     assert_eq!(seqs(&one), [last_intent(&world)]);
@@ -52,6 +52,21 @@ fn says_who_changed_a_file_last_and_whether_it_is_the_same() {
     assert_eq!(found["found"], sha256("somebody else"));
     std::fs::remove_file(world.path("a.txt")).unwrap();
     assert_eq!(blame(&world, "a.txt")["state"], "missing");
+}
+
+/// Regression: the backups of the current directory's workspace were searched, and a current
+/// directory that can be no workspace was refused.
+#[test]
+fn a_log_elsewhere_was_compared_with_the_backups_of_the_current_directory() {
+    let world = World::new();
+    world.write("a.txt", "one").ok();
+    world.write("a.txt", "two").ok();
+    let log = world.state().join("audit");
+    let mut command =
+        world.command(&["audit", "blame", "a.txt", "--json", "--dir", log.to_str().unwrap()]);
+    command.env_remove("PORTCULLIS_WORKSPACE").env_remove("PORTCULLIS_STATE").current_dir("/");
+    let found = done(command.output().unwrap()).ok().json();
+    assert_eq!(found["changes"][0]["stored"]["bytes"], 3, "{found}");
 }
 
 #[test]
@@ -84,7 +99,7 @@ fn what_was_removed_and_put_back_is_told() {
     world.fs(&["rm", "-r", "d"]).ok();
     let removed = last_intent(&world);
     let found = blame(&world, "d/x");
-    assert_eq!((&found["state"], seqs(&found)[0]), (&"gone".into(), removed));
+    assert_eq!((&found["state"], seqs(&found)[0]), (&"removed".into(), removed));
     assert_eq!(found["changes"][0]["stored"]["type"], "tree");
     world.run(&["backup", "restore", "d"]).ok();
     let found = blame(&world, "d/x");
@@ -152,7 +167,7 @@ fn a_session_is_a_timeline_with_differences() {
     };
     assert!(json(&world)["diff"].as_str().unwrap().ends_with("-one\n-2\n+three\n"));
     world.file("a.txt", "else\n");
-    assert_eq!(json(&world)["content"], "lost");
+    assert_eq!(json(&world)["content"], "unavailable");
 
     assert_eq!(world.run(&["audit", "session", "nothing-like-it"]).code, 1);
     let list = world.run(&["audit", "session"]).ok();

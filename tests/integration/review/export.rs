@@ -110,9 +110,47 @@ fn hostile_and_unsettled_requests_are_valid_events_too() {
     export(&world, "ocsf", &["-o", path, "--device", "build-7"]).ok();
     let text = std::fs::read_to_string(&file).unwrap();
     assert_visible(&text);
-    assert_eq!(python("ocsf.py", &[path]), "3 valid\n");
+    assert_eq!(python("ocsf.py", &[path]), "4 valid\n");
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&last["status_id"], &last["device"]["hostname"]), (&0.into(), &"build-7".into()));
+}
+
+/// Denials of requests without a path, such as commands and messages, were left out: OCSF had fewer
+/// denials than the report and the query.
+#[test]
+fn every_denial_of_the_report_is_an_event() {
+    let world = World::new();
+    let about = |op: &str, path: Option<&str>| Draft {
+        path: path.map(str::to_owned),
+        rule: None,
+        ..decision("a", op, "", "deny", "git")
+    };
+    write_log(&world, 4, |seq| match seq {
+        0 => (Kind::Decision, about("read", Some("a.txt"))),
+        1 => (Kind::Decision, about("acp.dropped", None)),
+        2 => {
+            let facts = [("command".to_owned(), serde_json::json!(["make", "all"]))];
+            (Kind::Decision, Draft { facts: Some(facts.into()), ..about("command", None) })
+        }
+        _ => (Kind::Decision, Draft { decision: None, ..about("acp.prompt", None) }),
+    });
+    let file = world.base().join("events.jsonl");
+    let path = file.to_str().unwrap();
+    export(&world, "ocsf", &["-o", path]).ok();
+    assert_eq!(python("ocsf.py", &[path]), "3 valid\n");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let denied = events.iter().filter(|event| event["action_id"] == 2).count();
+    let queried = world.run(&["audit", "query", "--decision", "deny", "--json"]).ok();
+    assert_eq!((denied, queried.text().lines().count()), (3, 3));
+    let report = world.base().join("report.json");
+    world.run(&["audit", "report", "-o", report.to_str().unwrap()]).ok();
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!(report["denied"]["total"], 3);
+    let classes: Vec<_> = events.iter().map(|event| event["class_name"].clone()).collect();
+    assert_eq!(classes, ["File System Activity", "API Activity", "API Activity"]);
+    assert_eq!(events[2]["api"]["operation"], "command");
+    assert!(events[2]["message"].as_str().unwrap().contains("make all"), "{}", events[2]);
 }
 
 #[test]

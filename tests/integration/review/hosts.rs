@@ -86,7 +86,11 @@ fn connections_are_found_and_told_by_host() {
     let shown = world.run(&["audit", "show", "--op", "connect"]).ok();
     assert_eq!(shown.text().matches("www.example.com:443").count(), 12, "{}", shown.text());
     let told = world.run(&["audit", "session", "session of codex"]).ok();
-    assert!(told.text().contains("connected www.example.com:443 (5 times)"), "{}", told.text());
+    assert!(
+        told.text().contains("connected www.example.com:443 (5 times, 1200 bytes out, 8000 in)"),
+        "{}",
+        told.text()
+    );
     assert!(told.text().contains("evil.example:443 by "), "{}", told.text());
     for rule in ["network.host", "network.limits.bytesOut"] {
         let denied = format!("www.example.com:443 by {rule}");

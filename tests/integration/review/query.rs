@@ -25,7 +25,7 @@ fn expected(world: &World, wanted: impl Fn(&Value) -> bool) -> Vec<u64> {
     records.iter().filter(|r| wanted(r)).map(|r| r["seq"].as_u64().unwrap()).collect()
 }
 
-/// As a pattern it names another path: nothing was found, without a message.
+/// The same text names another path as a pattern: nothing was found, without a message.
 #[test]
 fn a_path_with_brackets_in_its_name_is_found() {
     let world = World::new();

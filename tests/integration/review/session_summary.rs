@@ -45,7 +45,7 @@ fn a_story_has_prompt_turns_and_what_was_done_in_each() {
     let parts = parts(&world, &[id, "--dir", directory]);
     let turns: Vec<_> = parts.iter().filter(|part| part["what"] == "acp.prompt").collect();
     let told = |part: &&Value| {
-        (part["turn"].clone(), part["facts"]["event"].clone(), part["facts"]["claimed"].clone())
+        (part["turn"].clone(), part["facts"]["event"].clone(), part["facts"]["stopReason"].clone())
     };
     let expected = [
         (json!(1), json!("begin"), Value::Null),
@@ -69,6 +69,31 @@ fn a_story_has_prompt_turns_and_what_was_done_in_each() {
     }
     let told = world.run(&["audit", "session", id, "--dir", directory]).ok();
     assert!(told.text().contains("turn 2 ends; the agent says why: cancelled"), "{told:?}");
+}
+
+/// It was `denied - by "-"`.
+#[test]
+fn a_story_says_which_message_was_dropped() {
+    let mut rig = Rig::ready(json!({}), |_| {});
+    rig.agent.send(&json!({"jsonrpc": "2.0", "method": "vendor/x", "params": {}}));
+    rig.agent.send(&result(77, json!({})));
+    rig.agent.send(&rig.read(10, "a.txt"));
+    rig.agent.hear();
+    let (world, directory) = (World::new(), rig.log_directory());
+    let session = ["audit", "session", "last", "--dir", directory.to_str().unwrap()];
+    let told = parts(&world, &session[2..]);
+    let denied = &activities(&told)[0]["denied"]["paths"];
+    let expected = json!([
+        {"path": "acp.dropped from agent", "rule": "a reply to nothing that was asked", "times": 1},
+        {"path": "vendor/x", "rule": "the notification is not one that passes", "times": 1},
+    ]);
+    assert_eq!(*denied, expected);
+    let text = world.run(&session).ok();
+    let line = "vendor/x by \"the notification is not one that passes\"";
+    assert!(text.text().contains(line), "{text:?}");
+    let records = world.run(&[&session[..], &["--records", "--no-diff"]].concat()).ok();
+    let line = "denied vendor/x: \"the notification is not one that passes\"";
+    assert!(records.text().contains(line), "{records:?}");
 }
 
 /// A record of the mount, of a process or a command.
@@ -131,6 +156,26 @@ fn a_story_groups_by_command_or_process_and_marks_what_programs_claim() {
     let told = world.run(&["audit", "session", "abab"]).ok();
     let process = "process 7, which calls itself \"g\\u{202e}it\" (\"git status\")";
     assert!(told.text().contains(process), "{told:?}");
+}
+
+/// An undo and an import counted the runs, and named none.
+#[test]
+fn an_acp_session_of_two_runs_is_refused_with_the_runs() {
+    let world = World::new();
+    let (one, other) = ("ab".repeat(16), "cd".repeat(16));
+    write_log(&world, 2, |seq| {
+        let session = Some(if seq == 0 { one.clone() } else { other.clone() });
+        let opened = mounted("acp.session", "", json!({"acpSession": "sess-1"}));
+        (Kind::Decision, Draft { session, ..opened })
+    });
+    for command in
+        [&["audit", "session"][..], &["undo", "--session"], &["git", "import", "--session"]]
+    {
+        let refused = world.run(&[command, &["sess-1"]].concat());
+        assert_eq!(refused.code, 1, "{command:?} {refused:?}");
+        let named = format!("name one of: {one}, {other}");
+        assert!(refused.stderr.contains(&named), "{command:?} {refused:?}");
+    }
 }
 
 #[test]

@@ -20,11 +20,13 @@ mod invisible;
 mod kills;
 mod limits;
 mod login;
+mod lookups;
 mod repository;
 mod scratch;
 mod shell;
 mod streams;
 mod summary;
+mod tracked_secrets;
 
 /// The most seconds that a run here takes.
 const LIMIT: &str = "300";
@@ -236,7 +238,7 @@ impl SandboxWorld {
     }
 }
 
-/// By its number an object is another one than the host's, and no other way leads to that.
+/// An object is by its number another one than the host's, and no other way leads to that.
 #[test]
 fn nothing_but_the_mount_leads_to_the_workspace() {
     for who in users() {

@@ -152,6 +152,18 @@ fn an_agent_that_may_not_listen_is_told_how_to() {
     }
 }
 
+/// The help named an installation or, if a library stood on the command line, its directory.
+#[test]
+fn a_program_without_its_library_is_told_the_option() {
+    let world = SandboxWorld::new(users()[0]);
+    let ended =
+        world.run(&[], &["/bin/sh", "-c", "echo prog: libfoo.so.1 not found >&2; exit 127"]);
+    assert_eq!(ended.code, 127, "{ended:?}");
+    assert!(ended.stderr.contains("a program or a shared library was not found"), "{ended:?}");
+    assert!(ended.stderr.contains("`--agent-read DIR`"), "{ended:?}");
+    assert!(!ended.stderr.contains("its own installation"), "{ended:?}");
+}
+
 #[test]
 fn a_scoped_package_is_to_be_given_with_the_packages_beside_it() {
     let world = SandboxWorld::new(users()[0]);

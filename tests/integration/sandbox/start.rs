@@ -258,7 +258,7 @@ fn a_sandbox_that_fails_its_own_test_is_not_used() {
     let ended =
         wrapped("unshare", &[&["--mount"], own, &["sh", "-c", script]].concat(), &world, &inner);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("the self-test inside its sandbox was surprised"), "{ended:?}");
+    assert!(ended.stderr.contains("the self-test of its sandbox failed"), "{ended:?}");
     assert!(ended.stderr.contains("write to the home directory"), "{ended:?}");
     assert!(!ended.stderr.contains("executed"), "{ended:?}");
 }
@@ -314,7 +314,7 @@ fn a_grant_that_the_agents_user_could_not_use_was_not_told_of() {
         let ended = world.run(options, &["/bin/true"]);
         assert_eq!(ended.code, 0, "{ended:?}");
         let facts = world.facts();
-        (facts["deniedGrants"].clone(), facts["agentUid"].clone(), ended.stderr)
+        (facts["deniedAgentPaths"].clone(), facts["agentUid"].clone(), ended.stderr)
     };
     for who in users() {
         let world = SandboxWorld::new(who);

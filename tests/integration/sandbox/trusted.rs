@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use crate::common::World;
 
 /// A place with directories and links, owned by the user that runs.
 fn world(directories: &[&str], links: &[(&str, &str)]) -> SandboxWorld {
@@ -359,6 +360,33 @@ fn a_trusted_file_with_another_name_is_refused_until_it_is_copied() {
     }
 }
 
+/// A copy of the state directory had links in place of files, and lay where an agent could read: it
+/// had the key that signs the log.
+#[test]
+fn a_file_of_the_state_directory_with_another_name_is_refused_where_an_agent_reaches_it() {
+    let world = world(&["copy", "empty"], &[]);
+    let options = ["--agent-read", &world.at("copy")];
+    starts(&world, &options);
+    let state = world.base().join("state");
+    let entries = ["keys", "audit"].map(|name| std::fs::read_dir(state.join(name)).unwrap());
+    let mut files: Vec<_> = entries.into_iter().flatten().map(|e| e.unwrap().path()).collect();
+    files.retain(|file| file.is_file());
+    assert!(files.len() >= 2, "{files:?}");
+    for own in files {
+        let (file, other) = (own.to_str().unwrap(), world.base().join("copy/other"));
+        std::fs::hard_link(&own, &other).unwrap();
+        for grant in ["--agent-read", "--agent-write"] {
+            let ended = world.run(&[grant, &world.at("copy")], &["/bin/true"]);
+            assert_eq!(ended.code, 1, "{file} {ended:?}");
+            assert!(ended.stderr.contains(file), "{file} {ended:?}");
+        }
+        let ended = world.run(&[], &["/bin/true"]);
+        assert_eq!(ended.code, 1, "the workspace is on the same file system: {ended:?}");
+        std::fs::remove_file(&other).unwrap();
+        starts(&world, &options);
+    }
+}
+
 /// `run` examined workspace and state first, and made directories that it then refused; as root at
 /// a path of the agent's choice.
 #[test]
@@ -442,4 +470,15 @@ fn commands_that_read_refuse_a_state_directory_that_an_agent_could_choose() {
     let config = world.at("ws/link/portcullis.toml");
     let done = own(&["audit", "verify", "--config", &config], &good);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
+}
+
+/// Regression: the state directory was made before the start with an agent's preset was refused.
+#[test]
+fn a_refused_preset_made_a_state_directory() {
+    let world = World::new();
+    let preset =
+        world.file("preset.toml", "name = \"mine\"\ntitle = \"mine\"\nprograms = [\"true\"]\n");
+    let refused = world.run(&["run", "--preset", preset.to_str().unwrap(), "--", "/bin/true"]);
+    assert!(refused.code == 1 && refused.stderr.contains("preset.toml`"), "{refused:?}");
+    assert!(!world.state().exists(), "{refused:?}");
 }

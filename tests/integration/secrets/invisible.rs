@@ -89,12 +89,13 @@ fn a_policy_that_extends_another_cannot_show_invisible_text() {
     world.use_policy("policy/policy.toml");
     let explained = world.run(&["policy", "explain", "read", "AGENTS.md", "--json"]).ok();
     let explained: Value = serde_json::from_str(explained.text()).unwrap();
-    let stages = explained["questions"][0]["stages"].as_array().unwrap().iter();
+    let stages = explained["accesses"][0]["stages"].as_array().unwrap().iter();
     let stages: Vec<_> = stages.filter(|stage| stage["stage"] == "files.invisible").collect();
     assert_eq!(stages.len(), 1, "{explained}");
 }
 
-/// Each of them, of 3 bytes, had a placeholder of 66 bytes in its place and took some hundred bytes of memory.
+/// Each of them, of 3 bytes, had a placeholder of 66 bytes in its place and took some hundred bytes
+/// of memory.
 #[test]
 fn a_file_full_of_invisible_characters_took_gigabytes_and_minutes() {
     let world = world_with("redact");

@@ -42,6 +42,10 @@ fn a_token_opens_its_own_workspaces_and_no_other() {
     for wrong in ["pcl_wrong", "", &site.token("all")[..20]] {
         assert_eq!(service.open(wrong, "shop").err(), Some(401), "{wrong}");
     }
+    // The root said that there was nothing, and not where anything is.
+    let (status, reply) = service.get("/", &[]);
+    assert!(status == 404 && reply.contains("this is portcullis"), "{reply}");
+    assert!(reply.contains("/workspaces/NAME/mcp") && !reply.contains("shop"), "{reply}");
     let (status, reply) = service.get("/workspaces/shop/mcp", &[]);
     assert!(status == 401 && reply.contains("no token was sent"), "{reply}");
     let (status, reply) = service.get_as("pcl_wrong", "/workspaces/shop/mcp");

@@ -68,6 +68,19 @@ fn peers(records: &[Value], op: &str) -> Vec<Value> {
     of.map(|record| record["facts"]["peer"].clone()).collect()
 }
 
+/// One of two workspaces had a configuration for clients.
+#[test]
+fn each_workspace_has_a_configuration_for_its_clients() {
+    let service = Site::new(&["blog", "shop"]).serve();
+    for name in ["blog", "shop"] {
+        let begin = format!("portcullis: MCP client of `{name}`: ");
+        let line = service.said.lines().find_map(|line| line.strip_prefix(&begin)).unwrap();
+        let client: Value = serde_json::from_str(line).unwrap();
+        let url = format!("http://127.0.0.1:{}/workspaces/{name}/mcp", service.port);
+        assert_eq!(client["url"], url.as_str(), "{}", service.said);
+    }
+}
+
 /// All requests of a token were recorded with the address of the first one.
 #[test]
 fn a_session_is_recorded_under_the_address_that_asked_for_it() {
@@ -132,7 +145,7 @@ fn the_session_of_those_without_one_ends_when_nothing_is_asked() {
     assert!(is_served());
 }
 
-/// While the old worker answered its remaining requests, all clients got the
+/// Regression: while the old worker answered its remaining requests, all clients got the
 /// session in which it read nothing more.
 #[test]
 fn those_without_a_session_are_served_while_an_old_worker_still_stops() {
@@ -151,4 +164,38 @@ fn those_without_a_session_are_served_while_an_old_worker_still_stops() {
     let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
     assert_eq!(read["result"]["isError"], false, "{read}");
     assert!(service.processes("worker-process").iter().any(|process| *process != old));
+}
+
+/// They had no record and no receipt.
+#[test]
+fn requests_whose_headers_contradict_their_body_are_refused_on_record() {
+    let site = Site::new(&["shop"]);
+    let service = site.serve();
+    let token = site.token("all");
+    let meta = |version: &str| {
+        json!({
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        })
+    };
+    let new = "MCP-Protocol-Version: 2026-07-28\r\n";
+    let right = format!("{new}Mcp-Method: tools/list\r\n");
+    for (headers, params) in [
+        (format!("{new}Mcp-Method: ping\r\n"), json!({ "_meta": meta("2026-07-28") })),
+        (right.clone(), json!({ "_meta": meta("1999-01-01") })),
+        (right, json!({})),
+    ] {
+        let mut stream = service.connect();
+        post(&mut stream, token, &headers, "tools/list", &params);
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
+        let (_, body) = reply.split_once("\r\n\r\n").unwrap();
+        let error: Value = serde_json::from_str(body).unwrap();
+        let records = site.records("shop");
+        let record = records.iter().rfind(|record| record["op"] == "tools/list").unwrap();
+        assert_eq!(record["result"], "invalidInput", "{record}");
+        assert_eq!(error["error"]["data"]["receipt"]["seq"], record["seq"], "{reply} {record}");
+    }
 }

@@ -97,7 +97,7 @@ fn a_workspace_that_cannot_be_served_holds_no_revocation_back() {
     site.workspaces.extend(["wiki".to_owned()]);
     site.write();
     let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "stays": false }));
+    assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "served": false }));
     assert!(said[0]["reason"].as_str().unwrap().contains("cannot open the root"), "{}", said[0]);
     assert_eq!(said[1]["facts"]["unserved"], json!(["wiki"]));
     assert_eq!(service.open(&old, "shop").err(), Some(401));
@@ -131,7 +131,7 @@ fn a_workspace_whose_change_cannot_be_used_stays_as_it_was_and_the_rest_changes(
         // The first is that of `shop`.
         fs::write(site.config(), good.replacen(was, is, 1)).unwrap();
         let said = site.reload(&service, 1);
-        assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": true }), "{was}");
+        assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "served": true }), "{was}");
         assert!(said[0]["reason"].as_str().unwrap().contains(words), "{}", said[0]);
         assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
         assert_eq!(reads(&service, &site, "wiki"), "of wiki\n");
@@ -143,7 +143,7 @@ fn a_workspace_whose_change_cannot_be_used_stays_as_it_was_and_the_rest_changes(
     fs::write(site.config(), text).unwrap();
     let said = site.reload(&service, 3);
     for (record, workspace) in said.iter().zip(["shop", "docs", "wiki"]) {
-        assert_eq!(record["facts"], json!({ "workspace": workspace, "stays": true }));
+        assert_eq!(record["facts"], json!({ "workspace": workspace, "served": true }));
         assert!(record["reason"].as_str().unwrap().contains("overlap"), "{record}");
     }
     assert_eq!(session.read("file.txt").unwrap(), "of shop\n");
@@ -160,7 +160,7 @@ fn a_workspace_over_which_another_was_mounted_is_served_no_more() {
     let docs = site.root("docs");
     let _mounted = Mounted::new(&["--bind", docs.to_str().unwrap()], site.root("shop"));
     let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": false }));
+    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "served": false }));
     assert!(said[0]["reason"].as_str().unwrap().contains("overlap"), "{}", said[0]);
     assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
     assert_eq!(reads(&service, &site, "docs"), "of docs\n");
@@ -177,7 +177,7 @@ fn a_workspace_that_stays_as_it_was_keeps_no_policy_from_the_others() {
     fs::write(site.config(), good.replacen("\"policy.toml\"", "\"none.toml\"", 1)).unwrap();
     site.put_policy(&stricter("version = 2"));
     let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "docs", "stays": true }));
+    assert_eq!(said[0]["facts"], json!({ "workspace": "docs", "served": true }));
     for workspace in ["shop", "docs"] {
         wait(|| (reads(&service, &site, workspace) == "refused").then_some(()));
     }
@@ -196,7 +196,7 @@ fn a_policy_that_must_be_signed_from_now_on_and_is_not_is_served_no_more() {
     let keys = format!("requireSignature = true\npolicyKeys = [{}]\n", made["public"]);
     fs::write(site.config(), format!("{keys}{good}")).unwrap();
     let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": false }));
+    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "served": false }));
     assert!(session.is_over());
     assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
     let policy = site.base().join("policy.toml");
@@ -303,7 +303,7 @@ fn what_is_named_through_another_workspace_is_not_served() {
         let wiki = wiki.replacen(was, is, 1);
         fs::write(site.config(), format!("{head}name = \"wiki\"{wiki}")).unwrap();
         let said = site.reload(&service, 1);
-        assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "stays": false }), "{was}");
+        assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "served": false }), "{was}");
         assert_eq!(service.open(site.token("all"), "wiki").err(), Some(503));
         assert_eq!(reads(&service, &site, "shop"), "of shop\n");
         let start = site.command(&[]).output().unwrap();
@@ -324,7 +324,7 @@ fn a_workspace_to_which_the_configurations_usual_place_leads_is_not_served() {
     fs::create_dir_all(&home).unwrap();
     std::os::unix::fs::symlink("../roots/shop", home.join(".config")).unwrap();
     let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "stays": false }));
+    assert_eq!(said[0]["facts"], json!({ "workspace": "shop", "served": false }));
     assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
     assert_eq!(reads(&service, &site, "docs"), "of docs\n");
     assert!(refusal(&site, &[]).contains("home/.config/portcullis/portcullis.toml`"));

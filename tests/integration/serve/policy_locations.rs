@@ -109,7 +109,7 @@ fn a_workspace_around_anothers_policy_is_not_served_and_the_policy_stays() {
                 state = \"states/wiki\"\n[[agents]]";
     edit(&site, "[[agents]]", more);
     let said = site.reload(&service, 1);
-    assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "stays": false }));
+    assert_eq!(said[0]["facts"], json!({ "workspace": "wiki", "served": false }));
     assert_eq!(service.open(site.token("all"), "wiki").err(), Some(503));
     assert!(!site.state("wiki").exists());
     assert_eq!(reads(&service, &site, "shop"), "of shop\n");

@@ -55,7 +55,7 @@ fn each_process_is_confined_and_holds_nothing_of_the_others() {
     assert!(test["front"]["before"].as_u64().unwrap() >= 6, "{test}");
     assert_eq!(test["worker"]["tried"], 5, "{test}");
     let start = &site.records("shop")[0];
-    assert_eq!((&start["kind"], &start["facts"]["outOfReach"]), (&json!("start"), &json!(5)));
+    assert_eq!((&start["kind"], &start["facts"]["unreachable"]), (&json!("start"), &json!(5)));
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn writes_that_wait(site: &mut Site, service: &Service, token: &str, change: imp
     kill(worker, Signal::CONT);
     let (done, _) = session.rest();
     let dropped = site.await_record("shop", |record| record["op"] == "files.dropped");
-    let left = usize::try_from(dropped["facts"]["notBegun"].as_u64().unwrap()).unwrap();
+    let left = usize::try_from(dropped["facts"]["notStarted"].as_u64().unwrap()).unwrap();
     let new = site.root("shop").join("new");
     let written = std::fs::read_dir(new).map_or(0, Iterator::count);
     assert!(left > 0 && written == done && written + left <= MANY, "{written} {done} {dropped}");

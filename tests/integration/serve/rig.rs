@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::common::{ALL, World};
 
-/// So long a test waits for what must come.
+/// Timeout of a test that waits for a reply.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory with workspaces, and the configuration of a service of them.
@@ -28,7 +28,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// With workspaces, and an agent `all` that may use them all.
+    /// A service with workspaces, and an agent `all` that may use them all.
     pub(super) fn new(workspaces: &[&str]) -> Self {
         let world = World::new();
         let mut site =

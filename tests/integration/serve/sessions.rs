@@ -174,7 +174,7 @@ fn a_session_whose_worker_is_gone_ends_for_its_client() {
     assert_eq!(Session::begin(&service, token).ping(), 200);
 }
 
-/// As long as something was under way in it, it was answered.
+/// A session with a request in progress was answered.
 #[test]
 fn a_session_whose_token_holds_no_more_is_not_answered() {
     let mut site = Site::new(&["shop"]);

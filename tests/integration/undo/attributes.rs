@@ -47,3 +47,74 @@ fn attributes_and_links_are_undone() {
     assert!(again.text().starts_with("0 to do"), "{again:?}");
     world.run(&["audit", "verify"]).ok();
 }
+
+/// Regression: a mode that somebody else had set after a write was replaced by that of the backup.
+#[test]
+fn an_undo_of_a_write_replaced_the_mode_that_somebody_else_set() {
+    let set = |world: &World, name: &str, mode| {
+        std::fs::set_permissions(world.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    for (name, is_changed_in_the_log) in [("written", false), ("set", false), ("set", true)] {
+        let world = World::with_policy(POLICY);
+        world.file(name, "x");
+        set(&world, name, 0o644);
+        let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
+        one.write(name, "y");
+        one.write(name, "z");
+        let mut last = 0o644;
+        if name == "set" {
+            last = 0o755;
+            one.does(&SetAttributes { path: path(name), mode: Some(last), modified: None });
+        }
+        let by = if is_changed_in_the_log {
+            let change = SetAttributes { path: path(name), mode: Some(0o600), modified: None };
+            format!("by record {} (agent agent)", two.does(&change))
+        } else {
+            set(&world, name, 0o600);
+            "by something that is not in the log".to_owned()
+        };
+        drop((one, two));
+        let before = snapshot(&world.root());
+        let refused = world.run(&["undo", "--session", "0101", "--yes", "--json"]);
+        let step = refused.json()["steps"][0].clone();
+        assert_eq!((refused.code, &step["status"]), (1, &"conflict".into()), "{refused:?}");
+        let reason = step["reason"].as_str().unwrap();
+        assert_eq!(reason, format!("its mode was changed since, {by}"), "{name}");
+        assert_eq!(snapshot(&world.root()), before);
+        // As the session left it, it is undone.
+        set(&world, name, last);
+        if !is_changed_in_the_log {
+            world.run(&["undo", "--session", "0101", "--yes"]).ok();
+        } else {
+            world.run(&["undo", "--session", "0101", "--yes", "--overwrite"]).ok();
+        }
+        assert_eq!(snapshot(&world.root())[name], "file 644 x");
+    }
+}
+
+/// Regression: a change of the mode of a directory removed its sticky and its set-group-id bit,
+/// and an undo left it so.
+#[test]
+fn an_undo_of_a_mode_left_a_directory_without_its_special_bits() {
+    let world = World::with_policy(POLICY);
+    for (name, mode) in [("spool", 0o1777), ("shared", 0o2775), ("tool", 0o755)] {
+        match name {
+            "tool" => drop(world.file(name, "x")),
+            _ => std::fs::create_dir(world.path(name)).unwrap(),
+        }
+        std::fs::set_permissions(world.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let modes = || {
+        ["spool", "shared", "tool"]
+            .map(|name| std::fs::metadata(world.path(name)).unwrap().mode() & 0o7777)
+    };
+    let agent = Agent::new(&world, 1);
+    for name in ["spool", "shared", "tool"] {
+        agent.does(&SetAttributes { path: path(name), mode: Some(0o700), modified: None });
+    }
+    drop(agent);
+    // An agent neither sets nor removes these bits.
+    assert_eq!(modes(), [0o1700, 0o2700, 0o700]);
+    let undone = world.run(&["undo", "--yes", "--json"]).ok().json();
+    assert_eq!((&undone["stepsDone"], modes()), (&3.into(), [0o1777, 0o2775, 0o755]));
+}

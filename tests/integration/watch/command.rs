@@ -82,7 +82,7 @@ fn it_ends_when_it_is_told_to() {
     assert_eq!(world.fs(&["watch", "none"]).code, 1);
 }
 
-/// As many directories as there are may be more than the user may watch.
+/// The directories may be more than the user may watch.
 #[test]
 fn the_limit_of_the_user_is_an_error_that_says_so() {
     let world = world();

@@ -121,7 +121,7 @@ impl Mirror<'_> {
     }
 }
 
-/// As `walk`; an error where others move or remove what is looked at.
+/// The same as `walk`; an error where others move or remove what is looked at.
 fn look(root: &Path, directory: &Path, found: &mut BTreeSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

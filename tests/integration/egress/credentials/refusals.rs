@@ -1,6 +1,7 @@
 //! Requests that are not passed on with a key, and keys with which no program is started.
 
 use super::*;
+use crate::common::ON_TERMINAL;
 
 #[test]
 fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
@@ -10,6 +11,8 @@ fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
         "no phantom" | "another phantom" | "in another header" => 401,
         "another method" | "another path" => 403,
         "trace" | "connect" => 405,
+        // There is no reply.
+        "another protocol" => 0,
         _ => 400,
     };
     let found = found.as_object().unwrap();
@@ -19,9 +22,71 @@ fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
     let records = keyed.net.connects();
     let denied = |record: &Value| record["kind"] == "decision" && record["decision"] == "deny";
     assert!(records.iter().all(denied), "{records:?}");
-    // Those that are no HTTP are nobody's request.
-    assert!(records.len() >= 15, "{}", records.len());
+    assert_eq!(records.len(), found.len(), "{records:?}");
+    let rule = |record: &Value| record["rule"] == "network.credentials";
+    assert!(records.iter().all(rule), "{records:?}");
     assert!(!records.iter().any(|record| record.to_string().contains("portcullis-phantom")));
+    // One that cannot be parsed in HTTP/2 gets no reply.
+    let replied = found.values().map(|status| status.as_u64().filter(|status| *status > 0));
+    let mut replied: Vec<_> = replied.map(|status| status.unwrap_or(400)).collect();
+    let mut recorded: Vec<_> =
+        records.iter().map(|record| record["facts"]["status"].as_u64().unwrap()).collect();
+    replied.sort_unstable();
+    recorded.sort_unstable();
+    assert_eq!(recorded, replied, "{records:?}");
+}
+
+/// The operator was told to name the credential in the policy, or to add a method or path, where
+/// neither helps.
+#[test]
+fn help_on_a_request_that_no_setting_lets_pass_names_no_setting() {
+    let keyed = Keyed::new("h1");
+    let config = keyed.config();
+    let exec = ["exec", "--config", config.to_str().unwrap(), "--"];
+    let client = ["/usr/bin/python3", "client.py", "hopeless"];
+    let mut command = keyed.net.portcullis(&[&exec[..], &client].concat());
+    let output = command.env("OPERATORS_KEY", KEY).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(reported(output), json!([401, 405, 400, 400]), "{stderr}");
+    let help: Vec<_> = stderr.lines().filter(|line| line.starts_with("  help: ")).collect();
+    assert_eq!(help.len(), 3, "{stderr}");
+    assert!(!help.iter().any(|line| line.contains("the operator can")), "{stderr}");
+}
+
+/// Neither record nor reply said what was not listed.
+#[test]
+fn a_path_or_method_that_is_not_listed_is_named() {
+    let keyed = Keyed::new("h1");
+    let summary = keyed.net.world.base().join("summary.json");
+    let options = ["--summary", summary.to_str().unwrap()];
+    let output =
+        keyed.command(&options, &["/usr/bin/python3", "client.py", "unlisted"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let found = reported(output);
+    assert!(found[0].as_str().unwrap().contains("the path `/v2/hidden`"), "{found}");
+    assert!(found[1].as_str().unwrap().contains("the method `DELETE`"), "{found}");
+    let records = keyed.net.connects();
+    let facts: Vec<_> = records
+        .iter()
+        .map(|record| {
+            (&record["rule"], &record["facts"]["method"], &record["facts"]["requestPath"])
+        })
+        .collect();
+    let rule = &json!("network.credentials");
+    let expected = [
+        (rule, &json!("POST"), &json!("/v2/hidden")),
+        (rule, &json!("DELETE"), &json!("/v1/messages")),
+    ];
+    assert_eq!(facts, expected, "{records:?}");
+    let summary: Value = serde_json::from_str(&std::fs::read_to_string(summary).unwrap()).unwrap();
+    let requests: Vec<_> = (0..2).map(|n| summary["denials"][n]["request"].clone()).collect();
+    assert_eq!(requests, ["POST /v2/hidden", "DELETE /v1/messages"], "{summary}");
+    assert!(
+        stderr.contains("a request to `site.example:") && stderr.contains("`/v2/hidden`"),
+        "{stderr}"
+    );
+    let all = format!("{found}{records:?}{summary}{stderr}");
+    assert!(!all.contains("secret=1"), "{all}");
 }
 
 #[test]
@@ -106,7 +171,11 @@ fn a_server_that_nobody_vouches_for_gets_no_key() {
     assert_eq!(found["status"], 502);
     assert!(found["body"].as_str().unwrap().contains("no TLS with `site.example`"), "{found}");
     let outcomes = keyed.outcomes();
-    assert_eq!((outcomes.len(), &outcomes[0]["result"]), (1, &json!("refused")));
+    // It was a denial by `network.host`.
+    let (result, rule) = (&outcomes[0]["result"], outcomes[0].get("rule"));
+    assert_eq!((outcomes.len(), result, rule), (1, &json!("failed"), None));
+    assert_eq!(outcomes[0].get("decision"), None);
+    assert!(found["body"].as_str().unwrap().contains("`ca` in `[[credentials]]`"), "{found}");
     assert!(
         outcomes[0]["reason"].as_str().unwrap().contains("invalid peer certificate"),
         "{outcomes:?}"
@@ -144,11 +213,8 @@ fn a_key_that_the_agent_would_get_or_could_change_starts_nothing() {
     assert!(keyed.upstream.seen().is_empty());
 }
 
-/// Runs a command on a terminal of its own.
-const ON_TERMINAL: &str = "import os, pty, sys\n\
-    sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
-
-/// Where the policy passes the variables of a credential on, the operator's values were passed on.
+/// Regression: where the policy passes the variables of a credential on, the operator's values were
+/// passed on.
 #[test]
 fn a_login_got_the_key_of_a_credential() {
     let mut keyed = Keyed::new("h1");
@@ -183,8 +249,9 @@ fn a_login_got_the_key_of_a_credential() {
     assert!(said.contains("in the variable `OTHER`") && !said.contains(KEY), "{said}");
 }
 
-/// A preset passes on more variables than that of its credential, so that no agent was started where
-/// another of them had the key. What is no key, such as one with a space in it, reached the agent.
+/// A preset passes on more variables than that of its credential, so that no agent was started
+/// where another of them had the key. What is no key, such as one with a space in it, reached the
+/// agent.
 #[test]
 fn an_agent_got_the_variable_that_has_the_key() {
     let mut keyed = Keyed::new("h1");
@@ -258,6 +325,8 @@ fn a_policy_that_is_reloaded_takes_a_credential_away() {
     let ended = eventually(|| keyed.outcomes().pop());
     let said = (&ended["result"], &ended["rule"], &ended["facts"]["credential"]);
     assert_eq!(said, (&json!("denied"), &json!("network.credentials"), &json!("model")));
+    // The one request on it was answered.
+    assert_eq!(named(&ended), Default::default(), "{ended}");
     std::fs::write(world.path("go"), "").unwrap();
     let found = reported(child.wait_with_output().unwrap());
     assert_eq!(found, json!({ "first": 200, "then": 403 }));

@@ -242,3 +242,27 @@ fn a_denial_holds_whatever_the_case_of_agent_and_name() {
     world.fs(&["read", "a", "--agent", "codex"]).ok();
     world.fs(&["read", "data/Secret"]).denied("class");
 }
+
+/// Regression: these were taken, and a denial of them protected nothing.
+#[test]
+fn invisible_characters_and_expressions_in_lists_protected_nothing() {
+    let start = "schema = 1\nname = \"x\"\nversion = 1\n[allowedPaths]\nread = [\"**\"]\n";
+    let hidden = ["\u{200b}", "\u{202e}", "\u{ad}"];
+    for c in hidden {
+        super::check(&format!("{start}[extensions]\ndeny = [\"pe{c}m\"]\n"));
+        for texts in [
+            format!("regex = \"to{c}k_[a-z]{{9}}\""),
+            format!("regex = \"tok_[a-z]{{9}}\"\nkeywords = [\"to{c}k\"]"),
+        ] {
+            let rule = format!("{start}[[secrets.rules]]\nid = \"tok\"\n{texts}\n");
+            assert!(super::check(&rule).contains("invisible"), "{rule}");
+        }
+    }
+    for agent in [".*", "claude-.*", ".*-code"] {
+        let rule = format!(
+            "{start}[[rules]]\nid = \"d\"\neffect = \"deny\"\noperations = [\"read\"]\n\
+             paths = [\"a/**\"]\nagents = [\"{agent}\"]\n"
+        );
+        assert!(super::check(&rule).contains("regular expression"), "{rule}");
+    }
+}

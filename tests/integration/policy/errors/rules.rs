@@ -1,4 +1,4 @@
-//! Of patterns and rules.
+//! Errors of patterns and rules.
 
 use super::*;
 

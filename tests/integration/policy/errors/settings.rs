@@ -1,4 +1,4 @@
-//! Of what else there is to set.
+//! Errors of settings.
 
 use super::*;
 

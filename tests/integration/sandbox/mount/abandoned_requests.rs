@@ -219,3 +219,82 @@ print('looking'); time.sleep(50)
     assert!(one("scratch").is_some(), "{records:?}");
     assert_eq!(said(records.last().unwrap(), "kind"), "stop", "{records:?}");
 }
+
+/// Files that the command below leaves open, each with content.
+const LEFT_OPEN: usize = 4_000;
+
+impl SandboxWorld {
+    /// Starts a command whose child in the background has many written files open when it ends, with
+    /// exit code 7.
+    fn leave_open(&self, options: &[&str]) -> Child {
+        let script = format!(
+            "
+ready, told = os.pipe()
+os.mkdir('many')
+def do():
+    os.setsid()
+    for n in range({LEFT_OPEN}):
+        file = os.open(f'many/{{n}}', os.O_RDWR | os.O_CREAT)
+        os.write(file, b'x' * 200)
+    os.write(told, b'x')
+    time.sleep(600)
+child(do)
+os.read(ready, 1)
+print(time.time())
+os._exit(7)"
+        );
+        let (policy, script) = (self.at("policies/policy.toml"), format!("{DRIVER}{script}"));
+        let raise = ["sh", "-c", "ulimit -n $(ulimit -Hn); exec \"$@\"", "sh"];
+        let command = ["--policy", &policy, "--"];
+        let python = ["python3", "-uc", &script];
+        self.limited(&[&["exec"], options, &command, &raise, &python].concat()).spawn().unwrap()
+    }
+}
+
+fn now() -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    now.as_secs_f64()
+}
+
+/// Each of them was committed when the kernel closed it, for minutes, and a timeout that came
+/// meanwhile was taken for one of the command.
+#[test]
+fn files_of_killed_children_kept_exec_from_ending() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let ended = end(world.leave_open(&["--json", "--timeout", "60s"]));
+    let took = now() - ended.stdout.trim().parse::<f64>().unwrap();
+    assert!(took < 15.0, "{took}");
+    assert_eq!(ended.code, 7, "{ended:?}");
+    let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["timedOut"], false, "{summary}");
+    let count = |list: &str, more: &str| {
+        summary[list].as_array().unwrap().len() as u64 + summary[more].as_u64().unwrap()
+    };
+    let (stored, failed) = (count("changes", "moreChanges"), count("failures", "moreFailures"));
+    // A change is the directory.
+    assert!(failed > 0 && stored + failed > LEFT_OPEN as u64, "{stored} {failed}");
+    let records = world.records();
+    let unstored: Vec<_> = records.iter().filter(|r| said(r, "op") == "unstored").collect();
+    assert_eq!(unstored.len(), 1, "{unstored:?}");
+    assert!(unstored[0]["facts"]["writes"].as_u64().unwrap() <= failed, "{unstored:?}");
+    let verify = ["audit", "verify", "--workspace", &world.at("ws")];
+    assert_eq!(end(world.command(&verify).spawn().unwrap()).code, 0);
+}
+
+/// Only the command got it, which had ended.
+#[test]
+fn a_signal_did_not_end_exec_after_its_command() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let mut child = world.leave_open(&["--quiet"]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let processes = beneath(child.id());
+    let exec = processes.iter().find(|(_, line)| line.contains("portcullis exec")).unwrap().0;
+    std::thread::sleep(Duration::from_secs(2));
+    let exec = rustix::process::Pid::from_raw(i32::try_from(exec).unwrap()).unwrap();
+    rustix::process::kill_process(exec, rustix::process::Signal::TERM).unwrap();
+    let begun = Instant::now();
+    let ended = end(child);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{ended:?}");
+    assert_eq!(ended.code, 1, "{ended:?}");
+}

@@ -200,9 +200,9 @@ fn steps(world: &SandboxWorld, tools: Tools, canary: u16) -> Plan {
     ]
 }
 
-/// The model's plan for an agent with these tools. One without tools makes the edit; the other steps are
-/// a file of its home, the tests that it runs behind that. They fail, so that the model is told what
-/// they said.
+/// The model's plan for an agent with these tools. One without tools makes the edit; the other
+/// steps are a file of its home, the tests that it runs behind that. They fail, so that the model
+/// is told what they said.
 fn planned(tools: Tools, steps: Plan) -> (Plan, Option<(&'static str, String)>) {
     if tools != Tools::None {
         return (steps, None);
@@ -250,7 +250,8 @@ impl SandboxWorld {
         std::iter::once(path).chain(own).collect()
     }
 
-    /// The agent's preset; where no variable has its model's address, one with that among the hosts.
+    /// The agent's preset; where no variable has its model's address, one with that among the
+    /// hosts.
     fn preset(&self, agent: &Agent, model: &Model) -> String {
         let name = agent.preset;
         if agent.environment.iter().any(|(_, value)| value.contains(MODEL)) {
@@ -399,12 +400,12 @@ fn fixes_a_test(agent: fn(As) -> Agent, who: As, way: &Launcher) {
     world.operator(&["audit", "verify"]);
 }
 
-/// On its command line as each user, and in an editor.
+/// The agent on its command line and in an editor, as each user.
 fn fixes_tests(agent: fn(As) -> Agent) {
     for who in users() {
         fixes_a_test(agent, who, &Launcher::CommandLine);
+        fixes_a_test(agent, who, &Launcher::Editor);
     }
-    fixes_a_test(agent, users()[0], &Launcher::Editor);
 }
 
 #[test]

@@ -89,16 +89,35 @@ fn an_agents_configuration_that_was_not_made_yet_was_granted() {
     std::fs::create_dir_all(&dev).unwrap();
     std::fs::create_dir_all(world.at("home/config/opencode")).unwrap();
     std::os::unix::fs::symlink(&dev, world.at("link")).unwrap();
-    let opencode = format!("{config}/opencode");
+    let data = world.at("home/data");
+    std::fs::create_dir_all(world.at("home/data/opencode")).unwrap();
+    let (opencode, logins) = (format!("{config}/opencode"), format!("{data}/opencode"));
     for (variable, value, granted) in [
         ("CLAUDE_CONFIG_DIR", format!("{dev}/claude"), &dev),
         ("CODEX_HOME", format!("{}/codex", world.at("link")), &dev),
         ("XDG_CONFIG_HOME", config, &opencode),
+        ("XDG_DATA_HOME", data, &logins),
     ] {
         let mut command = world.limited(&["exec", "--agent-write", granted, "--", "true"]);
         let ended = end(command.env(variable, value).spawn().unwrap());
         assert_eq!(ended.code, 1, "{variable} {ended:?}");
         assert!(ended.stderr.contains("--accept-agent-config"), "{variable} {ended:?}");
+    }
+}
+
+/// Skills that several agents read, and the data of some, were granted without a word.
+#[test]
+fn places_of_agents_were_granted_that_do_not_have_their_names() {
+    let world = SandboxWorld::new(users()[0]);
+    for place in
+        [".agents/skills", ".codeium/windsurf", ".local/share/opencode", ".local/share/claude"]
+    {
+        let granted = world.at(&format!("home/{place}"));
+        std::fs::create_dir_all(&granted).unwrap();
+        let exec = ["exec", "--agent-write", &granted, "--", "true"];
+        let ended = end(world.limited(&exec).spawn().unwrap());
+        assert_eq!(ended.code, 1, "{place} {ended:?}");
+        assert!(ended.stderr.contains("--accept-agent-config"), "{place} {ended:?}");
     }
 }
 

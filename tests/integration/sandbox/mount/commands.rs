@@ -9,6 +9,7 @@ use super::*;
 use crate::acp_client::{Client, Editor};
 
 mod approvals;
+mod one_session;
 
 /// The time that something may take that is over at once on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -466,7 +467,7 @@ fn terminals_that_the_operator_forwards_are_the_editors() {
     assert_eq!((&facts["enforcement"], &facts["commands"]), (&json!("none"), &Value::Null));
 }
 
-/// Without namespaces the sandbox is the same as the agent's, too.
+/// The sandbox is the same as the agent's without namespaces, too.
 #[test]
 fn an_agent_in_part_confined_has_commands() {
     let world = SandboxWorld::new(As::UserWithoutNamespaces);

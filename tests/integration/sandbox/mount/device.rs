@@ -42,7 +42,7 @@ fn refused(world: &SandboxWorld, script: &str, words: &[&str]) {
         assert!(ended.stderr.contains(word), "{word}: {ended:?}");
     }
     let facts = world.facts();
-    assert!(facts["noMount"].as_str().unwrap().contains("/dev/fuse"), "{facts}");
+    assert!(facts["mountUnavailable"].as_str().unwrap().contains("/dev/fuse"), "{facts}");
     assert_eq!((&facts["enforcement"], &facts["mount"]), (&"full".into(), &Value::Null));
 }
 

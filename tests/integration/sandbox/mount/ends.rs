@@ -248,13 +248,17 @@ fn scratch_of_a_killed_session_is_on_record_with_the_next_one() {
         let numbers = |facts: &Value| (facts["entries"].clone(), facts["bytes"].clone());
         let expected = (4.into(), (3 * 4096 + 1_048_576).into());
         assert_eq!(facts.len(), 2, "{who:?} {records:?}");
-        assert_eq!((&facts[0]["leftBy"], numbers(&facts[0])), (&session.into(), expected.clone()));
-        assert_eq!((facts[1].get("leftBy"), numbers(&facts[1])), (None, expected));
-        assert_ne!(records[0]["session"], facts[0]["leftBy"]);
+        assert_eq!(
+            (&facts[0]["previousSession"], numbers(&facts[0])),
+            (&session.into(), expected.clone())
+        );
+        assert_eq!((facts[1].get("previousSession"), numbers(&facts[1])), (None, expected));
+        assert_ne!(records[0]["session"], facts[0]["previousSession"]);
     }
 }
 
-/// Where nothing was left, and where a signal or the timeout ended it, there was no record.
+/// Regression: where nothing was left, and where a signal or the timeout ended it, there was no
+/// record.
 #[test]
 fn each_end_of_a_session_has_a_record_of_its_scratch() {
     let world = SandboxWorld::with_scratch(users()[0], "");
@@ -270,7 +274,7 @@ fn each_end_of_a_session_has_a_record_of_its_scratch() {
         let ended = world.exec(options, script);
         let records = scratch_records(&world);
         assert_eq!(records.len(), number + 1, "{script}: {ended:?} {records:?}");
-        assert_eq!(records[number]["facts"].get("leftBy"), None, "{script}");
+        assert_eq!(records[number]["facts"].get("previousSession"), None, "{script}");
     }
     let policy = world.at("policies/policy.toml");
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {

@@ -74,7 +74,7 @@ fn a_fork_bomb_took_all_processes_of_the_machine() {
         let text = std::fs::read_to_string(world.at("ws/bomb.txt")).unwrap();
         assert_eq!(text, "secret\n");
         let limit = &world.facts()["agentLimits"]["processes"];
-        assert_eq!(limit["most"], 64);
+        assert_eq!(limit["max"], 64);
         assert!(["rlimit", "cgroup"].contains(&limit["by"].as_str().unwrap()), "{limit}");
     }
 }
@@ -123,7 +123,7 @@ stop.set()
         let count = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>();
         let count = count.unwrap_or_else(|_| panic!("{who:?} {output:?}"));
         assert!((most - 8..=most).contains(&count), "{who:?} {count}");
-        assert_eq!(world.facts()["agentLimits"]["processes"]["most"], most);
+        assert_eq!(world.facts()["agentLimits"]["processes"]["max"], most);
     }
 }
 
@@ -146,8 +146,8 @@ print(open('/proc/self/oom_score_adj').read().strip())
         assert_eq!(ended.stdout, "no memory\n1\nno processors\n1000\n", "{who:?} {ended:?}");
         let facts = world.facts();
         let limits = &facts["agentLimits"];
-        assert_eq!(limits["cpu"], json!({ "most": 1, "by": "affinity" }));
-        assert_eq!(limits["memory"]["most"], 512 << 20);
+        assert_eq!(limits["cpu"], json!({ "max": 1, "by": "affinity" }));
+        assert_eq!(limits["memory"]["max"], 512 << 20);
         let is_of_each = limits["memory"]["by"] == "rlimit";
         assert_eq!(ended.stderr.contains("warning: the limit on memory"), is_of_each, "{ended:?}");
     }
@@ -160,5 +160,34 @@ fn limits_hold_without_namespaces_where_the_kernel_counts_them() {
     let options = ["--allow-partial", "--agent-limit", "processes=512", "--agent-limit", "cpu=1"];
     let ended = world.run(&options, &["/usr/bin/python3", "-c", script]);
     assert!(ended.stderr.contains("agent: 1\n"), "{ended:?}");
-    assert_eq!(world.facts()["agentLimits"]["processes"]["most"], 512);
+    assert_eq!(world.facts()["agentLimits"]["processes"]["max"], 512);
+}
+
+/// It left no record, and nothing said which limit it was.
+#[test]
+fn a_file_that_grew_past_every_limit_was_refused_without_a_record() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let script = "for n in 1 2 3; do truncate -s 10G file.txt; done; truncate -s 10G new.txt
+        dd if=/dev/zero of=new.txt bs=1 count=1 seek=10G 2>/dev/null
+        getfattr -n user.portcullis.why --only-values file.txt 2>/dev/null; echo; stat -c %s file.txt";
+    let ended = world.exec(&[], script);
+    assert!(ended.stdout.ends_with("\n7\n"), "{ended:?}");
+    assert!(ended.stderr.contains("File too large"), "{ended:?}");
+    assert!(ended.stderr.contains("mount.maxWriteSize"), "{ended:?}");
+    let records = world.records();
+    let of = |path: &str| {
+        let is = |record: &&Value| {
+            said(record, "path") == path && said(record, "rule") == "mount.maxWriteSize"
+        };
+        records.iter().filter(is).collect::<Vec<_>>()
+    };
+    assert_eq!((of("file.txt").len(), of("new.txt").len()), (1, 1), "{records:#?}");
+    let record = of("file.txt")[0];
+    let shown = (said(record, "op"), said(record, "decision"), &record["facts"]["size"]);
+    assert_eq!(shown, ("write", "deny", &json!(10_u64 << 30)), "{record}");
+    assert_eq!(record["facts"]["process"]["program"], "truncate", "{record}");
+    // Further ones are counted: two of each file.
+    let repeats = records.iter().filter(|record| said(record, "op") == "repeats");
+    let denials = repeats.map(|record| record["facts"]["denials"].as_u64().unwrap());
+    assert_eq!(denials.sum::<u64>(), 4, "{records:#?}");
 }

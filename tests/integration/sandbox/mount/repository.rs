@@ -63,6 +63,40 @@ fn a_private_repository_has_what_the_policy_shows() {
     }
 }
 
+/// Setup of the private repository opened each file first, so what the agent read was only counted.
+#[test]
+fn the_first_open_of_the_agent_was_counted_as_one_of_the_setup() {
+    let world = committed(users()[0]);
+    // Not `git status`, which reads files that are as young as the index.
+    let ended = world.exec(&["--json"], "cat file.txt file.txt; cat hidden/file");
+    let summary = ended.stderr.lines().find(|line| line.starts_with('{')).unwrap();
+    let summary: Value = serde_json::from_str(summary).unwrap();
+    assert_eq!(summary["readPaths"], serde_json::json!(["file.txt"]), "{summary}");
+    let records = world.records();
+    let reads = |path: &str| {
+        let is = |record: &&Value| said(record, "op") == "read" && said(record, "path") == path;
+        let facts = records.iter().filter(is).map(|record| record["facts"].clone());
+        let opens = facts.map(|facts| {
+            let program = facts["process"]["program"].as_str().unwrap_or_default().to_owned();
+            (facts["setup"] == true, program)
+        });
+        opens.collect::<Vec<_>>()
+    };
+    let (setup, agent) = ((true, "git".to_owned()), (false, "cat".to_owned()));
+    let of_file = reads("file.txt");
+    assert_eq!((&of_file[0], of_file.last()), (&setup, Some(&agent)), "{of_file:?}");
+    assert_eq!(of_file.iter().filter(|open| **open == agent).count(), 1, "{of_file:?}");
+    assert!(reads("dir/inner.txt").iter().all(|open| *open == setup));
+    let told = end(world.limited(&["audit", "session", "last"]).spawn().unwrap());
+    let (command, setup) = told.stdout.split_once("setup of the sandbox").unwrap();
+    assert!(setup.contains("dir/inner.txt"), "{told:?}");
+    assert!(command.contains("read      file.txt (2 times)\n"), "{told:?}");
+    assert!(!command.contains("inner.txt"), "{told:?}");
+    // A later session has nothing to set up.
+    let ended = world.exec(&[], "cat dir/inner.txt");
+    assert!(ended.stderr.contains("1 version of a file read"), "{ended:?}");
+}
+
 #[test]
 fn a_repository_that_was_not_finished_is_made_anew() {
     let world = committed(users()[0]);
@@ -108,6 +142,24 @@ fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
     assert!(!ended.stderr.contains("git import"), "{ended:?}");
 }
 
+/// Git read the home's configuration, which failed, or waited: the warning spoke of the repository,
+/// and told the operator to remove it.
+#[test]
+fn a_home_whose_configuration_git_cannot_read_was_blamed_on_the_repository() {
+    let world = committed(users()[0]);
+    assert_eq!(world.exec(&[], "git commit -q --allow-empty -m one").code, 0);
+    for make in ["mkdir", "mkfifo"] {
+        let script = format!("rm -rf $HOME/.gitconfig; {make} $HOME/.gitconfig");
+        assert_eq!(world.exec(&[], &script).code, 0);
+        let begun = std::time::Instant::now();
+        let ended = world.exec(&[], "echo ran");
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, "ran\n"), "{make}: {ended:?}");
+        assert!(!ended.stderr.contains("rm -rf .git"), "{make}: {ended:?}");
+        assert!(!ended.stderr.contains("will not be offered"), "{make}: {ended:?}");
+        assert!(begun.elapsed().as_secs() < 30, "{make}: {:?}", begun.elapsed());
+    }
+}
+
 /// An active virtual environment has `PATH` begin in the workspace, and a link there named what
 /// Portcullis ran as git.
 #[test]
@@ -125,6 +177,25 @@ fn a_repository_chose_the_program_that_is_run_as_git() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let told: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(told["commits"][0]["subject"], "one", "{told}");
+}
+
+/// Git fetched an object that was missing, with a program that the agent had named: what that read
+/// was taken for the setup's, and it could end every later start.
+#[test]
+fn the_setup_ran_a_program_that_the_agent_had_named() {
+    let world = committed(users()[0]);
+    let prepare =
+        "printf '#!/bin/sh\necho ran >>$HOME/ran\nexit 1\n' >.git/fetch && chmod +x .git/fetch &&
+        git config core.repositoryFormatVersion 1 && git config extensions.partialClone origin &&
+        git config remote.origin.promisor true && git config remote.origin.url ssh://x/y &&
+        git config core.sshCommand \"$PWD/.git/fetch\" &&
+        echo 1234567890123456789012345678901234567890 >.git/refs/heads/missing";
+    assert_eq!(world.exec(&[], prepare).code, 0);
+    let ended = world.exec(&[], "cat $HOME/ran");
+    assert!(!ended.stdout.contains("ran"), "{ended:?}");
+    // It is run for the agent's own git.
+    let ended = world.exec(&[], "git log -1 missing; cat $HOME/ran");
+    assert!(ended.stdout.contains("ran\n"), "{ended:?}");
 }
 
 #[test]
@@ -160,6 +231,81 @@ fn without_a_repository_in_the_workspace_none_is_made() {
         world.exec(&[], "ls -A | grep -c git; git init -q && git status --porcelain | wc -l");
     assert_eq!(ended.stdout, "0\n4\n", "{ended:?}");
     assert!(!world.base().join("ws/.git").exists());
+}
+
+/// It was refused: git knew no author.
+#[test]
+fn an_agent_could_not_commit_in_a_repository_that_it_made() {
+    for who in users() {
+        let world = SandboxWorld::mounted(who);
+        let script =
+            "git init -q && git add file.txt && git commit -qm one && git log --format='%an <%ae>'";
+        let ended = world.exec(&[], script);
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (0, "agent <agent@localhost>\n"),
+            "{who:?} {ended:?}"
+        );
+        // One that an agent chose stays.
+        for (script, name) in [
+            ("git config --global user.name own && git log -1 --format=%an", "agent\n"),
+            ("git commit -q --allow-empty -m two && git log -1 --format=%an", "own\n"),
+        ] {
+            let ended = world.exec(
+                &["--agent", "named"],
+                &format!("git init -q; git commit -q --allow-empty -m x; {script}"),
+            );
+            assert_eq!(ended.stdout, name, "{who:?} {ended:?}");
+        }
+    }
+}
+
+/// Git failed half way, and nothing told how to have another version of a file that may not be
+/// written.
+#[test]
+fn work_trees_have_what_may_not_be_written_where_nothing_is_decided() {
+    for who in users() {
+        let world = SandboxWorld::mounted(who);
+        let policy = "schema = 1\nname = \"p\"\nversion = 1\nextends = [\"default\"]\n\
+            [scratch]\npaths = [\".worktrees\"]\n";
+        std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
+        let put = |name: &str, text: &str| {
+            let path = world.base().join("ws").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("AGENTS.md", "old\n");
+        put(".github/workflows/ci.yml", "on: push\n");
+        git(&world, &["init", "-q", "-b", "work"]);
+        git(&world, &["add", "--all"]);
+        git(&world, &["commit", "-qm", "the operator's"]);
+        if is_root() && who != As::Root {
+            world.give_away();
+        }
+        let ended = world.exec(&["--agent", "named"], "git log --format=%B");
+        assert!(ended.stdout.contains("git worktree add ~/NAME COMMIT"), "{ended:?}");
+        let script = "git worktree add -q sub; echo $?; ls -d sub; git worktree list | wc -l; git status --porcelain -uno
+            for at in ~/one /tmp/two .git/trees/three .worktrees/four; do
+                git worktree add -q $at -b ${at##*/} && cd $at && cat AGENTS.md .github/workflows/ci.yml &&
+                    echo ${at##*/} >>file.txt && git commit -qam ${at##*/} && git status --porcelain && cd - >/dev/null
+            done; git status --porcelain -uno";
+        let ended = world.exec(&["--agent", "named"], script);
+        let shown = format!("128\n1\n{}", "old\non: push\n".repeat(4));
+        assert_eq!(ended.stdout, shown, "{who:?} {ended:?}");
+        assert!(!world.base().join("ws/.worktrees").exists());
+        let policy = world.at("policies/policy.toml");
+        let import = ["git", "import", "--policy", &policy, "--yes", "--json"];
+        let told = end(world.limited(&import).spawn().unwrap());
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        assert_eq!(told["branches"].as_array().unwrap().len(), 4, "{told}");
+
+        // The operator changes such a file: its version before can be had there, too.
+        put("AGENTS.md", "new\n");
+        let script = "git commit -qam new && git worktree add -q --detach ~/old HEAD~1 && cat ~/old/AGENTS.md AGENTS.md
+            git checkout -q HEAD~1 2>&1 | grep -c AGENTS.md; cat AGENTS.md; git checkout -qf main; git status --porcelain -uno";
+        let ended = world.exec(&["--agent", "named"], script);
+        assert_eq!(ended.stdout, "old\nnew\n1\nnew\n", "{who:?} {ended:?}");
+    }
 }
 
 /// Has the policy allow history.

@@ -1,6 +1,8 @@
 //! Scratch directories: outside the workspace, not recorded, and named at the
 //! start.
 
+use std::io::{BufRead as _, BufReader};
+
 use super::*;
 
 const SCRATCH: &str = "\n[scratch]\npaths = [\"target\", \"hidden\"]\n";
@@ -41,6 +43,12 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
         let _ = std::fs::remove_file(world.base().join("fuse"));
         let again = world.exec(&[], "cat dir/target/g; rm -r dir/target; ls dir");
         assert_eq!(again.stdout, "x\ninner.txt\n", "{who:?} {again:?}");
+        // Nothing said what the programs of a session began with.
+        let records = world.records();
+        let sandboxes = records.iter().filter(|record| said(record, "op") == "sandbox");
+        let begun: Vec<_> = sandboxes.map(|record| record["facts"]["scratch"].clone()).collect();
+        let left = serde_json::json!({ "entries": 4, "bytes": end[0]["facts"]["bytes"] });
+        assert_eq!(begun, [serde_json::json!({ "entries": 0, "bytes": 0 }), left]);
     }
 }
 
@@ -126,4 +134,62 @@ fn cargo_builds_in_scratch() {
     assert_eq!(cleaned.stdout, "built\n", "{cleaned:?}");
     assert!(!world.base().join("ws/target").exists());
     assert_eq!(std::fs::read_to_string(world.at("ws/hidden/file")).unwrap(), "hidden\n");
+}
+
+/// The slot of a session with a deep tree. A world with such a tree could not be removed.
+struct DeepSlot(String);
+
+impl Drop for DeepSlot {
+    fn drop(&mut self) {
+        let _ = Command::new("rm").args(["-rf", &self.0]).status();
+    }
+}
+
+/// Makes a chain of directories in the one scratch directory of a session, which must have made it.
+fn deepen(world: &SandboxWorld) -> DeepSlot {
+    let found = Command::new("find")
+        .args([&world.at("home/.local/share/portcullis/scratch"), "-path", "*/slot-0/0/d"])
+        .output()
+        .unwrap();
+    let content = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    let script = "import os, sys\nos.chdir(sys.argv[1])\n\
+        for _ in range(16000): os.mkdir('d', 0o777); os.chdir('d')";
+    let made = Command::new("python3").args(["-c", script, &content]).status().unwrap();
+    assert!(made.success(), "{content}");
+    DeepSlot(content.strip_suffix("/0/d").unwrap().to_owned())
+}
+
+/// The gateway counted it before it answered, in a time that grew with the square of the depth, and
+/// each later start failed after a minute.
+#[test]
+fn a_deep_tree_that_a_killed_session_left_kept_the_next_from_starting() {
+    let world = SandboxWorld::with_scratch(users()[0], "");
+    assert_eq!(world.exec(&[], "mkdir target").code, 0);
+    let slot = deepen(&world);
+    std::fs::remove_file(format!("{}/usage", slot.0)).unwrap();
+    let ended = world.exec(&[], "ls target");
+    assert_eq!((ended.code, &*ended.stdout), (0, "d\n"), "{ended:?}");
+    let records = world.records();
+    let counted = records.iter().rfind(|record| said(record, "op") == "scratch").unwrap();
+    assert_eq!(counted["facts"]["entries"], 16_001, "{counted}");
+}
+
+/// The gateway was stopped while it removed it, and `exec` said that it had failed.
+#[test]
+fn a_deep_tree_that_is_not_kept_made_the_gateway_fail() {
+    let world = SandboxWorld::with_scratch(users()[0], "keep = false\n");
+    let script = "mkdir target; echo; while [ ! -e go.txt ]; do sleep 0.1; done; exit 7";
+    let policy = world.at("policies/policy.toml");
+    let args = ["exec", "--quiet", "--policy", &policy, "--", "sh", "-c", script];
+    let mut child = world.limited(&args).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let slot = deepen(&world);
+    std::fs::write(world.at("ws/go.txt"), "").unwrap();
+    let ended = end(child);
+    assert_eq!(ended.code, 7, "{ended:?}");
+    assert!(!ended.stderr.contains("failed"), "{ended:?}");
+    assert!(!Path::new(&format!("{}/0", slot.0)).exists());
+    let records = world.records();
+    assert!(records.iter().any(|record| said(record, "op") == "scratch"), "{records:?}");
 }

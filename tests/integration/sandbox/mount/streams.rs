@@ -146,7 +146,8 @@ fn a_command_hears_that_its_reader_has_gone() {
     assert_eq!(ended.code, 128 + 13, "{ended:?}");
 }
 
-/// While its output was not read, `exec` waited, and handled neither the timeout nor signals.
+/// Regression: while its output was not read, `exec` waited, and handled neither the timeout nor
+/// signals.
 #[test]
 fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
     let world = SandboxWorld::new(users()[0]);

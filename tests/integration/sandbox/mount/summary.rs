@@ -31,6 +31,43 @@ fn a_summary_for_programs_is_one_object() {
     assert!(summary["undo"].as_str().unwrap().contains(summary["session"].as_str().unwrap()));
 }
 
+/// The answer to a question was told as a failed write, also that it was approved, and a rejection as
+/// another denial.
+#[test]
+fn answers_of_a_person_were_counted_as_refused_writes() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let rule = "[[rules]]\nid = \"asks\"\neffect = \"ask\"\noperations = [\"write\"]\n\
+        paths = [\"asked*\"]\n";
+    std::fs::write(world.at("policies/policy.toml"), format!("{POLICY}{rule}")).unwrap();
+    let policy = world.at("policies/policy.toml");
+    let write = "echo x >asked1; echo x >asked2; echo x >asked3";
+    let script = format!("{write}; echo asked; read line; {write}");
+    let args = ["exec", "--json", "--policy", &policy, "--", "sh", "-c", &script];
+    let mut child = world.limited(&args).spawn().unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut String::new()).unwrap();
+    let question = |name: &str| {
+        let records = world.records();
+        let asked = records.iter().rfind(|r| said(r, "path") == name && r["decision"] == "ask");
+        asked.unwrap()["facts"]["question"].as_str().unwrap().to_owned()
+    };
+    for (option, name) in [("--yes", "asked1"), ("--reject", "asked2")] {
+        let question = question(name);
+        let answer = ["approve", option, &question];
+        let ended = end(world.command(&answer).spawn().unwrap());
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"\n").unwrap();
+    let ended = end(child);
+    let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["failures"], serde_json::json!([]), "{summary}");
+    let denials = summary["denials"].as_array().unwrap().iter();
+    let denials: Vec<_> = denials.map(|denial| (said(denial, "path"), &denial["times"])).collect();
+    let (once, twice) = (Value::from(1), Value::from(2));
+    assert_eq!(denials, [("asked1", &once), ("asked2", &twice), ("asked3", &twice)], "{summary}");
+    assert_eq!(summary["changes"].as_array().unwrap().len(), 1, "{summary}");
+}
+
 /// It was opened by its name: a link that a repository, or the command before, had there led to any
 /// file of the operator's, and a pipe blocked `exec` for ever.
 #[test]
@@ -73,7 +110,8 @@ fn a_summary_of_many_denials_is_bounded_and_soon_there() {
     let took = over.as_secs_f64() - ended.stdout.trim().parse::<f64>().unwrap();
     let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
     assert_eq!(summary["denials"].as_array().unwrap().len(), 1_000, "{summary}");
-    assert_eq!(summary["moreDenials"], NAMES - 1_000, "{summary}");
+    // Each name is looked up before.
+    assert_eq!(summary["moreDenials"], 2 * NAMES - 1_000, "{summary}");
     assert!(took < 20.0, "{took}");
 }
 
@@ -199,4 +237,40 @@ fn the_story_of_a_session_names_the_command_and_what_it_did() {
         (vec!["new.txt".to_owned()], vec!["fixed.txt".to_owned()])
     );
     assert_eq!(done[0]["findings"]["password"], 1, "{done:?}");
+}
+
+/// It stood among the changes, and its reason nowhere.
+#[test]
+fn an_allowed_write_that_could_not_be_stored_was_a_change() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let file = world.at("ws/file.txt");
+    // Nobody without privileges may give a file to this group, so the new one cannot have it.
+    let namespace: &[&str] =
+        if is_root() { &["env"] } else { &["unshare", "--map-auto", "-U", "-r"] };
+    let mut chown = Command::new(namespace[0]);
+    chown.args(&namespace[1..]).args(["chgrp", "4242", &file]);
+    assert!(chown.status().unwrap().success());
+    let ended = world.exec(&["--json"], "echo x >file.txt; mkdir made");
+    let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    let paths = |list: &str| {
+        let listed = summary[list].as_array().unwrap().iter();
+        listed.map(|entry| said(entry, "path").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (paths("changes"), paths("failures")),
+        (vec!["made".to_owned()], vec!["file.txt".to_owned()])
+    );
+    let failure = &summary["failures"][0];
+    assert!(failure["operation"] == "write" && failure["reason"].is_string(), "{summary}");
+    let outcome = &world.records()[usize::try_from(failure["record"].as_u64().unwrap()).unwrap()];
+    assert_eq!(
+        (said(outcome, "result"), &outcome["reason"]),
+        ("io", &failure["reason"]),
+        "{outcome}"
+    );
+    let told = world.exec(&[], "echo x >file.txt");
+    assert!(
+        told.stderr.contains("failed   write file.txt") && !told.stderr.contains("undo"),
+        "{told:?}"
+    );
 }

@@ -104,9 +104,9 @@ fn replayed(agent: &Agent, who: As, repository: &str) -> (u64, Value) {
     let found: Value =
         serde_json::from_str(&world.operator(&["policy", "replay", &tried, "--json"])).unwrap();
     let enforced: Vec<_> = found["changes"].as_array().unwrap().iter().collect();
-    let enforced = enforced.iter().filter(|change| change["now"]["rule"] == "after-rows");
+    let enforced = enforced.iter().filter(|change| change["new"]["rule"] == "after-rows");
     let enforced: u64 = enforced.map(|change| change["records"].as_u64().unwrap()).sum();
-    (enforced, found["carriedOn"].clone())
+    (enforced, found["propagation"].clone())
 }
 
 /// Compares what replays say with the row of the agent in the book.

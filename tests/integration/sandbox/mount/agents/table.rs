@@ -23,7 +23,7 @@ pub(super) struct Agent {
     pub(super) programs: Vec<PathBuf>,
     /// Options of `run` and `exec` besides.
     pub(super) options: Vec<String>,
-    /// With [`MODEL`] where the model's address belongs.
+    /// The text has [`MODEL`] in place of the model's address.
     pub(super) environment: Vec<(&'static str, &'static str)>,
     pub(super) command: Vec<&'static str>,
     pub(super) tools: Tools,

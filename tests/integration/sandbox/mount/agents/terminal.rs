@@ -5,8 +5,8 @@ use super::{
     *,
 };
 
-/// Texts that an interface shows, each with the keys that are typed when it is there. Those of an empty
-/// text are typed when nothing more is shown.
+/// Texts that an interface shows, each with the keys that are typed when it is there. Those of an
+/// empty text are typed when nothing more is shown.
 pub(super) type Dialogue = [(&'static str, &'static str)];
 
 const PROMPT: &str = "fix the test";
@@ -67,7 +67,7 @@ pub(super) fn talks(
     assert_eq!((&facts["pseudoTerminal"], &facts["preset"]), (&json!(true), &json!(agent.preset)));
 }
 
-/// As each user who can reach its program.
+/// The users who can reach its program.
 fn fixes_a_test_by_keys(
     agent: fn(As) -> Agent,
     users: &[As],

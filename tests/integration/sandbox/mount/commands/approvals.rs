@@ -110,7 +110,8 @@ fn check_subjects(world: &SandboxWorld) {
     assert!(approvals.iter().any(|one| one["path"] == "/bin/sh -c touch made"), "{report:#}");
 }
 
-/// Where the editor has no answer, the operator has one.
+/// The operator answers where the editor does not. A part of the command that the rules take for a
+/// secret is not shown, and nothing said so: an agent could hide there what the command does.
 #[test]
 fn a_command_waits_for_an_operator_or_a_timeout() {
     let ask = "\n[agent]\nterminal = \"ask\"\n[limits]\napprovalTimeout = \"1s\"\n";
@@ -143,15 +144,19 @@ fn a_command_waits_for_an_operator_or_a_timeout() {
         (asked, looked.stdout, answered)
     });
     for _ in 0..2 {
-        assert_eq!(run.command(&json!({"command": "echo 1\necho 2"})).0, "1\n2\n");
+        assert_eq!(run.command(&json!({"command": "echo 1\necho 2 # hunter7"})).0, "1\n2\n");
     }
     let (asked, looked, answered) = operator.join().unwrap();
     assert_eq!(answered.code, 0, "{answered:?}");
-    assert_eq!((said(&asked, "operation"), said(&asked, "path")), ("command", "echo 1\necho 2"));
+    assert_eq!(said(&asked, "operation"), "command");
+    assert!(said(&asked, "path").starts_with("echo 1\necho 2 # [portcullis-secret"), "{asked}");
     assert!(asked["command"].as_str().is_some_and(|hash| hash.len() == 64), "{asked}");
-    let shown = "  directory: that of the agent\n  command:\n  echo 1\n  echo 2\n";
+    let shown = "  directory: that of the agent\n  \
+        not shown: what placeholders stand for, which may be anything\n  \
+        command:\n  echo 1\n  echo 2 # [portcullis-secret";
     assert!(looked.contains(shown), "{looked}");
     let records = run.end();
+    assert!(!records.iter().any(|record| record.to_string().contains("hunter7")), "{records:#?}");
     let questions = records.iter().filter(|record| said(record, "decision") == "ask");
     assert_eq!(questions.count(), 1, "{records:#?}");
 }

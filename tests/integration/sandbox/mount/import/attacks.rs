@@ -15,6 +15,19 @@ impl SandboxWorld {
     }
 }
 
+/// An import waited for the other end of the pipe, for ten minutes.
+#[test]
+fn an_import_opens_no_pipe_in_the_repository() {
+    for name in ["packed-refs", "objects/info/alternates", "objects/pack/pack-x.idx"] {
+        let world = committed(users()[0]);
+        world.commit_as("one");
+        world.outside(&format!("mkdir -p .git/objects/info && mkfifo .git/{name}"));
+        let ended = world.end_import(&["--dry-run"]);
+        assert_eq!(ended.code, 1, "{name} {ended:?}");
+        assert!(ended.stderr.contains(&format!(".git/{name}` is no regular file")), "{ended:?}");
+    }
+}
+
 /// An operator approved `ci/run.sh` without seeing that it is executable, and the log did not
 /// record it either.
 #[test]
@@ -65,6 +78,93 @@ fn permission_bits_of_commits_were_neither_asked_about_nor_on_record() {
         decided.map(|record| (said(record, "path"), &record["facts"]["attributes"])).collect();
     let null = &Value::Null;
     assert_eq!(facts, [("ci/run.sh", &set), ("file.txt", &set), ("file.txt", null)]);
+}
+
+/// Git makes a link from what comes before the zero byte, which led out of the workspace.
+#[test]
+fn the_target_of_a_link_ended_for_git_at_a_zero_byte() {
+    let world = committed(users()[0]);
+    let mut script = EVIL.to_owned();
+    for (name, target) in [("zero", "..\\000/x"), ("line", "file.txt\\n"), ("slash", "..\\134..")] {
+        script += &format!(
+            "l=$(printf '{target}' | git hash-object -w --stdin); evil {name} 120000 blob up $l; "
+        );
+    }
+    assert_eq!(world.exec(&[], &script).code, 0);
+    let imported = world.import(&["--yes"]);
+    assert_eq!(imported.code, 1, "{}", imported.told);
+    for name in ["zero", "line", "slash"] {
+        let reason = imported.refused(name);
+        assert!(reason[0].1.contains("control character"), "{reason:?}");
+    }
+    assert_eq!(imported.branches().len(), 0);
+}
+
+/// A zero-width space before the line was enough.
+#[test]
+fn trailers_behind_invisible_characters_passed_for_those_of_an_import() {
+    let world = committed(users()[0]);
+    let script = "for c in '\\342\\200\\213' '\\357\\273\\277' 'x\\342\\200\\250' ' \\342\\201\\240 '; do \
+        git commit -q --allow-empty -m \"$(printf \"fix\\n\\n${c}Portcullis-Session: 0\")\" && \
+        git branch b$((n = n + 1)) && git reset -q HEAD~1; done; \
+        git commit -q --allow-empty -m 'portcullis: a subject'";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let imported = world.import(&["--yes"]);
+    assert_eq!(imported.branches(), ["main"], "{}", imported.told);
+    let commits = imported.told["commits"].as_array().unwrap();
+    let refused = commits.iter().filter(|one| one["refused"].is_array());
+    assert_eq!(refused.count(), 4, "{}", imported.told);
+}
+
+/// A removed link was called an empty file, a link in place of a file did not show what the file had,
+/// and a file in place of a link looked new.
+#[test]
+fn questions_about_links_did_not_say_what_is_lost() {
+    let world = committed(users()[0]);
+    world.outside("ln -s file.txt one && ln -s file.txt two && git add -A && git commit -qm links");
+    let rule = "\n[[rules]]\nid = \"careful\"\neffect = \"ask\"\noperations = [\"write\", \"remove\"]\n\
+                paths = [\"one\", \"two\", \"file.txt\"]\n";
+    let policy = world.at("policies/policy.toml");
+    std::fs::write(&policy, format!("{POLICY}{rule}")).unwrap();
+    let script = "git rm -q --cached one && git commit -qm removed && \
+        b=$(echo new | git hash-object -w --stdin) && \
+        git update-index --cacheinfo 100644,$b,two && git commit -qm file && \
+        l=$(printf fixed.txt | git hash-object -w --stdin) && \
+        git update-index --cacheinfo 120000,$l,file.txt && git commit -qm link";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let command = ["git", "import", "--policy", &policy, "--yes", "--json"];
+    let child = world.limited(&command).spawn().unwrap();
+    let workspace = world.at("ws");
+    let approve = |args: &[&str]| {
+        let args = [&["approve", "--json", "--workspace", &workspace], args].concat();
+        end(world.command(&args).spawn().unwrap())
+    };
+    let mut last = String::new();
+    for (path, shown) in [
+        ("one", &["removes the symbolic link `one` to `file.txt`"][..]),
+        ("two", &["in place of the symbolic link to `file.txt`", "+new"]),
+        ("file.txt", &["a symbolic link to `fixed.txt`", "-secret"]),
+    ] {
+        let asked = loop {
+            let list = serde_json::from_str::<Value>(&approve(&["--list"]).stdout);
+            let asked = list.map(|list| list["waiting"][0].clone()).unwrap_or_default();
+            if asked["id"].as_str().is_some_and(|id| id != last) {
+                break asked;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(said(&asked, "path"), path, "{asked}");
+        for part in shown {
+            assert!(said(&asked, "change").contains(part), "{asked}");
+        }
+        assert!(!said(&asked, "change").contains("empty file"), "{asked}");
+        said(&asked, "id").clone_into(&mut last);
+        assert_eq!(approve(&["--yes", &last]).code, 0);
+    }
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
 }
 
 /// The directory's tree was read for each path anew, until all that may be read was read.
@@ -241,7 +341,8 @@ fn names_of_branches_forged_lines_above_the_question() {
     let is_named = |line: &&str| line.contains("x\u{a0}x") || line.contains("xyxy");
     let (other, first): (Vec<_>, Vec<_>) =
         text.lines().filter(is_named).partition(|line| line.starts_with(&" ".repeat(14)));
-    assert!(first.len() == 2 && other.len() > 2, "{text}");
+    let is_own = |line: &&str| ["refs/portcullis/", "refused "].iter().any(|s| line.starts_with(s));
+    assert!(first.iter().all(is_own) && other.len() > 2, "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
@@ -260,6 +361,34 @@ fn a_repository_that_borrows_objects_was_refused_without_what_to_do() {
     world.outside("git repack -qad && rm .git/objects/info/alternates");
     let imported = world.import(&["--yes"]);
     assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
+}
+
+/// The agent's repository borrows the objects of the operator's, with a commit that has a hidden file
+/// under a name that may be read.
+#[test]
+fn objects_that_a_private_repository_borrows_are_not_read() {
+    let world = committed(users()[0]);
+    let hidden = git(&world, &["rev-parse", "HEAD:hidden/file"]);
+    let lender = world.at("ws/.git/objects");
+    let script = EVIL.to_owned()
+        + &format!(
+            "evil own 100644 blob good.txt; evil borrowed 100644 blob stolen.txt {hidden}; \
+             echo '{lender}' >.git/objects/info/alternates"
+        );
+    let ended = world.exec(&[], &script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let private = slots(&world);
+    let private = walk(&private).into_iter().find(|path| path.ends_with("info/alternates"));
+    let objects = private.unwrap().parent().unwrap().parent().unwrap().to_owned();
+    // Git that is not confined follows it.
+    let mut git = Command::new("git");
+    git.args(["-c", "safe.directory=*", "cat-file", "blob", &hidden]).current_dir(world.at("ws"));
+    let found = git.env("GIT_OBJECT_DIRECTORY", objects).output().unwrap();
+    assert_eq!(found.stdout, b"hidden\n", "{found:?}");
+    let imported = world.import(&["--yes"]);
+    assert_eq!(imported.code, 1, "{} {}", imported.told, imported.stderr);
+    assert_eq!(imported.refused("borrowed")[0].0, "stolen.txt", "{}", imported.told);
+    assert_eq!(imported.branches(), ["own"], "{}", imported.told);
 }
 
 /// They stayed for ever.

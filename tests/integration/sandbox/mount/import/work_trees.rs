@@ -98,17 +98,61 @@ fn the_commits_of_a_submodule_come_into_its_repository() {
     }
 }
 
-/// Only the paths of the policy counted, and not those of the session's options.
+/// Only the paths of the policy counted, and not those of the session's options, nor its other
+/// workspaces.
 #[test]
 fn commits_came_into_a_repository_that_the_sessions_agent_could_change() {
+    for option in ["--agent-write", "--add-dir"] {
+        let world = linked(users()[0]);
+        std::fs::create_dir(world.at("lent")).unwrap();
+        let world = given_to(users()[0], world);
+        let script = "echo more >>password.txt && git commit -qam more";
+        let ended = world.exec(&[option, &world.at("lent")], script);
+        assert_eq!(ended.code, 0, "{option} {ended:?}");
+        std::fs::rename(world.at("main"), world.at("lent/main")).unwrap();
+        git_in(&world, "lent/main", &["worktree", "repair", "../../ws"]);
+        let ended = world.end_import(&["--yes"]);
+        assert_eq!(ended.code, 1, "{option} {ended:?}");
+        assert!(ended.stderr.contains("names no repository to use"), "{option} {ended:?}");
+        assert!(!world.base().join("lent/main/.git/refs/portcullis").exists(), "{option}");
+    }
+}
+
+/// The start looked at the paths of the policy alone, too: programs got the history of such a
+/// repository, and their commits were offered for an import.
+#[test]
+fn a_session_began_with_a_repository_that_its_agent_could_change() {
     let world = linked(users()[0]);
-    let script = "echo more >>password.txt && git commit -qam more";
+    with_history(&world);
+    let script = "git log --format=%an; echo more >>file.txt && git commit -qam more";
     let ended = world.exec(&["--agent-write", &world.at("main")], script);
-    assert_eq!(ended.code, 0, "{ended:?}");
-    let ended = world.end_import(&["--yes"]);
-    assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains("names no repository to use"), "{ended:?}");
-    assert!(!world.base().join("main/.git/refs/portcullis").exists());
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "portcullis\n"), "{ended:?}");
+    assert!(ended.stderr.contains("commits of this session cannot be imported"), "{ended:?}");
+    assert!(world.records().iter().all(|record| record["facts"]["git"].is_null()));
+}
+
+/// The check ignored both for a further workspace, and the paths of the first workspace's policy.
+#[test]
+fn a_further_workspace_was_used_with_a_repository_that_the_agent_could_change() {
+    let world = linked(users()[0]);
+    std::fs::rename(world.at("ws"), world.at("further")).unwrap();
+    git_in(&world, "main", &["worktree", "repair", "../further"]);
+    std::fs::create_dir(world.at("ws")).unwrap();
+    let world = given_to(users()[0], world);
+    let (further, main) = (world.at("further"), world.at("main"));
+    let policy = format!("{POLICY}\n[agent]\nwrite = [\"{main}\"]\n");
+    std::fs::write(world.at("policies/granting.toml"), policy).unwrap();
+    let (granting, plain) = (world.at("policies/granting.toml"), world.at("policies/policy.toml"));
+    let added = format!("{further}={plain}");
+    let begin = |options: &[&str]| {
+        let words = [&["exec", "--add-dir", &added], options, &["--", "true"]].concat();
+        let ended = end(world.limited(&words).spawn().unwrap());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stderr.contains("commits of this session cannot be imported")
+    };
+    assert!(!begin(&["--policy", &plain]));
+    assert!(begin(&["--policy", &plain, "--agent-write", &main]));
+    assert!(begin(&["--policy", &granting]));
 }
 
 #[test]
@@ -194,7 +238,7 @@ fn relative_paths_and_line_ends_are_as_git_has_them() {
     assert!(ended.stderr.contains("is not this workspace"), "{ended:?}");
 }
 
-/// With `.git` an agent names what it wants to read, or to have written.
+/// An agent names with `.git` what it wants to read, or to have written.
 #[test]
 fn a_forged_file_leads_to_no_other_repository() {
     let world = linked(users()[0]);

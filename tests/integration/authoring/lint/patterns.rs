@@ -1,0 +1,251 @@
+//! Lints of patterns that mean something else than they look like, or leave something open.
+
+use std::collections::BTreeSet;
+
+use super::{found, policy_file};
+use crate::common::World;
+
+/// A policy with patterns that look like something else.
+pub(super) const MISREAD: &str = r#"schema = 1
+[allowedPaths]
+read = ["**"]
+list = ["src"]
+write = ["**"]
+remove = ["**"]
+[[rules]]
+id = "payments"
+effect = "deny"
+operations = ["write"]
+paths = ["payments"]
+reason = "leaves removal open"
+[[rules]]
+id = "route"
+effect = "deny"
+paths = ["app/[id]/page.tsx"]
+[[rules]]
+id = "expression"
+effect = "deny"
+paths = ["private/.*"]
+[[rules]]
+id = "letters"
+effect = "deny"
+paths = ["c\u0430rds"]
+[[tests]]
+operation = "read"
+path = "payments/**"
+expect = { effect = "allow" }
+[[rules]]
+id = "anywhere"
+effect = "deny"
+paths = [".env"]
+[[rules]]
+id = "all-names"
+effect = "deny"
+paths = ["x/*.*"]
+agents = ["All"]
+"#;
+
+#[test]
+fn directories_among_what_may_be_read_are_found_where_their_content_stays_closed() {
+    let world = World::new();
+    for directory in ["src", "docs", "lib"] {
+        std::fs::create_dir(world.path(directory)).unwrap();
+    }
+    let policy = "schema = 1\n[allowedPaths]\nlist = [\"src\", \"lib\"]\n\
+        read = [\"src\", \"docs\", \"docs/**\", \"lib/**\"]\nwrite = [\"lib\", \"lib/*.rs\"]\n";
+    policy_file(&world, "p.toml", policy);
+    let list = found(&world, &["p.toml"]);
+    let lines: Vec<_> = list
+        .iter()
+        .filter(|finding| finding["id"] == "entry-without-content")
+        .map(|finding| (finding["line"].as_u64(), finding["column"].as_u64()))
+        .collect();
+    assert_eq!(lines, [(Some(4), Some(9))]);
+}
+
+#[test]
+fn keywords_that_a_match_need_not_have_are_found() {
+    let world = World::new();
+    let rule = |id: &str, regex: &str, keyword: &str| {
+        format!("[[secrets.rules]]\nid = \"{id}\"\nregex = '{regex}'\nkeywords = [\"{keyword}\"]\n")
+    };
+    let rules = [
+        rule("good", "tok_[a-z]{9}", "TOK_"),
+        rule("elsewhere", "tok_[a-z]{9}", "token"),
+        rule("one-branch", "(tok|key)_[a-z]{9}", "tok_"),
+        rule("optional", "(tok_)?[a-z]{9}", "tok_"),
+    ];
+    policy_file(&world, "p.toml", &format!("schema = 1\n{}", rules.concat()));
+    let list = found(&world, &["p.toml"]);
+    let lines: Vec<_> = list
+        .iter()
+        .filter(|finding| finding["id"] == "keyword-outside-match")
+        .map(|finding| finding["line"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lines, [8, 12, 16]);
+}
+
+fn misread(world: &World, policy: &str) -> BTreeSet<(String, u64)> {
+    policy_file(world, "p.toml", policy);
+    let list = found(world, &["p.toml", "--no-tree"]);
+    let beside = ["no-tests", "untested-rule", "delayed-execution", "shadowed-rule"];
+    list.iter()
+        .map(|finding| (finding["id"].as_str().unwrap(), finding["line"].as_u64().unwrap()))
+        .filter(|(id, _)| !beside.contains(id))
+        .map(|(id, line)| (id.to_owned(), line))
+        .collect()
+}
+
+#[test]
+fn patterns_that_are_read_otherwise_than_meant_are_found_without_a_tree() {
+    let world = World::new();
+    let expected = [
+        ("class-as-name", 16),
+        ("dot-required", 36),
+        ("mixed-scripts", 24),
+        ("regex-as-pattern", 20),
+        ("root-only-name", 11),
+        ("root-only-name", 32),
+        ("unguarded-operation", 8),
+        ("wildcard-in-test", 27),
+        ("word-as-wildcard", 37),
+    ];
+    let expected = expected.map(|(id, line)| (id.to_owned(), line));
+    assert_eq!(misread(&world, MISREAD), expected.into());
+}
+
+#[test]
+fn what_other_operations_leave_open_is_found_and_what_they_do_not_is_not() {
+    let world = World::new();
+    let policy = |effect: &str, operations: &str, remove: &str| {
+        format!(
+            "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
+             remove = {remove}\n[[rules]]\nid = \"a\"\neffect = \"{effect}\"\n\
+             operations = {operations}\npaths = [\"pay/**\"]\n"
+        )
+    };
+    let hole: BTreeSet<_> = [("unguarded-operation".to_owned(), 8)].into();
+    for effect in ["deny", "ask"] {
+        for open in ["write", "edit", "append", "rename"] {
+            let operations = format!("[\"{open}\"]");
+            let found = misread(&world, &policy(effect, &operations, "[\"**\"]"));
+            assert_eq!(found, hole, "{effect} {open}");
+        }
+        for closed in ["write\", \"remove", "read", "list", "remove", "grep", "mkdir"] {
+            let operations = format!("[\"{closed}\"]");
+            let found = misread(&world, &policy(effect, &operations, "[\"**\"]"));
+            assert_eq!(found, BTreeSet::new(), "{effect} {closed}");
+        }
+        let found = misread(&world, &policy(effect, "[\"write\"]", "[]"));
+        assert_eq!(found, BTreeSet::new(), "{effect}: nothing may be removed");
+    }
+}
+
+/// Exceptions hold at any depth, as the names do that they cut.
+#[test]
+fn an_exception_deep_in_a_tree_is_not_redundant() {
+    let world = World::new();
+    policy_file(
+        &world,
+        "p.toml",
+        "schema = 1\n[secrets]\nnames = [\".env\", \"keys/*.pem\"]\n\
+         except = [\"shop/.env\", \"shop/keys/ca.pem\", \"shop/ca.pem\"]\n",
+    );
+    let found = world.run(&["policy", "lint", "p.toml", "--no-tree", "--json"]).ok().json();
+    let redundant: Vec<_> = found["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["id"] == "redundant-except")
+        .map(|finding| finding["message"].as_str().unwrap())
+        .collect();
+    assert_eq!(redundant.len(), 1, "{redundant:?}");
+    assert!(redundant[0].contains("`shop/ca.pem`"), "{redundant:?}");
+}
+
+/// Ids and texts of the findings in a policy, without those that it has for the lack of tests.
+fn found_at(policy: &str) -> BTreeSet<(String, String)> {
+    let world = World::new();
+    policy_file(&world, "p.toml", policy);
+    let list = found(&world, &["p.toml", "--no-tree"]);
+    let lines: Vec<_> = policy.lines().collect();
+    let at = |finding: &serde_json::Value, key: &str| finding[key].as_u64().unwrap() as usize - 1;
+    list.iter()
+        .filter(|finding| finding["id"] != "no-tests")
+        .map(|finding| {
+            let line = lines[at(finding, "line")].chars().skip(at(finding, "column") + 1);
+            let text = line.take_while(|c| *c != '"').collect();
+            (finding["id"].as_str().unwrap().to_owned(), text)
+        })
+        .collect()
+}
+
+fn set(expected: &[(&str, &str)]) -> BTreeSet<(String, String)> {
+    expected.iter().map(|(id, text)| ((*id).to_owned(), (*text).to_owned())).collect()
+}
+
+/// The removal of what was redundant closed `ßx`: a secret name of any character matches that one,
+/// although it is folded to two.
+#[test]
+fn an_exception_that_a_secret_name_matches_in_another_form_is_not_redundant() {
+    let found = found_at(
+        "schema = 1\n[secrets]\nnames = [\"?x\", \"key\", \"e*\"]\n\
+         except = [\"\u{df}x\", \"key.\", \"e\u{301}\", \"ssx\", \"kay\"]\n",
+    );
+    assert_eq!(found, set(&[("redundant-except", "ssx"), ("redundant-except", "kay")]));
+}
+
+/// Each pattern that allowed was said to be unreachable; the one for the root was not.
+#[test]
+fn a_secret_name_for_everything_is_found_by_itself() {
+    let found = found_at(
+        "schema = 1\n[allowedPaths]\nlist = [\".\", \"docs\"]\nread = [\"docs/**\"]\n\
+         [secrets]\nnames = [\"**\"]\n",
+    );
+    assert_eq!(found, set(&[("secret-everything", "**")]));
+    // Not `.`, which has no name.
+    let found = found_at(
+        "schema = 1\n[allowedPaths]\nlist = [\".\", \"docs\"]\n[secrets]\nnames = [\"?*\"]\n",
+    );
+    assert_eq!(found, set(&[("unreachable-pattern", "docs")]));
+}
+
+/// A file whose only `allow` rule was removed no longer closed what the other file allows.
+#[test]
+fn a_rule_that_is_all_that_its_file_allows_is_not_to_be_removed() {
+    let world = World::new();
+    let opens = "schema = 1\n[secrets]\nnames = [\"*.pem\"]\n[[rules]]\nid = \"one\"\n\
+        effect = \"allow\"\noperations = [\"read\"]\npaths = [\"ca.pem\"]\n";
+    policy_file(&world, "one.toml", opens);
+    policy_file(&world, "all.toml", "schema = 1\n[allowedPaths]\nread = [\"**\"]\n");
+    let both = "schema = 1\nextends = [\"one.toml\", \"all.toml\"]\n";
+    policy_file(&world, "both.toml", both);
+    for name in ["both.toml", "one.toml"] {
+        let list = found(&world, &[name, "--no-tree"]);
+        let advice = list.iter().find(|finding| finding["id"] == "unreachable-rule").unwrap();
+        let advice = advice["suggestion"].as_str().unwrap();
+        assert!(!advice.contains("remove") && advice.contains("no longer closes"), "{advice}");
+    }
+}
+
+/// They protected nothing, and nothing said so.
+#[test]
+fn words_and_letters_that_only_look_like_others_are_found() {
+    let found = found_at(
+        "schema = 1\n[extensions]\ndeny = [\"\u{435}nv\", \"env\"]\n\
+         [[rules]]\nid = \"a\"\neffect = \"deny\"\n\
+         paths = [\"**/*.\u{435}nv\", \"**/*.\u{435}\u{445}\u{435}\"]\n\
+         agents = [\"Any\", \"all-in\"]\n\
+         [[network.rules]]\nid = \"n\"\neffect = \"deny\"\nhosts = [\"everything\"]\n\
+         agents = [\"all\"]\n",
+    );
+    let expected = [
+        ("mixed-scripts", "\u{435}nv"),
+        ("mixed-scripts", "**/*.\u{435}nv"),
+        ("mixed-scripts", "**/*.\u{435}\u{445}\u{435}"),
+        ("word-as-wildcard", "Any"),
+        ("word-as-wildcard", "everything"),
+        ("word-as-wildcard", "all"),
+    ];
+    assert_eq!(found, set(&expected));
+}

@@ -1,0 +1,148 @@
+//! Entries that got the names of what a session renamed, exchanged or gave another mode.
+
+use std::fs;
+
+use portcullis::{gateway::Exchange, model::request::SetAttributes};
+use serde_json::json;
+
+use super::*;
+
+/// Returns the status of each step that an undo of everything shows.
+#[track_caller]
+fn statuses(world: &World) -> Vec<Value> {
+    let shown = world.run(&["undo", "--dry-run", "--json"]);
+    shown.json()["steps"].as_array().unwrap().iter().map(|step| step["status"].clone()).collect()
+}
+
+/// Asserts that an undo refuses, and takes no step with `--skip-conflicts`.
+#[track_caller]
+fn refuses(world: &World) {
+    assert_eq!(statuses(world), ["conflict"]);
+    let before = snapshot(&world.root());
+    assert_eq!(world.run(&["undo", "--yes"]).code, 1);
+    let skipped = world.run(&["undo", "--yes", "--skip-conflicts", "--json"]);
+    assert_eq!((skipped.code, &skipped.json()["stepsDone"]), (1, &json!(0)), "{skipped:?}");
+    assert_eq!(snapshot(&world.root()), before);
+}
+
+/// Regression: an undo of a rename moved whatever had the name.
+#[test]
+fn an_undo_moved_a_file_of_somebody_else() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "mine");
+    world.fs(&["mv", "a", "b"]).ok();
+    assert_eq!(statuses(&world), ["ready"]);
+    fs::remove_file(world.path("b")).unwrap();
+    world.file("b", "ours");
+    refuses(&world);
+    let record = &world.requests()[0]["seq"].to_string();
+    let restored = backup(&world, &["restore", "a", "--before", record, "--yes"]);
+    assert_eq!((restored.code, world.read("b")), (1, "ours".to_owned()), "{restored:?}");
+    world.run(&["undo", "--yes", "--overwrite"]).ok();
+    assert_eq!((world.read("a"), world.path("b").exists()), ("ours".to_owned(), false));
+}
+
+#[test]
+fn an_undo_moved_a_file_that_somebody_else_edited() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "mine");
+    world.fs(&["mv", "a", "b"]).ok();
+    fs::write(world.path("b"), "more").unwrap();
+    refuses(&world);
+}
+
+#[test]
+fn an_undo_moved_a_directory_of_somebody_else() {
+    let world = World::with_policy(POLICY);
+    world.file("d/a", "mine");
+    world.fs(&["mv", "d", "e"]).ok();
+    // Entries that are made in the moved directory are no reason.
+    world.file("e/b", "ours");
+    assert_eq!(statuses(&world), ["ready"]);
+    fs::remove_dir_all(world.path("e")).unwrap();
+    world.file("e/a", "ours");
+    refuses(&world);
+}
+
+/// Regression: the two entries of an exchange were not told apart.
+#[test]
+fn an_undo_exchanged_a_file_of_somebody_else() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "one");
+    world.file("b", "two");
+    let agent = Agent::new(&world, 1);
+    let rename = Rename { from: path("a"), to: path("b"), replace: false };
+    agent.does(&Exchange { rename });
+    drop(agent);
+    assert_eq!(statuses(&world), ["ready"]);
+    fs::remove_file(world.path("b")).unwrap();
+    world.file("b", "ours");
+    refuses(&world);
+}
+
+/// Regression: an entry behind a link that took the place of a directory passed for the session's.
+#[test]
+fn an_undo_moved_a_file_behind_a_link() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "mine");
+    fs::create_dir(world.path("d")).unwrap();
+    world.fs(&["mv", "a", "d/b"]).ok();
+    assert_eq!(statuses(&world), ["ready"]);
+    world.file("e/b", "ours");
+    fs::rename(world.path("d"), world.path("kept")).unwrap();
+    symlink("e", world.path("d")).unwrap();
+    refuses(&world);
+}
+
+/// Regression: the directory of somebody else behind a link was removed.
+#[test]
+fn an_undo_removed_a_directory_behind_a_link() {
+    let world = World::with_policy(POLICY);
+    world.file("d/a", "mine");
+    world.fs(&["mv", "d/a", "b"]).ok();
+    world.file("e/a/x", "ours");
+    fs::remove_dir(world.path("d")).unwrap();
+    symlink("e", world.path("d")).unwrap();
+    refuses(&world);
+    let refused = world.run(&["undo", "--yes", "--overwrite"]);
+    assert_eq!((refused.code, world.read("e/a/x")), (1, "ours".to_owned()), "{refused:?}");
+}
+
+/// Regression: the mode of another file was set.
+#[test]
+fn an_undo_set_the_mode_of_a_file_of_somebody_else() {
+    let world = World::with_policy(POLICY);
+    let make = |content, mode| {
+        world.file("a", content);
+        fs::set_permissions(world.path("a"), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    make("mine", 0o644);
+    let agent = Agent::new(&world, 1);
+    agent.does(&SetAttributes { path: path("a"), mode: Some(0o600), modified: None });
+    drop(agent);
+    assert_eq!(statuses(&world), ["ready"]);
+    fs::remove_file(world.path("a")).unwrap();
+    make("ours", 0o600);
+    refuses(&world);
+}
+
+/// A later change that the log has is no conflict.
+#[test]
+fn an_undo_of_what_was_changed_again_is_ready() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "one");
+    world.file("d/x", "two");
+    let before = snapshot(&world.root());
+    let agent = Agent::new(&world, 1);
+    agent.rename("a", "b");
+    agent.does(&SetAttributes { path: path("b"), mode: Some(0o600), modified: Some((1, 0)) });
+    agent.rename("b", "c");
+    agent.write("c", "three");
+    agent.rename("d", "e");
+    agent.write("e/x", "four");
+    agent.rename("c", "e/c");
+    agent.rename("e", "f");
+    drop(agent);
+    world.run(&["undo", "--yes"]).ok();
+    assert_eq!(snapshot(&world.root()), before);
+}
