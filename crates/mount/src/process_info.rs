@@ -132,10 +132,9 @@ impl ProcessReader {
             // This read takes no lock on the memory of the process.
             read(processes, thread, "status", MAX_READ)
         });
-        let pending = status.as_deref().and_then(|status| {
-            let field = status.lines().find_map(|line| line.strip_prefix("SigPnd:"))?;
-            u64::from_str_radix(field.trim(), 16).ok()
-        });
+        let pending = status
+            .as_deref()
+            .and_then(|status| u64::from_str_radix(field(status, "SigPnd:")?, 16).ok());
         pending.is_some_and(|pending| pending & KILL != 0)
     }
 
@@ -152,8 +151,7 @@ impl ProcessReader {
         }
         let name = name?;
         let status = read(processes, thread, "status", 256)?;
-        let pid =
-            status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let pid = field(&status, "Tgid:")?.parse().ok()?;
         let program = if pid == thread { name.clone() } else { read(processes, pid, "comm", 64)? };
         let mut process = with_pid(pid);
         if let Some(program) = redact(&[program.trim_end_matches('\n')]) {
@@ -220,7 +218,7 @@ fn recorded(text: &str, redact: &Redact<'_>) -> Option<Vec<String>> {
     Some(arguments)
 }
 
-/// A process, as `/proc/PID/stat` describes it.
+/// A process, as `/proc/PID/status` describes it.
 struct Process {
     pid: u32,
     name: String,
@@ -229,14 +227,19 @@ struct Process {
 }
 
 impl Process {
+    /// Reads no `stat`: that waits for the end of an `execve(2)` in progress, which waits for this
+    /// mount where it closes files.
     fn look(processes: &OwnedFd, pid: u32) -> Option<Self> {
-        let stat = read(processes, pid, "stat", 512)?;
-        // The program's name is in parentheses, and may contain any characters.
-        let (name, rest) = stat.rsplit_once(')')?;
-        let name = name.split_once('(')?.1.to_owned();
-        let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|f| f.parse().ok());
-        Some(Self { pid, name, parent: fields.next()?, group: fields.next()? })
+        let status = read(processes, pid, "status", MAX_READ)?;
+        let number = |name| field(&status, name)?.split_ascii_whitespace().next()?.parse().ok();
+        let name = field(&status, "Name:")?.to_owned();
+        Some(Self { pid, name, parent: number("PPid:")?, group: number("NSpgid:")? })
     }
+}
+
+/// Returns a field of `/proc/PID/status`.
+fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 fn with_pid(pid: u32) -> Map<String, Value> {

@@ -298,3 +298,29 @@ fn a_signal_did_not_end_exec_after_its_command() {
     assert!(begun.elapsed() < Duration::from_secs(3), "{ended:?}");
     assert_eq!(ended.code, 1, "{ended:?}");
 }
+
+/// To name the program, the gateway waited for the end of its exec, and that for the gateway, which
+/// was to store the file that the exec closed: up to two minutes for each program that `cargo`
+/// started.
+#[test]
+fn an_exec_that_closed_a_changed_file_stood_still() {
+    const SCRIPT: &str = r#"python3 -c '
+import os, time
+begun = time.monotonic()
+for number in range(20):
+    file = os.open(f"made{number}", os.O_CREAT | os.O_WRONLY)
+    os.write(file, b"text")
+    child = os.posix_spawn("/bin/true", ["true"], {})
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(file)
+print(time.monotonic() - begun)'"#;
+    let world = SandboxWorld::mounted(users()[0]);
+    let ended = world.exec(&["--timeout", "60s"], SCRIPT);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let took: f64 = ended.stdout.trim().parse().unwrap();
+    assert!(took < 20.0, "{took}");
+    let records = world.records();
+    let is_named = |record: &&Value| record["facts"]["process"]["parents"].is_array();
+    let writes = records.iter().filter(|record| said(record, "op") == "write");
+    assert!(writes.filter(is_named).count() >= 20, "{records:?}");
+}
