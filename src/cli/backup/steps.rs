@@ -38,7 +38,7 @@ pub(super) struct Flags {
     #[arg(short, long)]
     yes: bool,
     /// Report what would be done, and whether it is allowed and possible
-    #[arg(long, conflicts_with = "yes")]
+    #[arg(long, conflicts_with_all = ["yes", "adopt"])]
     pub(super) dry_run: bool,
     /// Leave out what something else changed since, what cannot be undone, and
     /// what depends on either
