@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::model::AgentName;
 
 use super::{
-    failure::{Context as _, Failure},
+    failure::{Context as _, Exit, Failure},
     trusted_paths,
 };
 
@@ -60,12 +60,13 @@ pub(crate) struct Common {
         env = "PORTCULLIS_STATE"
     )]
     pub(crate) state: Option<PathBuf>,
-    /// The workspace moved here from DIR: take its state directory over
+    /// The workspace moved here from DIR: take the state directory that --state names over
     #[arg(
         long,
         global = true,
         help_heading = HEADING,
-        value_name = "DIR"
+        value_name = "DIR",
+        requires = "state"
     )]
     pub(crate) adopt: Option<PathBuf>,
     /// The name under which policy and log know the agent
@@ -113,6 +114,19 @@ impl Common {
             Some(agent) => Ok(agent.clone()),
             None => default.parse().or_fail("cannot name the agent"),
         }
+    }
+
+    /// Refuses `--adopt`, for a command that starts no gateway, which would record it.
+    ///
+    /// # Errors
+    /// When it is given.
+    pub(crate) fn adopts_nothing(&self) -> Result<(), Failure> {
+        let Some(old) = &self.adopt else { return Ok(()) };
+        let failure = Failure::new("this command takes no state directory over").exit(Exit::Usage);
+        Err(failure.help(format_args!(
+            "`portcullis fs stat . --state DIR --adopt {}` does it once",
+            old.display()
+        )))
     }
 
     /// Returns the state directory, after a check that no agent could have chosen it or the

@@ -264,6 +264,57 @@ fn a_state_directory_was_adopted_while_a_gateway_used_it() {
     adopt().ok();
 }
 
+/// Regression: the state directory of the former path was not looked for, and an undo changed what the
+/// own one has.
+#[test]
+fn an_undo_that_adopts_took_back_changes_of_its_own() {
+    let two = two();
+    std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = two.world.command(args);
+        command.env("PORTCULLIS_WORKSPACE", &two.other).env_remove("PORTCULLIS_STATE");
+        done(command.output().unwrap())
+    };
+    run(&["fs", "mv", "f.txt", "g.txt"]).ok();
+    for command in [&["undo", "--yes"][..], &["backup", "restore", "f.txt"], &["backup", "list"]] {
+        let refused = run(&[command, &["--adopt", text(&two.own)]].concat());
+        assert_eq!(refused.code, 2, "{command:?}: {refused:?}");
+        assert!(refused.stderr.contains("--state"), "{command:?}: {refused:?}");
+    }
+    assert!(two.other.join("g.txt").exists());
+    let named = two.world.state();
+    let state = ["--state", text(&named), "--adopt", text(&two.own)];
+    for command in [["backup", "list"], ["backup", "verify"]] {
+        assert_eq!(run(&[&command[..], &state].concat()).code, 2);
+    }
+    std::fs::write(two.other.join("f.txt"), "A2").unwrap();
+    run(&[&["undo", "--yes"][..], &state].concat()).ok();
+    assert_eq!(std::fs::read_to_string(two.other.join("f.txt")).unwrap(), "A1");
+}
+
+/// Regression: only the change was left out.
+#[test]
+fn a_dry_run_adopted_a_state_directory() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    let adopt = ["--dry-run", "--workspace", text(&moved), "--adopt", text(&two.own)];
+    for command in [
+        &["undo"][..],
+        &["backup", "undo", "--record", "1"],
+        &["backup", "restore", "f.txt"],
+        &["backup", "restore", "--to", "0"],
+        &["backup", "prune"],
+        &["git", "import"],
+    ] {
+        let refused = two.world.run(&[command, &adopt].concat());
+        assert_eq!(refused.code, 2, "{command:?}: {refused:?}");
+        assert!(refused.stderr.contains("--adopt"), "{command:?}: {refused:?}");
+    }
+    let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+    assert_eq!((noted.as_str(), two.starts().len()), (text(&two.own), 1));
+}
+
 #[test]
 fn nothing_is_adopted_that_nobody_had() {
     let world = World::new();

@@ -5,6 +5,7 @@
 mod asked_paths;
 mod attributes;
 mod complete_workspace;
+mod failed;
 mod interleaved;
 mod last;
 mod moved;

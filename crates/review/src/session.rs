@@ -293,13 +293,14 @@ pub fn last_session(
 }
 
 /// Returns the session of an agent with the newest change for which `matches` is true and which was
-/// made; if no agent has one, that of an operator's command.
+/// made, among those that are wanted; if no agent has one, that of an operator's command.
 ///
 /// # Errors
 /// When the log cannot be read.
 pub fn last_changing_session(
     log: &Log,
     matches: impl Fn(&Change) -> bool + Sync,
+    mut is_wanted: impl FnMut(&str) -> bool,
 ) -> io::Result<Option<String>> {
     let pick = |record: &RecordView<'_>, _: &[u8]| match (record.kind, record.of) {
         (Kind::Outcome | Kind::Recovered, Some(of)) => {
@@ -317,12 +318,18 @@ pub fn last_changing_session(
     };
     // Newer segments first: the outcome of a change is in its segment or in a newer one.
     let (mut segment, mut changes, mut failed) = (None, BTreeMap::new(), BTreeSet::new());
-    let (mut of_agents, mut of_operators) = (None, None);
+    let (mut of_agents, mut of_operators, mut seen) = (None, Vec::new(), BTreeSet::new());
     let mut settle = |changes: &mut BTreeMap<u64, (bool, String)>, failed: &BTreeSet<u64>| {
         let made = std::mem::take(changes).into_iter().rev();
         for (_, (is_operators, session)) in made.filter(|(seq, _)| !failed.contains(seq)) {
-            let newest = if is_operators { &mut of_operators } else { &mut of_agents };
-            newest.get_or_insert(session);
+            if !seen.insert(session.clone()) {
+                continue;
+            }
+            if is_operators {
+                of_operators.push(session);
+            } else if of_agents.is_none() && is_wanted(&session) {
+                of_agents = Some(session);
+            }
         }
         of_agents.is_some()
     };
@@ -342,7 +349,7 @@ pub fn last_changing_session(
         ControlFlow::Continue(())
     })?;
     settle(&mut changes, &failed);
-    Ok(of_agents.or(of_operators))
+    Ok(of_agents.or_else(|| of_operators.into_iter().find(|session| is_wanted(session))))
 }
 
 /// Returns the sessions that `name` names: those whose identifier begins with it, or if there is none,

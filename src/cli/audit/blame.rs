@@ -87,28 +87,30 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let versions = found.versions.get(..shown.min(found.versions.len())).unwrap_or_default();
     if args.json {
         let begins = log.begins().map(|first| first.seq);
-        outjson!(object(&found, versions, &files, begins));
+        outjson!(object(&found, versions, &files, (begins, backup_store.is_some())));
     } else {
-        lines(&found, versions).iter().for_each(|line| outln!("{}", prose(line, 13)));
+        lines(&found, versions, backup_store.is_some())
+            .iter()
+            .for_each(|line| outln!("{}", prose(line, 13)));
     }
     damaged(&found.scanned)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(found: &Blame, versions: &[Version]) -> Vec<String> {
+fn lines(found: &Blame, versions: &[Version], has_backups: bool) -> Vec<String> {
     let mut lines = vec![found.path.quoted().to_string()];
     if versions.is_empty() {
         lines.push("  no recorded change".to_owned());
     }
     for version in versions {
-        lines.extend(describe(version));
+        lines.extend(describe(version, has_backups));
     }
     lines.push(format!("  on disk  {}", state(&found.state)));
     lines
 }
 
-/// Describes a change for people.
-fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
+/// Describes a change for people. Without backups beside the log, such as a copy, none is gone.
+fn describe(Version { change, name, kept }: &Version, has_backups: bool) -> Vec<String> {
     let time = time(&change.t);
     let what = match &change.to {
         Some(to) => format!("{} {} to {}", change.operation, change.path.quoted(), to.quoted()),
@@ -140,8 +142,12 @@ fn describe(Version { change, name, kept }: &Version) -> Vec<String> {
             let (id, kind, bytes) = (&kept.id, kept.kind.as_str(), kept.bytes);
             more("kept", format!("backup {id}, a {kind} of {bytes} bytes"));
         }
-        (None, Some(backup)) => {
+        (None, Some(backup)) if has_backups => {
             more("kept", format!("no more: backup {backup} is gone"));
+        }
+        (None, Some(backup)) => {
+            let reason = "not checked, as no backups are beside the log";
+            more("kept", format!("backup {backup} ({reason})"));
         }
         (None, None) => {}
     }
@@ -176,7 +182,12 @@ fn state(state: &State) -> String {
     }
 }
 
-fn object(found: &Blame, versions: &[Version], files: &LogWorkspace, begins: Option<u64>) -> Value {
+fn object(
+    found: &Blame,
+    versions: &[Version],
+    files: &LogWorkspace,
+    (begins, has_backups): (Option<u64>, bool),
+) -> Value {
     let (recorded, disk) = match &found.state {
         State::Same(hash) => (Some(*hash), Some(*hash)),
         State::Differs { recorded, found } => (Some(*recorded), Some(*found)),
@@ -190,6 +201,7 @@ fn object(found: &Blame, versions: &[Version], files: &LogWorkspace, begins: Opt
         "recorded": recorded,
         "found": disk,
         "logBegins": begins,
+        "backupsChecked": has_backups,
         "changes": versions.iter().map(change_json).collect::<Vec<_>>(),
     })
 }

@@ -45,6 +45,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
+    common.adopts_nothing()?;
     let workspace = open_workspace(&common.workspace)?;
     let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
     let opened = state_directory::look(&state_path)?;

@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[command(flatten)]
     common: Common,
     /// Report what would be deleted, and delete nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "adopt")]
     dry_run: bool,
     /// Print one JSON object
     #[arg(long)]

@@ -38,9 +38,9 @@ pub(super) struct Flags {
     #[arg(short, long)]
     yes: bool,
     /// Report what would be done, and whether it is allowed and possible
-    #[arg(long, conflicts_with = "yes")]
+    #[arg(long, conflicts_with_all = ["yes", "adopt"])]
     pub(super) dry_run: bool,
-    /// Leave out what something else changed since, what cannot be undone, and
+    /// Leave out what something else changed since, what cannot be undone or fails, and
     /// what depends on either
     #[arg(long, conflicts_with = "overwrite")]
     skip_conflicts: bool,
@@ -114,18 +114,16 @@ fn go(
         history.narrow(path);
     }
     let steps = undo::plan(&history, Some(gateway.backups())).map_err(failed)?;
-    let mut preview = Preview::new(gateway, session, &history, steps).map_err(failed)?;
+    let mut preview = Preview::new(gateway, session, &history, steps);
     let choice = flags.choice();
     if choice != Choice::Refuse {
         preview.choose(choice);
     }
     if !flags.json {
-        show(&preview);
+        show(&preview, choice);
     }
-    let to_do = preview.count(|s| *s == Status::Ready);
     let in_the_way = preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_)));
-    let overwritten = preview.count(|s| matches!(s, Status::Conflict(_)));
-    let refused = if to_do == 0 && (choice != Choice::Overwrite || overwritten == 0) {
+    let refused = if to_do(&preview, choice) == 0 {
         // Without conflicts there is nothing to do.
         Some(in_the_way > 0)
     } else {
@@ -150,26 +148,18 @@ fn go(
     }
     let bar = progress(preview.steps.len());
     let performed =
-        undo::perform(gateway, session, &preview, choice, local.approver(), &mut || bar.inc(1));
+        undo::perform(gateway, session, &mut preview, choice, local.approver(), &mut || {
+            bar.inc(1);
+        });
     bar.finish_and_clear();
-    match performed {
-        Ok(performed) => finish(local, &preview, Some(&performed), flags, false),
-        Err(failed) => {
-            let (path, why) = (failed.step.path.to_string(), &*failed.error);
-            let before = &failed.performed;
-            errln!(
-                "portcullis: stopped after {}; the same command again goes on from here",
-                render::counted(before.done, "step"),
-            );
-            print_last_receipt(before);
-            match why {
-                undo::StepError::Gateway(error) => {
-                    Ok(render::report_error(&path, error, flags.json))
-                }
-                undo::StepError::Look(error) => Err(Failure::new(format_args!("{path}: {error}"))),
-            }
-        }
-    }
+    finish(local, &preview, Some(&performed), flags, false)
+}
+
+/// Returns the number of steps that are taken.
+fn to_do(preview: &Preview, choice: Choice) -> usize {
+    let is_overwritten =
+        |status: &Status| choice == Choice::Overwrite && matches!(status, Status::Conflict(_));
+    preview.count(|status| *status == Status::Ready || is_overwritten(status))
 }
 
 /// Asks on the terminal, unless the command line agreed.
@@ -210,7 +200,7 @@ fn word(step: &Step) -> &'static str {
     }
 }
 
-fn show(preview: &Preview) {
+fn show(preview: &Preview, choice: Choice) {
     for (step, status) in &preview.steps {
         if *status == Status::Unchanged {
             continue;
@@ -220,14 +210,13 @@ fn show(preview: &Preview) {
             Action::Exchange { with } => format!("{} <-> {}", with.quoted(), step.path.quoted()),
             _ => step.path.quoted().to_string(),
         };
-        let (mark, why) = match status {
-            Status::Conflict(why) => ("conflict", why.as_str()),
-            Status::Impossible(why) => ("impossible", why.as_str()),
-            Status::Skipped(why) => ("skipped", why.as_str()),
-            Status::Depends => ("left out", DEPENDS),
-            Status::Ready | Status::Unchanged => ("", ""),
+        let (name, why) = named(status);
+        let mark = match status {
+            Status::Ready => "",
+            Status::Depends => "left out",
+            _ => name,
         };
-        let why = if why.is_empty() { String::new() } else { format!("; {why}") };
+        let why = why.map(|why| format!("; {}", Escaped(why))).unwrap_or_default();
         let line = format!("{mark:10} {:8} {subject}  ({}{why})", word(step), records(step));
         outln!("{}", wrapped(&line, 0, CONTINUED, stdout_width()));
     }
@@ -235,9 +224,10 @@ fn show(preview: &Preview) {
     for session in &preview.undo_of {
         outln!("takes back an undo of session {}", Escaped(short(session)));
     }
-    let mut words = vec![format!("{} to do", count(|s| *s == Status::Ready))];
+    let mut words = vec![format!("{} to do", to_do(preview, choice))];
+    let conflicts = if choice == Choice::Overwrite { "of them in conflict" } else { "in conflict" };
     for (number, word) in [
-        (count(|s| matches!(s, Status::Conflict(_))), "in conflict"),
+        (count(|s| matches!(s, Status::Conflict(_))), conflicts),
         (count(|s| matches!(s, Status::Impossible(_))), "impossible"),
         (count(|s| matches!(s, Status::Skipped(_))), "skipped"),
         (count(|s| *s == Status::Depends), "left out with them"),
@@ -287,20 +277,25 @@ fn finish(
     refused: bool,
 ) -> Result<ExitCode, Failure> {
     let session = local.session();
-    // A preview names what the same command would leave out.
     let choice = flags.choice();
-    let left_out = match performed {
-        Some(performed) => performed.left_out.clone(),
-        None if choice == Choice::Refuse => Vec::new(),
-        None => preview.left_out(choice),
+    let is_left_out = |(_, status): &&(Step, Status)| match status {
+        Status::Unchanged | Status::Done => false,
+        // A preview names what the same command would leave out.
+        _ if performed.is_none() && choice == Choice::Refuse => false,
+        Status::Ready => performed.is_some(),
+        Status::Conflict(_) => performed.is_some() || choice != Choice::Overwrite,
+        _ => true,
     };
-    let is_left = |(_, status): &(Step, Status)| !matches!(status, Status::Skipped(_));
+    let left_out: Vec<_> = preview.steps.iter().filter(is_left_out).collect();
+    let is_left = |(_, status): &&(Step, Status)| !matches!(status, Status::Skipped(_));
     let failed = refused || left_out.iter().any(is_left);
+    let stopped = performed.and_then(|performed| performed.stopped.as_ref());
+    let done = preview.count(|status| *status == Status::Done);
     if flags.json {
-        let object = json!({
+        let mut object = json!({
             "ok": !failed,
-            "done": performed.is_some(),
-            "stepsDone": performed.map_or(0, |performed| performed.done),
+            "done": performed.is_some() && stopped.is_none(),
+            "stepsDone": done,
             "undoneBefore": preview.undone,
             "undoneBy": preview.undone_by,
             "undoOf": preview.undo_of,
@@ -308,45 +303,67 @@ fn finish(
             "session": session.id,
             "steps": preview.steps.iter().map(step_json).collect::<Vec<_>>(),
             "receipts": performed.map_or(&[][..], |performed| performed.receipts.as_slice()),
-            "leftOut": left_out.iter().map(step_json).collect::<Vec<_>>(),
+            "leftOut": left_out.into_iter().map(step_json).collect::<Vec<_>>(),
         });
+        let error = stopped.map(render::error_json);
+        if let (Some(fields), Some(Value::Object(mut error))) = (object.as_object_mut(), error) {
+            fields.append(&mut error);
+        }
         outjson!(object);
     } else if let Some(performed) = performed {
-        for (step, status) in &left_out {
-            let why = match status {
-                Status::Conflict(why) | Status::Impossible(why) | Status::Skipped(why) => why,
-                _ => DEPENDS,
+        let has_failed = preview.count(|status| matches!(status, Status::Failed(_))) > 0;
+        for (step, status) in &preview.steps {
+            let (mark, why) = match status {
+                Status::Unchanged => continue,
+                Status::Done if !has_failed => continue,
+                Status::Done => ("done", None),
+                Status::Failed(why) => ("failed", Some(why.as_str())),
+                Status::Ready => ("not tried", None),
+                _ => ("left out", named(status).1),
             };
-            let line = format!("left out: {} {} ({why})", word(step), step.path.quoted());
+            let why = why.map(|why| format!(" ({})", Escaped(why))).unwrap_or_default();
+            let line = format!("{mark}: {} {}{why}", word(step), step.path.quoted());
             errln!("{}", wrapped(&line, 0, CONTINUED, stderr_width()));
         }
-        let undo = format!("undo --session {}", short(&session.id));
-        errln!(
-            "{} done; to take back: `{}`",
-            render::counted(performed.done, "step"),
-            local.options().command(undo)
-        );
-        print_last_receipt(performed);
+        let command = local.options().command(format!("undo --session {}", short(&session.id)));
+        let counted = render::counted(done as u64, "step");
+        match done {
+            0 => errln!("{counted} done"),
+            _ => errln!("{counted} done; to take back: `{command}`"),
+        }
+        if let Some(error) = stopped {
+            let record = error.receipt().map(|receipt| format!(" by record {}", receipt.seq));
+            let record = record.unwrap_or_default();
+            errln!("stopped there{record}; the same command again goes on from here");
+        }
+        // Its record is chained to all earlier ones.
+        if let Some(receipt) = performed.receipts.last() {
+            errln!("  record {}", render::receipt_text(receipt));
+        }
     }
-    Ok(if failed { Exit::Failure.into() } else { ExitCode::SUCCESS })
+    Ok(match stopped {
+        Some(error) => render::exit(error),
+        None if failed => Exit::Failure.into(),
+        None => ExitCode::SUCCESS,
+    })
 }
 
-/// Prints the last receipt, whose record is chained to all earlier ones.
-fn print_last_receipt(performed: &Performed) {
-    if let Some(receipt) = performed.receipts.last() {
-        errln!("  record {}", render::receipt_text(receipt));
-    }
-}
-
-fn step_json((step, status): &(Step, Status)) -> Value {
-    let (status, reason) = match status {
+/// Returns the name of a status for programs, and its reason.
+fn named(status: &Status) -> (&'static str, Option<&str>) {
+    match status {
         Status::Ready => ("ready", None),
         Status::Unchanged => ("unchanged", None),
         Status::Conflict(why) => ("conflict", Some(why)),
         Status::Impossible(why) => ("impossible", Some(why)),
         Status::Skipped(why) => ("skipped", Some(why)),
-        Status::Depends => ("depends", None),
-    };
+        Status::Depends => ("depends", Some(DEPENDS)),
+        Status::Done => ("done", None),
+        Status::Failed(why) => ("failed", Some(why)),
+    }
+}
+
+fn step_json((step, status): &(Step, Status)) -> Value {
+    let (status, reason) = named(status);
     let (backup, from) = match &step.action {
         Action::Restore(id) => (Some(id.to_string()), None),
         Action::Rename { from } | Action::Exchange { with: from } => (None, Some(from.as_str())),

@@ -1,6 +1,6 @@
 //! `portcullis backup undo`: undoes the changes of a record or a session.
 
-use std::{collections::BTreeSet, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use portcullis_audit::Directory;
 
@@ -89,21 +89,22 @@ fn last(common: &Common) -> Result<String, Failure> {
     let failed = |error| unreadable(&directory, &error);
     let log = read_log(&directory)?;
     let backup_store = state_directory::backup_store(&state)?;
-    let mut passed_over = BTreeSet::new();
-    loop {
-        let is_wanted =
-            |change: &Change| change.undoes.is_none() && !passed_over.contains(&change.session);
-        let Some(session) = last_changing_session(&log, is_wanted).map_err(failed)? else { break };
-        let source = Directory::new(&directory);
+    let (source, mut passed_over) = (Directory::new(&directory), Vec::new());
+    let is_wanted = |session: &str| {
         // The undo itself reports an error.
-        if undo::leaves_a_change(&source, &session, backup_store.as_ref()).unwrap_or(true) {
-            tell_of_passed_over(&passed_over);
-            errln!("portcullis: the session to undo is {}", Escaped(&session));
-            return Ok(session);
+        let wanted = undo::leaves_a_change(&source, session, backup_store.as_ref()).unwrap_or(true);
+        if !wanted {
+            passed_over.push(session.to_owned());
         }
-        passed_over.insert(session);
-    }
+        wanted
+    };
+    let is_no_undo = |change: &Change| change.undoes.is_none();
+    let found = last_changing_session(&log, is_no_undo, is_wanted).map_err(failed)?;
     tell_of_passed_over(&passed_over);
+    if let Some(session) = found {
+        errln!("portcullis: the session to undo is {}", Escaped(&session));
+        return Ok(session);
+    }
     let what = if passed_over.is_empty() { "changed anything" } else { "left a change" };
     let pruned = session_name::pruned(&log);
     Err(Failure::new(format_args!("no session {what}{pruned}")).help(format_args!(
@@ -113,7 +114,7 @@ fn last(common: &Common) -> Result<String, Failure> {
 }
 
 /// Names the sessions that are not undone, the first of them.
-fn tell_of_passed_over(sessions: &BTreeSet<String>) {
+fn tell_of_passed_over(sessions: &[String]) {
     const MAX_SHOWN: usize = 3;
     if sessions.is_empty() {
         return;

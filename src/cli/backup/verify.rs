@@ -43,6 +43,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
+    common.adopts_nothing()?;
     let backup_store = state_directory::backup_store(&common.state_directory()?)?;
     let listing = entries(backup_store.as_ref())?;
     let bytes = listing.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);

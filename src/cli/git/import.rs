@@ -67,7 +67,7 @@ pub(super) struct Args {
     #[arg(short, long)]
     yes: bool,
     /// Decide and report, and import nothing
-    #[arg(long, conflicts_with = "yes")]
+    #[arg(long, conflicts_with_all = ["yes", "adopt"])]
     dry_run: bool,
     /// Print one JSON object; with --list, one a line
     #[arg(long)]

@@ -69,6 +69,32 @@ fn a_log_elsewhere_was_compared_with_the_backups_of_the_current_directory() {
     assert_eq!(found["changes"][0]["stored"]["bytes"], 3, "{found}");
 }
 
+/// Regression: it reported backups as gone that nobody had looked for.
+#[test]
+fn a_copy_of_a_log_without_backups_was_compared_with_none() {
+    let world = World::new();
+    world.write("a.txt", "one").ok();
+    world.write("a.txt", "two").ok();
+    let copy = world.base().join("evidence/audit");
+    std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    std::fs::rename(world.state().join("audit"), &copy).unwrap();
+    let mut args = vec!["audit", "blame", "a.txt", "--dir", copy.to_str().unwrap()];
+    let told = world.run(&args).ok();
+    assert!(told.text().contains("not checked"), "{told:?}");
+    assert!(!told.text().contains("gone"), "{told:?}");
+    args.push("--json");
+    let found = world.run(&args).ok().json();
+    assert_eq!(
+        (&found["backupsChecked"], &found["changes"][0]["stored"]),
+        (&false.into(), &Value::Null)
+    );
+    // Beside the backups they are looked at.
+    std::fs::rename(world.state().join("backups"), copy.with_file_name("backups")).unwrap();
+    let found = world.run(&args).ok().json();
+    assert_eq!(found["backupsChecked"], true);
+    assert_eq!(found["changes"][0]["stored"]["bytes"], 3, "{found}");
+}
+
 #[test]
 fn follows_a_file_through_renames_of_itself_and_of_directories() {
     let world = World::new();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use portcullis_audit::Receipt;
 use serde_json::json;
 
-use super::{Action, Error, Preview, Status, Step, preview, state::is_directory};
+use super::{Action, Preview, Status, Step, preview, state::is_directory};
 use crate::{
     change::UNDOES,
     gateway::{
@@ -21,26 +21,24 @@ use crate::{
 /// Maximum number of records that one record of an undo lists: a record is at most 1 MiB.
 const MAX_RECORDS: usize = 50_000;
 
-/// The treatment of steps that conflict or are impossible.
+/// The treatment of steps that conflict, are impossible, or fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing is done if there is one.
+    /// Nothing is done if a step conflicts or is impossible, and nothing more after one that fails.
     Refuse,
     /// They are left out, with the steps that depend on them.
     Skip,
-    /// Conflicting entries are backed up and replaced; impossible steps are left out.
+    /// Conflicting entries are backed up and replaced; the other steps are left out.
     Overwrite,
 }
 
-/// The result of an undo.
+/// The result of an undo, besides the new status of each step.
 #[derive(Debug, Clone, Default)]
 pub struct Performed {
-    /// Number of steps taken.
-    pub done: u64,
-    /// The receipts of their requests.
+    /// The receipts of the requests that were carried out.
     pub receipts: Vec<Receipt>,
-    /// The steps left out, with their status.
-    pub left_out: Vec<(Step, Status)>,
+    /// The failure of the step after which no other one was tried.
+    pub stopped: Option<gateway::Error>,
 }
 
 impl Choice {
@@ -56,11 +54,9 @@ impl Preview {
     pub fn choose(&mut self, choice: Choice) {
         let mut left_out: Vec<Step> = Vec::new();
         for (step, status) in &mut self.steps {
-            let depends = left_out
-                .iter()
-                .any(|other| step.paths().into_iter().any(|path| other.concerns(path)));
+            let depends = left_out.iter().any(|other| step.is_related_to(other));
             match status {
-                Status::Unchanged | Status::Skipped(_) => {}
+                Status::Unchanged | Status::Skipped(_) | Status::Done | Status::Failed(_) => {}
                 Status::Ready | Status::Depends if !depends => {}
                 Status::Conflict(_) if choice == Choice::Overwrite && !depends => {}
                 Status::Conflict(_) if choice != Choice::Overwrite => left_out.push(step.clone()),
@@ -72,128 +68,107 @@ impl Preview {
             }
         }
     }
-
-    /// Returns the steps that `choice` leaves out, as far as the current state says.
-    pub fn left_out(&self, choice: Choice) -> Vec<(Step, Status)> {
-        let is_left_out = |(_, status): &&(Step, Status)| match status {
-            Status::Ready | Status::Unchanged => false,
-            Status::Conflict(_) => choice != Choice::Overwrite,
-            Status::Impossible(_) | Status::Skipped(_) | Status::Depends => true,
-        };
-        self.steps.iter().filter(is_left_out).cloned().collect()
-    }
 }
 
-/// Takes the steps of a preview in order. Each is compared again just before: a change since the
-/// preview is a conflict, too. `approver` asks the operator where a rule requires it.
+/// Takes the steps of a preview in order, and gives each its new status; one that was not tried
+/// keeps its status. Each is compared again just before: a change since the preview is a conflict,
+/// too. `approver` asks the operator where a rule requires it.
 ///
-/// # Errors
-/// The step that failed, after which nothing more was done. Running the same command again
-/// continues there.
+/// After a failure that stopped it, the same command continues there.
 pub fn perform(
     gateway: &Gateway,
     session: &Session,
-    preview: &Preview,
+    preview: &mut Preview,
     choice: Choice,
     approver: &dyn Approver,
     progress: &mut dyn FnMut(),
-) -> Result<Performed, Failed> {
-    let mut performed = Performed::default();
+) -> Performed {
+    let mut execution = Execution { gateway, session, choice, approver, receipts: Vec::new() };
     // A change that takes several steps counts as undone with the last of them.
     let mut last = HashMap::new();
     for (place, (step, _)) in preview.steps.iter().enumerate() {
         last.extend(step.undoes().map(|record| (record, place)));
     }
-    'steps: for (place, (step, shown)) in preview.steps.iter().enumerate() {
+    let (mut left_out, mut stopped): (Vec<Step>, _) = (Vec::new(), None);
+    for (place, (step, status)) in preview.steps.iter_mut().enumerate() {
         progress();
-        if *shown == Status::Unchanged {
+        if *status == Status::Unchanged {
             continue;
         }
-        let failed = |error, performed: &Performed| Failed {
-            step: Box::new(step.clone()),
-            error: Box::new(error),
-            performed: Box::new(performed.clone()),
+        let undone = step.undoes().filter(|record| last.get(record) == Some(&place));
+        let undone: Vec<u64> = undone.take(MAX_RECORDS).collect();
+        let taken = match left_out.iter().any(|other| step.is_related_to(other)) {
+            true => Ok(Status::Depends),
+            false => execution.take(step, status, &undone),
         };
-        let depends = performed.left_out.iter().any(|(other, status)| {
-            !matches!(status, Status::Skipped(_))
-                && step.paths().into_iter().any(|path| other.concerns(path))
-        });
+        let failure = taken.as_ref().err().cloned();
+        *status = taken.unwrap_or_else(|error| Status::Failed(error.to_string()));
+        // Without a log no other step can be taken.
+        let stops = |error: &gateway::Error| {
+            choice == Choice::Refuse || error.kind() == ErrorKind::Unavailable
+        };
+        stopped = failure.filter(stops);
+        if stopped.is_some() {
+            break;
+        }
+        if !matches!(status, Status::Done | Status::Unchanged | Status::Skipped(_)) {
+            left_out.push(step.clone());
+        }
+    }
+    Performed { receipts: execution.receipts, stopped }
+}
+
+struct Execution<'a> {
+    gateway: &'a Gateway,
+    session: &'a Session,
+    choice: Choice,
+    approver: &'a dyn Approver,
+    receipts: Vec<Receipt>,
+}
+
+impl Execution<'_> {
+    /// Takes a step that was shown with the status `shown`, unless its state now is a reason to leave
+    /// it out; returns its new status. The records `undone` count as undone with its last request.
+    fn take(
+        &mut self,
+        step: &Step,
+        shown: &Status,
+        undone: &[u64],
+    ) -> Result<Status, gateway::Error> {
+        let gateway = self.gateway;
         // Not after the comparison: a directory that appears then is not the entry to remove, and what
         // somebody stores while the step is compared is not what was compared.
         let is_whole = is_directory(gateway, &step.path);
         let bases: HashMap<_, _> =
             step.paths().into_iter().map(|path| (path, base(gateway, path))).collect();
-        let status = match depends {
-            true => Status::Depends,
-            false => preview::now(gateway, session, step)
-                .map_err(|error| failed(StepError::Look(error), &performed))?,
-        };
+        let now = preview::now(gateway, self.session, step);
         // Some conflicts can be seen only while no step is taken yet.
-        let conflict = match (&status, shown) {
-            (Status::Conflict(_), _) => Some(&status),
+        let conflict = match (&now, shown) {
+            (Status::Conflict(_), _) => Some(&now),
             (Status::Ready, Status::Conflict(_)) => Some(shown),
             _ => None,
         };
-        let go = match &status {
-            _ if conflict.is_some() => choice == Choice::Overwrite,
-            Status::Ready | Status::Conflict(_) => true,
-            Status::Unchanged if !matches!(shown, Status::Impossible(_)) => continue,
-            Status::Unchanged | Status::Impossible(_) | Status::Skipped(_) | Status::Depends => {
-                false
+        match (&now, conflict) {
+            (_, Some(conflict)) if self.choice != Choice::Overwrite => return Ok(conflict.clone()),
+            (Status::Unchanged, _) if matches!(shown, Status::Impossible(_)) => {
+                return Ok(shown.clone());
             }
-        };
-        if !go {
-            let seen = if status == Status::Unchanged { Some(shown) } else { conflict };
-            performed.left_out.push((step.clone(), seen.cloned().unwrap_or(status)));
-            continue;
+            (Status::Ready | Status::Conflict(_), _) => {}
+            _ => return Ok(now),
         }
         let Some(requests) = requests(gateway, step, is_whole, conflict.is_some()) else {
-            let reason = "something else is there now".to_owned();
-            performed.left_out.push((step.clone(), Status::Conflict(reason)));
-            continue;
+            return Ok(Status::Conflict("something else is there now".to_owned()));
         };
         let mut requests = requests.into_iter().peekable();
         while let Some(request) = requests.next() {
-            let done = |record: &u64| requests.peek().is_none() && last.get(record) == Some(&place);
-            let records: Vec<u64> = step.undoes().filter(done).take(MAX_RECORDS).collect();
-            let facts = BTreeMap::from([(UNDOES.to_owned(), json!(records))]);
+            let undone = if requests.peek().is_none() { undone } else { &[] };
+            let facts = BTreeMap::from([(UNDOES.to_owned(), json!(undone))]);
             let base = bases.get(request.as_operation().path()).copied().unwrap_or_default();
-            match gateway.undo(session, (&*request, base), &facts, approver) {
-                Ok(reply) => performed.receipts.push(reply.receipt),
-                Err(error) if choice == Choice::Skip && is_changed(&error) => {
-                    let reason = "it was changed while it was compared".to_owned();
-                    performed.left_out.push((step.clone(), Status::Conflict(reason)));
-                    continue 'steps;
-                }
-                Err(error) => return Err(failed(StepError::Gateway(error), &performed)),
-            }
+            let reply = gateway.undo(self.session, (&*request, base), &facts, self.approver)?;
+            self.receipts.push(reply.receipt);
         }
-        performed.done += 1;
+        Ok(Status::Done)
     }
-    Ok(performed)
-}
-
-/// The failure that stopped an undo.
-#[derive(Debug, thiserror::Error)]
-#[error("`{}`: {error}", .step.path)]
-pub struct Failed {
-    /// The step that failed.
-    pub step: Box<Step>,
-    /// The reason.
-    pub error: Box<StepError>,
-    /// The result before the failure.
-    pub performed: Box<Performed>,
-}
-
-/// Reasons why a step failed.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// Its paths could not be read.
-    #[error(transparent)]
-    Look(Error),
-    /// The gateway did not carry it out.
-    #[error(transparent)]
-    Gateway(gateway::Error),
 }
 
 /// Returns the state of a path, on which a request of an undo is based.
@@ -201,13 +176,9 @@ fn base(gateway: &Gateway, path: &WorkspacePath) -> Base {
     match gateway.workspace().stat(path) {
         Ok(stat) => Base::Version(stat.version()),
         Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Base::Nothing,
-        // The comparison tells it.
+        // The comparison reports it.
         Err(_) => Base::Anything,
     }
-}
-
-fn is_changed(error: &gateway::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists)
 }
 
 /// A request of an undo.

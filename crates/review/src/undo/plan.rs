@@ -102,6 +102,11 @@ impl Step {
         self.records.iter().chain(&self.cancelled).copied()
     }
 
+    /// Returns the newest record that it undoes.
+    pub(super) fn newest(&self) -> u64 {
+        self.records.first().copied().unwrap_or(0)
+    }
+
     /// Returns the paths that it is about.
     pub fn paths(&self) -> Vec<&WorkspacePath> {
         match &self.action {
@@ -112,9 +117,12 @@ impl Step {
         }
     }
 
-    /// True if the path is one of the step's, beneath one, or above one.
-    pub fn concerns(&self, path: &WorkspacePath) -> bool {
-        let related = |own: &WorkspacePath| own.is_within(path) || path.is_within(own);
+    /// True if one of its paths is one of the other step's, beneath one, or above one.
+    pub(super) fn is_related_to(&self, other: &Self) -> bool {
+        let others = other.paths();
+        let related = |own: &WorkspacePath| {
+            others.iter().any(|path| own.is_within(path) || path.is_within(own))
+        };
         self.paths().into_iter().any(related)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Error, History, Step, state_reader::StateReader};
+use super::{Action, History, Step, state_reader::StateReader};
 use crate::{gateway::Gateway, model::Session};
 
 /// Maximum number of steps among which those that cancel each other are searched.
 const MAX_GROUPED: usize = 5000;
 
-/// The status of a step.
+/// The status of a step, before or after the undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     /// It can be taken.
@@ -23,6 +23,10 @@ pub enum Status {
     Skipped(String),
     /// It depends on a step that is not taken.
     Depends,
+    /// It was taken.
+    Done,
+    /// The gateway did not carry it out; the text says why.
+    Failed(String),
 }
 
 /// The steps of an undo, compared with the current state.
@@ -41,17 +45,10 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// Compares everything that `steps` would change with the current state. Changes nothing.
-    ///
-    /// # Errors
-    /// If the workspace or the backup store cannot be read.
-    pub fn new(
-        gateway: &Gateway,
-        session: &Session,
-        history: &History,
-        steps: Vec<Step>,
-    ) -> Result<Self, Error> {
-        let mut look = StateReader::new(gateway, session);
+    /// Compares everything that `steps` would change with the current state, and the backups that they
+    /// restore with their hashes. Changes nothing.
+    pub fn new(gateway: &Gateway, session: &Session, history: &History, steps: Vec<Step>) -> Self {
+        let mut look = StateReader::new(gateway, session, Some(history));
         let mut preview = Self {
             steps: Vec::new(),
             undone: history.undone,
@@ -61,10 +58,10 @@ impl Preview {
         };
         let mut unsettled = BTreeSet::new();
         for mut step in steps {
-            look.keep_comparable(&mut step, history);
-            let mut status = look.at(&step, Some(history))?;
+            look.keep_comparable(&mut step);
+            let mut status = look.at(&step);
             if status == Status::Unchanged
-                && let Some(reason) = look.moved(&step, Some(history))?
+                && let Some(reason) = look.moved(&step)
             {
                 status = Status::Impossible(reason);
                 unsettled.insert(preview.steps.len());
@@ -90,16 +87,16 @@ impl Preview {
             }
             preview.steps.push((step, status));
         }
-        preview.settle(&look, &unsettled)?;
-        Ok(preview)
+        preview.settle(&look, &unsettled);
+        preview
     }
 
     /// Marks related steps as done if together they lead to the current state: changes that were
     /// undone since, and their undos. Not those between whose changes something else changed the
     /// path, not those of an entry that others moved, and not those of what others put into a directory.
-    fn settle(&mut self, look: &StateReader<'_>, unsettled: &BTreeSet<usize>) -> Result<(), Error> {
+    fn settle(&mut self, look: &StateReader<'_>, unsettled: &BTreeSet<usize>) {
         if self.steps.len() > MAX_GROUPED {
-            return Ok(());
+            return;
         }
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (place, (step, _)) in self.steps.iter().enumerate() {
@@ -108,7 +105,7 @@ impl Preview {
                 let related = group
                     .iter()
                     .filter_map(|other| self.steps.get(*other))
-                    .any(|(other, _)| step.paths().into_iter().any(|path| other.concerns(path)));
+                    .any(|(other, _)| step.is_related_to(other));
                 if related {
                     own.append(group);
                 }
@@ -123,7 +120,7 @@ impl Preview {
                 let is_set = !matches!(step.action, Action::SetAttributes(_));
                 already = already && (is_set || *status == Status::Unchanged);
                 for path in step.paths() {
-                    already = already && look.is_final(path)?;
+                    already = already && look.is_final(path).unwrap_or(false);
                 }
             }
             for place in group.iter().filter(|_| already) {
@@ -132,7 +129,6 @@ impl Preview {
                 }
             }
         }
-        Ok(())
     }
 
     /// Counts the steps whose status meets a condition.
@@ -142,6 +138,6 @@ impl Preview {
 }
 
 /// Compares one step with the current state, just before it is taken.
-pub(super) fn now(gateway: &Gateway, session: &Session, step: &Step) -> Result<Status, Error> {
-    StateReader::new(gateway, session).at(step, None)
+pub(super) fn now(gateway: &Gateway, session: &Session, step: &Step) -> Status {
+    StateReader::new(gateway, session, None).at(step)
 }

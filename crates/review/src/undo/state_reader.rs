@@ -5,6 +5,7 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use super::{
     Action, Error, History, Step,
+    path_index::PathIndex,
     plan::{Expected, ExpectedMode},
     preview::Status,
     simulate::{SimulatedEntry, Simulation},
@@ -13,8 +14,7 @@ use super::{
 use crate::{
     change::Change,
     gateway::{
-        Backup, BackupError, BackupId, BackupKind, EntryIdentity, Gateway, SomeAttributes,
-        WorkspaceError,
+        Backup, BackupId, BackupKind, EntryIdentity, Gateway, SomeAttributes, WorkspaceError,
     },
     model::{Access, OperationKind, Session, WorkspacePath},
     policy::Query,
@@ -24,6 +24,9 @@ use crate::{
 pub(super) struct StateReader<'a> {
     gateway: &'a Gateway,
     session: &'a Session,
+    /// The log's changes, which name the reasons of conflicts; none just before a step is taken.
+    history: Option<&'a History>,
+    index: PathIndex<'a>,
     pub(super) simulation: Simulation,
     /// The nodes of restored trees, by path and backup.
     trees: RefCell<HashMap<(WorkspacePath, BackupId), Rc<Nodes>>>,
@@ -32,10 +35,16 @@ pub(super) struct StateReader<'a> {
 }
 
 impl<'a> StateReader<'a> {
-    pub(super) fn new(gateway: &'a Gateway, session: &'a Session) -> Self {
+    pub(super) fn new(
+        gateway: &'a Gateway,
+        session: &'a Session,
+        history: Option<&'a History>,
+    ) -> Self {
         Self {
             gateway,
             session,
+            history,
+            index: history.map(PathIndex::of).unwrap_or_default(),
             simulation: Simulation::default(),
             trees: RefCell::default(),
             set: HashMap::new(),
@@ -68,42 +77,43 @@ impl<'a> StateReader<'a> {
         }
     }
 
-    pub(super) fn at(&mut self, step: &Step, history: Option<&History>) -> Result<Status, Error> {
+    /// Returns the status of a step, which is impossible if something that it needs cannot be read.
+    pub(super) fn at(&mut self, step: &Step) -> Status {
+        self.status(step).unwrap_or_else(|error| Status::Impossible(error.to_string()))
+    }
+
+    fn status(&mut self, step: &Step) -> Result<Status, Error> {
         if let Some(rule) = self.denied(step) {
             return Ok(Status::Impossible(format!("denied by rule `{rule}`")));
         }
         match &step.action {
-            Action::Rename { from } => self.rename(step, from, history),
-            Action::Exchange { with } => self.exchange(step, with, history),
+            Action::Rename { from } => self.rename(step, from),
+            Action::Exchange { with } => self.exchange(step, with),
             Action::RemoveDirectory => self.directory(&step.path),
-            Action::SetAttributes(before) => self.attributes(step, before, history),
+            Action::SetAttributes(before) => self.attributes(step, before),
             Action::Remove => {
                 let there = self.there(&step.path)?;
                 if there == CurrentState::Missing {
                     return Ok(Status::Unchanged);
                 }
-                self.compare(step, &there, history)
+                Ok(self.compare(step, &there))
             }
             Action::Restore(id) => {
-                let entry = match entry(self.gateway.backups(), &step.path, *id) {
-                    Ok(Some(entry)) => entry,
-                    Ok(None) => {
-                        let gone = format!("backup {id} is no longer kept");
-                        return Ok(Status::Impossible(gone));
-                    }
-                    Err(Error::Backups(error @ BackupError::Damaged(_))) => {
-                        return Ok(Status::Impossible(error.to_string()));
-                    }
-                    Err(error) => return Err(error),
+                let backup_store = self.gateway.backups();
+                let Some(entry) = entry(backup_store, &step.path, *id)? else {
+                    return Ok(Status::Impossible(format!("backup {id} is no longer kept")));
                 };
                 let there = self.there(&step.path)?;
                 if self.is_same(&entry, &there)? {
                     return Ok(Status::Unchanged);
                 }
-                let status = self.compare(step, &there, history)?;
+                backup_store.verify(&entry)?;
+                let status = self.compare(step, &there);
                 if status == Status::Ready && self.has_other_mode(step, &entry, &there) {
-                    let who = self.who(step, history);
-                    return Ok(Status::Conflict(format!("its mode was changed since{who}")));
+                    return Ok(Status::Conflict(format!(
+                        "its mode was changed since{}",
+                        self.who(step)
+                    )));
                 }
                 Ok(status)
             }
@@ -152,61 +162,43 @@ impl<'a> StateReader<'a> {
         }
     }
 
-    fn rename(
-        &self,
-        step: &Step,
-        from: &WorkspacePath,
-        history: Option<&History>,
-    ) -> Result<Status, Error> {
+    fn rename(&self, step: &Step, from: &WorkspacePath) -> Result<Status, Error> {
         let (source, target) = (self.exists(from)?, self.exists(&step.path)?);
         Ok(match (source, target) {
-            (true, false) => self.replaced(step, history)?.map_or(Status::Ready, Status::Conflict),
+            (true, false) => self.replaced(step)?.map_or(Status::Ready, Status::Conflict),
             (false, true) => Status::Unchanged,
-            (true, true) => {
-                Status::Conflict(format!("something is there now{}", self.who(step, history)))
-            }
-            (false, false) => Status::Impossible(match self.moved(step, history)? {
-                Some(place) => place,
-                None => format!("`{from}` is no longer there{}", self.who(step, history)),
-            }),
+            (true, true) => Status::Conflict(format!("something is there now{}", self.who(step))),
+            (false, false) => Status::Impossible(
+                self.moved(step)
+                    .unwrap_or_else(|| format!("`{from}` is no longer there{}", self.who(step))),
+            ),
         })
     }
 
     /// Compares an exchange. Where the records do not name the entries, their positions are not
     /// checked.
-    fn exchange(
-        &self,
-        step: &Step,
-        with: &WorkspacePath,
-        history: Option<&History>,
-    ) -> Result<Status, Error> {
+    fn exchange(&self, step: &Step, with: &WorkspacePath) -> Result<Status, Error> {
         for path in [with, &step.path] {
             if !self.exists(path)? {
-                let who = self.who(step, history);
+                let who = self.who(step);
                 return Ok(Status::Impossible(format!("`{path}` is no longer there{who}")));
             }
         }
-        Ok(self.replaced(step, history)?.map_or(Status::Ready, Status::Conflict))
+        Ok(self.replaced(step)?.map_or(Status::Ready, Status::Conflict))
     }
 
     /// Keeps the entries of a step that the disk must still have as the log says: those that no
     /// later change in the log and no earlier step of the undo replaced or gave attributes.
-    pub(super) fn keep_comparable(&self, step: &mut Step, history: &History) {
-        let newest = step.records.first().copied().unwrap_or(0);
+    pub(super) fn keep_comparable(&self, step: &mut Step) {
+        let newest = step.newest();
         step.entries.retain(|(path, _)| {
             let SimulatedEntry::Disk(on_disk) = self.simulation.find(path) else { return false };
-            let is_about =
-                |changed: &WorkspacePath| path.is_within(changed) || on_disk.is_within(changed);
-            let mut later = history.selected.iter().chain(&history.others);
-            !later.any(|change| {
-                change.seq > newest
-                    && (is_about(&change.path) || change.to.as_ref().is_some_and(is_about))
-            })
+            ![path, &on_disk].into_iter().any(|path| self.index.is_changed(path, newest))
         });
     }
 
     /// Returns the reason of a conflict if an entry of a step is not the one in the log.
-    fn replaced(&self, step: &Step, history: Option<&History>) -> Result<Option<String>, Error> {
+    fn replaced(&self, step: &Step) -> Result<Option<String>, Error> {
         for (path, recorded) in &step.entries {
             let SimulatedEntry::Disk(on_disk) = self.simulation.find(path) else { continue };
             let now = match self.gateway.workspace().identity(&on_disk) {
@@ -215,7 +207,7 @@ impl<'a> StateReader<'a> {
                 Err(WorkspaceError::Moved) => None,
                 Err(error) => return Err(error.into()),
             };
-            let who = self.who(step, history);
+            let who = self.who(step);
             let Some(now) = now.filter(|now| recorded.is_same_object(now)) else {
                 return Ok(Some(format!("something else has the name `{path}` now{who}")));
             };
@@ -229,12 +221,7 @@ impl<'a> StateReader<'a> {
 
     /// Compares attributes. Nothing is known beforehand of an entry that is removed or comes from a
     /// backup. A different time is no conflict: earlier steps set it, too.
-    fn attributes(
-        &mut self,
-        step: &Step,
-        before: &SomeAttributes,
-        history: Option<&History>,
-    ) -> Result<Status, Error> {
+    fn attributes(&mut self, step: &Step, before: &SomeAttributes) -> Result<Status, Error> {
         let on_disk = match self.simulation.find(&step.path) {
             SimulatedEntry::Missing => return Ok(Status::Unchanged),
             SimulatedEntry::Backup(_) | SimulatedEntry::Inside(..) => return Ok(Status::Ready),
@@ -247,7 +234,7 @@ impl<'a> StateReader<'a> {
             }
             Err(_) => return Ok(Status::Impossible("something else is in the way".to_owned())),
         };
-        let replaced = self.replaced(step, history)?;
+        let replaced = self.replaced(step)?;
         let set = self.set.entry(on_disk).or_default();
         // An earlier step may have changed the attributes.
         let there = SomeAttributes {
@@ -265,11 +252,11 @@ impl<'a> StateReader<'a> {
         Ok(match step.expected {
             Expected::Attributes(after)
                 // In the check before a step, earlier steps may have set the mode.
-                if history.is_some()
+                if self.history.is_some()
                     && !is_set
                     && after.mode.is_some_and(|mode| mode != stat.mode) =>
             {
-                Status::Conflict(format!("its mode was changed since{}", self.who(step, history)))
+                Status::Conflict(format!("its mode was changed since{}", self.who(step)))
             }
             _ => Status::Ready,
         })
@@ -322,14 +309,9 @@ impl<'a> StateReader<'a> {
         Ok(Status::Ready)
     }
 
-    fn compare(
-        &self,
-        step: &Step,
-        there: &CurrentState,
-        history: Option<&History>,
-    ) -> Result<Status, Error> {
-        let who = || self.who(step, history);
-        Ok(match (&step.expected, there) {
+    fn compare(&self, step: &Step, there: &CurrentState) -> Status {
+        let who = || self.who(step);
+        match (&step.expected, there) {
             // A directory remains because of what others put in it.
             (Expected::Missing, CurrentState::AsKept) => {
                 Status::Conflict(format!("something is there now{}", who()))
@@ -342,65 +324,36 @@ impl<'a> StateReader<'a> {
                 Status::Ready
             }
             (Expected::Missing, _) => Status::Conflict(format!("something is there now{}", who())),
-            (_, CurrentState::Missing) => {
-                let moved = self.moved(step, history)?;
-                Status::Conflict(moved.unwrap_or_else(|| format!("it was removed since{}", who())))
-            }
+            (_, CurrentState::Missing) => Status::Conflict(
+                self.moved(step).unwrap_or_else(|| format!("it was removed since{}", who())),
+            ),
             (_, CurrentState::Odd) => Status::Conflict("something else is in the way".to_owned()),
             _ => Status::Conflict(format!("it was changed since{}", who())),
-        })
+        }
     }
 
     /// Returns the other place of the entry that a step is about, if others moved it there.
-    pub(super) fn moved(
-        &self,
-        step: &Step,
-        history: Option<&History>,
-    ) -> Result<Option<String>, Error> {
-        let Some(history) = history else { return Ok(None) };
-        let newest = step.records.first().copied().unwrap_or(0);
-        let others = history.others.iter().filter(|change| change.seq > newest);
-        let mut later: Vec<_> = others.map(|change| (change, true)).collect();
-        if !later.iter().any(|(change, _)| change.to.is_some()) {
-            return Ok(None);
-        }
-        // The names in a record are those after all changes before it.
-        let selected = history.selected.iter().filter(|change| change.seq > newest);
-        later.extend(selected.map(|change| (change, false)));
-        later.sort_by_key(|(change, _)| change.seq);
+    pub(super) fn moved(&self, step: &Step) -> Option<String> {
         let last = match &step.action {
             Action::Rename { from } => from,
             _ => &step.path,
         };
-        let (mut path, mut by) = (last.clone(), None);
-        for (change, is_other) in later {
-            let is_removed = is_other && change.operation == OperationKind::Remove;
-            let moved = match &change.to {
-                Some(to) if path.is_within(&change.path) => path.rebase(&change.path, to),
-                Some(to) if change.exchange && path.is_within(to) => path.rebase(to, &change.path),
-                // It was replaced.
-                Some(to) if path == *to => return Ok(None),
-                None if is_removed && path.is_within(&change.path) => return Ok(None),
-                _ => continue,
-            };
-            let Some(moved) = moved else { return Ok(None) };
-            path = moved;
-            if is_other {
-                by = Some(change);
-            }
-        }
-        let Some(Change { seq, session, agent, .. }) = by else { return Ok(None) };
+        let (path, change) = self.index.follow(last, step.newest())?;
         // The steps before it may have moved it back.
         let is_moved = match self.simulation.find(last) {
             SimulatedEntry::Disk(on_disk) => on_disk != path,
             _ => path != *last,
         };
-        let is_there = is_moved && (self.is_on_disk(&path)? || self.exists(&path)?);
-        Ok(is_there.then(|| {
+        // It counts as there if it cannot be looked at.
+        let is_there = |found: Result<bool, Error>| found.unwrap_or(true);
+        let is_found =
+            is_moved && (is_there(self.is_on_disk(&path)) || is_there(self.exists(&path)));
+        let Change { seq, session, agent, .. } = change;
+        is_found.then(|| {
             format!(
                 "it was moved to `{path}`, by record {seq} of session {session} (agent {agent})"
             )
-        }))
+        })
     }
 
     /// Returns the entry at the path of a rename.
@@ -411,9 +364,9 @@ impl<'a> StateReader<'a> {
     }
 
     /// Names the change that may have affected what a step would replace.
-    fn who(&self, step: &Step, history: Option<&History>) -> String {
-        let Some(history) = history else { return String::new() };
-        let newest = step.records.first().copied().unwrap_or(0);
+    fn who(&self, step: &Step) -> String {
+        let Some(history) = self.history else { return String::new() };
+        let newest = step.newest();
         let later = |change: &&Change| {
             change.seq > newest && step.paths().into_iter().any(|path| change.touches(path))
         };

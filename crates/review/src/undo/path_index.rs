@@ -1,0 +1,78 @@
+//! An index of the changes in a history by their paths, so that each step of an undo finds the later
+//! ones without a search of all.
+
+use std::collections::HashMap;
+
+use super::History;
+use crate::{
+    change::Change,
+    model::{OperationKind, WorkspacePath},
+};
+
+/// The changes of a history by each of their paths.
+#[derive(Default)]
+pub(super) struct PathIndex<'a> {
+    /// The last change of a path.
+    last: HashMap<&'a WorkspacePath, u64>,
+    /// Renames, and removals by others, oldest first; true for those by others.
+    moves: HashMap<&'a WorkspacePath, Vec<(&'a Change, bool)>>,
+}
+
+impl<'a> PathIndex<'a> {
+    pub(super) fn of(history: &'a History) -> Self {
+        let selected = history.selected.iter().map(|change| (change, false));
+        let others = history.others.iter().map(|change| (change, true));
+        let mut changes: Vec<_> = selected.chain(others).collect();
+        changes.sort_by_key(|(change, _)| change.seq);
+        let mut index = Self::default();
+        for (change, is_other) in changes {
+            let is_removed = is_other && change.operation == OperationKind::Remove;
+            for path in [Some(&change.path), change.to.as_ref()].into_iter().flatten() {
+                index.last.insert(path, change.seq);
+                if is_removed || change.to.is_some() {
+                    index.moves.entry(path).or_default().push((change, is_other));
+                }
+            }
+        }
+        index
+    }
+
+    /// True if a change after the record `since` is of the path or of a directory above it.
+    pub(super) fn is_changed(&self, path: &WorkspacePath, since: u64) -> bool {
+        let is_later = |path| self.last.get(path).is_some_and(|seq| *seq > since);
+        is_later(path) || path.ancestors().iter().any(is_later)
+    }
+
+    /// Follows the entry that was at a path after the record `since`. Returns its last path and the
+    /// last change by others that moved it; `None` if there is none, or the entry was removed or
+    /// replaced.
+    pub(super) fn follow(
+        &self,
+        path: &WorkspacePath,
+        mut since: u64,
+    ) -> Option<(WorkspacePath, &'a Change)> {
+        let (mut path, mut by) = (path.clone(), None);
+        // The names in a record are those after all changes before it.
+        while let Some((change, is_other)) = self.next_move(&path, since) {
+            path = match &change.to {
+                Some(to) if path.is_within(&change.path) => path.rebase(&change.path, to)?,
+                Some(to) if change.exchange => path.rebase(to, &change.path)?,
+                _ => return None,
+            };
+            since = change.seq;
+            if is_other {
+                by = Some(change);
+            }
+        }
+        Some((path, by?))
+    }
+
+    fn next_move(&self, path: &WorkspacePath, since: u64) -> Option<(&'a Change, bool)> {
+        let next = |path| {
+            let moves = self.moves.get(path)?;
+            moves.get(moves.partition_point(|(change, _)| change.seq <= since)).copied()
+        };
+        let above = path.ancestors();
+        above.iter().chain([path]).filter_map(next).min_by_key(|(change, _)| change.seq)
+    }
+}
