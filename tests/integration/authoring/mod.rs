@@ -2,6 +2,7 @@
 
 mod documents;
 mod effects;
+mod every_key;
 mod exceptions;
 mod host_changes;
 mod hostile;
