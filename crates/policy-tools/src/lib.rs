@@ -16,6 +16,7 @@ mod examples;
 mod history;
 mod init;
 mod learn;
+mod learn_guard;
 mod learn_hosts;
 mod lint;
 mod literal;
