@@ -13,6 +13,7 @@ mod learn;
 mod lint;
 mod lost_bounds;
 mod narrowing;
+mod not_in_mount;
 mod observing;
 mod piped;
 mod progress;
