@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use portcullis_audit::{Kind, RecordView};
+use portcullis_audit::{AuditRecord, Draft, Kind};
 use serde_json::Value;
 
 use crate::{
@@ -57,17 +57,18 @@ impl<'p> Carriers<'p> {
     }
 
     /// Takes the next record of the log; `counts` says that it is in the period.
-    pub(crate) fn follow(&mut self, record: &RecordView<'_>, counts: bool) {
-        let is_request = matches!(record.kind, Kind::Decision | Kind::Intent);
-        let (Some(boot), Some(agent)) = (record.boot(), record.agent()) else { return };
+    pub(crate) fn follow(&mut self, record: &AuditRecord, counts: bool) {
+        let AuditRecord { kind, draft, .. } = record;
+        let is_request = matches!(kind, Kind::Decision | Kind::Intent);
+        let (Some(boot), Some(agent)) = (&draft.boot, &draft.agent) else { return };
         if self.labels.is_empty() || !is_request {
             return;
         }
-        let sandbox = (boot.to_owned(), agent.to_owned());
+        let sandbox = (boot.clone(), agent.clone());
         for extent in &mut self.extents {
             extent.begin(&sandbox, counts);
-            if record.decision() != Some("deny") {
-                extent.follow(self.labels, &sandbox, record);
+            if draft.decision.as_deref() != Some("deny") {
+                extent.follow(self.labels, &sandbox, (*kind == Kind::Intent, draft));
             }
         }
     }
@@ -117,22 +118,30 @@ impl Extent {
         carrier.labels.extend(self.agents.get(&sandbox.1).into_iter().flatten().cloned());
     }
 
-    fn follow(&mut self, labels: &Labels, sandbox: &SandboxKey, record: &RecordView<'_>) {
+    fn follow(
+        &mut self,
+        labels: &Labels,
+        sandbox: &SandboxKey,
+        (is_change, record): (bool, &Draft),
+    ) {
         use OperationKind as O;
         let parse = |path: Option<&str>| WorkspacePath::parse(path?).ok();
-        let path = parse(record.canonical_path());
-        if record.op() == Some("label") {
+        let path = parse(record.resolved.as_deref().or(record.path.as_deref()));
+        if record.op.as_deref() == Some("label") {
             let named = record.facts.as_ref().and_then(|facts| facts.get("labels")?.as_object());
             for path in named.into_iter().flat_map(|named| named.values()).filter_map(Value::as_str)
             {
                 self.shown(labels, sandbox, parse(Some(path)));
             }
         }
-        let Some(operation) = record.op().and_then(|op| op.parse().ok()) else { return };
-        let is_change = record.kind == Kind::Intent;
+        let Some(operation) = record.op.as_ref().and_then(|op| op.parse().ok()) else { return };
         match operation {
             O::Read => {
-                self.shown(labels, sandbox, path.filter(|_| record.result() == Some("ok")));
+                self.shown(
+                    labels,
+                    sandbox,
+                    path.filter(|_| record.result.as_deref() == Some("ok")),
+                );
             }
             O::Grep => self.shown(labels, sandbox, path.filter(|_| record.before.is_some())),
             O::Edit => {
@@ -141,7 +150,8 @@ impl Extent {
             }
             O::Write | O::Append => self.wrote(labels, sandbox, path.filter(|_| is_change)),
             O::Rename => {
-                if let (true, Some(from), Some(to)) = (is_change, path, parse(record.to())) {
+                if let (true, Some(from), Some(to)) = (is_change, path, parse(record.to.as_deref()))
+                {
                     let facts = record.facts.as_ref();
                     let is_exchange = facts.is_some_and(|facts| facts.contains_key("exchange"));
                     self.renamed(labels, sandbox, [&from, &to], is_exchange);

@@ -10,8 +10,8 @@ use crate::{
     policy::{
         AgentAccess, AgentLimits, Limit, Limits, Mode, Policy, Retention, Scratch, Secrets,
         parts::{
-            Binary, Hardlinks, History, LimitRules, MOUNT, MountSettings, OnRead, OnWrite,
-            Repository, SESSION, Settings, Symlinks,
+            Binary, Hardlinks, History, LimitRules, MOUNT, MountSettings, Repository, SESSION,
+            SecretSettings, Settings, Symlinks,
         },
     },
 };
@@ -158,30 +158,32 @@ impl Changes {
         ] {
             self.beside(key, old.to_string(), new.to_string());
         }
-        let bytes = |size: u64| format!("{size} bytes");
-        self.beside("backups.keep.size", bytes(size), bytes(new.size));
+        // A file that cannot be backed up can be neither replaced nor removed.
+        self.ordered("backups.keep.size", size, new.size, |size| format!("{size} bytes"));
     }
 
     fn secrets(&mut self, old: &Policy, new: &Policy) {
-        // Without rules there are no findings.
-        let strictness = |policy: &Policy| match policy.secrets() {
-            Some(secrets) => secrets.strictness(),
-            None => (OnRead::Warn, OnWrite::Warn, BTreeSet::new()),
+        // Policies that extend one without rules may have some, and have its settings.
+        let SecretSettings { on_read, on_write, max_scan_time } = old.secret_bounds();
+        let now = new.secret_bounds();
+        self.ordered("secrets.onRead", on_read, now.on_read, |word| word.as_str().to_owned());
+        self.ordered("secrets.onWrite", on_write, now.on_write, |word| word.as_str().to_owned());
+        // A scan that exceeds the time is denied.
+        self.ordered("secrets.maxScanTime", max_scan_time, now.max_scan_time, |most| {
+            if most == Duration::MAX { "none".to_owned() } else { time(most) }
+        });
+        // A changed rule counts as removed: its expression does not show that it finds no less. One
+        // that denies what it only warned of finds as much.
+        let rules = |policy: &Policy| policy.secrets().map(Secrets::meanings).unwrap_or_default();
+        let (rules, rules_now) = (rules(old), rules(new));
+        let is_kept = |(id, meaning, warns): &&(String, String, bool)| {
+            let has = |warns| rules_now.contains(&(id.clone(), meaning.clone(), warns));
+            has(false) || (*warns && has(true))
         };
-        let ((read, write, rules), (read_now, write_now, rules_now)) =
-            (strictness(old), strictness(new));
-        self.ordered("secrets.onRead", read, read_now, |word| word.as_str().to_owned());
-        self.ordered("secrets.onWrite", write, write_now, |word| word.as_str().to_owned());
-        // A scan that exceeds the time is denied. Without rules nothing is scanned.
-        let most = |policy: &Policy| policy.secrets().map(Secrets::max_scan_time);
-        let word = |most: Option<Duration>| most.map_or("none".to_owned(), time);
-        let (most, most_now) = (most(old), most(new));
-        let opens = most.is_some_and(|old| most_now.is_none_or(|new| new > old));
-        self.push("secrets.maxScanTime", word(most), word(most_now), opens);
-        // A changed rule counts as removed: its expression does not show that it finds no less.
-        let gone: BTreeSet<&str> = rules.difference(&rules_now).map(|(id, _)| &**id).collect();
-        let added: BTreeSet<&str> = rules_now.difference(&rules).map(|(id, _)| &**id).collect();
-        let kept = |id: &&str| rules_now.iter().any(|(now, _)| now == id);
+        let gone: BTreeSet<&str> =
+            rules.iter().filter(|rule| !is_kept(rule)).map(|(id, ..)| &**id).collect();
+        let added: BTreeSet<&str> = rules_now.difference(&rules).map(|(id, ..)| &**id).collect();
+        let kept = |id: &&str| rules_now.iter().any(|(now, ..)| now == id);
         let changed = gone.iter().copied().filter(kept).map(|id| format!("{id} changed"));
         let new = added.iter().copied().filter(|id| !gone.contains(id)).map(str::to_owned);
         let now: Vec<_> = changed.chain(new).collect();
@@ -362,10 +364,13 @@ mod tests {
         assert_eq!(changes(&long, &short), [("secrets.maxScanTime", false)]);
         // The default is ten seconds.
         assert_eq!(changes(&looks(""), &long), [("secrets.maxScanTime", true)]);
-        // Without rules a scan takes no time.
+        // A policy that extends one without rules may have some.
         assert!(changes(&short, "").contains(&("secrets.maxScanTime", true)));
         assert!(changes("", &short).contains(&("secrets.maxScanTime", false)));
-        assert_eq!(changes("", "[secrets]\nmaxScanTime = \"1s\"\n"), []);
+        let settings = "[secrets]\nmaxScanTime = \"1s\"\nonRead = \"redact\"\n";
+        let changed = ["secrets.onRead", "secrets.onWrite", "secrets.maxScanTime"];
+        assert_eq!(changes("", settings), changed.map(|key| (key, false)));
+        assert_eq!(changes(settings, ""), changed.map(|key| (key, true)));
     }
 
     #[test]
@@ -373,19 +378,31 @@ mod tests {
         let policy = |text: &str| {
             compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
         };
-        let few = "[backups]\nkeep = { versions = 2, days = 1, size = \"1KiB\" }\n\
+        let few = "[backups]\nkeep = { versions = 2, days = 1 }\n\
             [limits]\napprovalTimeout = \"1m\"\n";
         let found = compare_settings(&policy(""), &policy(few));
         let keys: Vec<_> = found.iter().map(|change| change.key).collect();
-        assert_eq!(
-            keys,
-            [
-                "limits.approvalTimeout",
-                "backups.keep.versions",
-                "backups.keep.days",
-                "backups.keep.size"
-            ]
-        );
+        let expected = ["limits.approvalTimeout", "backups.keep.versions", "backups.keep.days"];
+        assert_eq!(keys, expected);
         assert!(found.iter().all(|change| !change.opens && !change.decides), "{found:?}");
+    }
+
+    #[test]
+    fn more_room_for_backups_has_larger_files_replaced() {
+        let size = |size: &str| format!("[backups]\nkeep = {{ size = \"{size}\" }}\n");
+        assert_eq!(changes(&size("1GiB"), &size("3GiB")), [("backups.keep.size", true)]);
+        assert_eq!(changes(&size("3GiB"), &size("1GiB")), [("backups.keep.size", false)]);
+        assert_eq!(changes(&size("1GiB"), ""), [("backups.keep.size", true)]);
+    }
+
+    /// Its findings have no record any more.
+    #[test]
+    fn a_rule_that_only_warned_and_goes_away_opens() {
+        let rule = |warns: bool| {
+            format!("[[secrets.rules]]\nid = \"k\"\nregex = 'tok'\nwarnOnly = {warns}\n")
+        };
+        assert_eq!(changes(&rule(true), "").last(), Some(&("secrets.rules", true)));
+        assert_eq!(changes(&rule(false), &rule(true)), [("secrets.rules", true)]);
+        assert_eq!(changes(&rule(true), &rule(false)), [("secrets.rules", false)]);
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     compare::SettingChange,
-    model::{OperationKind, WorkspacePath},
+    model::{Access, OperationKind, WorkspacePath},
     outline::{OutlineFile, PathPattern, Statement, StatementKind},
     policy::Effect,
 };
@@ -90,7 +90,13 @@ pub(super) fn variants(
 pub(super) fn unproven(old: &[OutlineFile], new: &[OutlineFile]) -> Vec<SettingChange> {
     let after = stated(new);
     let allowing = || after.iter().filter(|stated| allows(stated.statement));
-    let meets = |closed: &Stated<'_>| allowing().any(|stated| stated.reach.may_meet(&closed.reach));
+    let meets = |closed: &Stated<'_>| {
+        // A directory that may not be listed keeps all beneath it out of searches and the mount.
+        let is_listing = closed.statement.actions().any(|(_, access)| access == Access::List);
+        let beneath = closed.pattern.clone().and_beneath();
+        let reach = if is_listing { &beneath } else { &*closed.reach };
+        allowing().any(|stated| stated.reach.may_meet(reach))
+    };
     let mut changes = unproven_denials(old, new, meets, allowing().next().is_some());
     for pattern in opening_patterns(old, new) {
         changes.push(opening("allowances", &pattern.text, OPEN));
@@ -124,36 +130,37 @@ fn unproven_denials(
     let mut changes = Vec::new();
     for closed in &before {
         let severity = severity(closed.statement.kind);
-        let is_apart = told.apart(closed.statement, closed.pattern);
+        let is_secret = closed.statement.kind == StatementKind::SecretName;
+        let is_apart = match is_secret {
+            // The exceptions of its file count, too.
+            true => !told.same_secret_files.contains(&closed.file),
+            false => told.apart(closed.statement, closed.pattern),
+        };
         if severity == 0 || !is_apart || !allowed(closed) {
             continue;
         }
-        let closes = |other: &&Stated<'_>| {
-            let excepted = closed.statement.kind != StatementKind::SecretName
-                && other.statement.kind == StatementKind::SecretName
-                // No secret's name closes the root.
-                && (closed.reach.matches(&WorkspacePath::root())
-                    || exceptions(&after).any(|exception| exception.reach.may_meet(&closed.reach)));
-            self::severity(other.statement.kind) >= severity
-                && !excepted
-                && other.reach.covers(&closed.reach)
+        let excepted = |name: &Stated<'_>| {
+            let mut exceptions = opening_exceptions(closed, name, &before, &after);
+            exceptions.retain(|exception| allowed(exception));
+            exceptions
         };
-        if !covered_by_all(closed.statement, after.iter().filter(closes)) {
-            changes.push(opening("denials", &closed.pattern.text, CLOSED));
-        }
-    }
-    for exception in exceptions(&after) {
-        if !told.apart(exception.statement, exception.pattern) {
+        let closes = |other: &&Stated<'_>| {
+            self::severity(other.statement.kind) >= severity
+                && other.reach.covers(&closed.reach)
+                && (other.statement.kind != StatementKind::SecretName
+                    // No secret's name closes the root.
+                    || !closed.reach.matches(&WorkspacePath::root()) && excepted(other).is_empty())
+        };
+        if covered_by_all(closed.statement, after.iter().filter(closes)) {
             continue;
         }
-        // An exception must match the very entry that would be secret.
-        let meets = names(&before).any(|name| name.pattern.may_meet(exception.pattern));
-        let same = |other: &&Stated<'_>| other.pattern.covers(exception.pattern);
-        if meets
-            && allowed(exception)
-            && !covered_by_all(exception.statement, exceptions(&before).filter(same))
-        {
-            changes.push(opening("exceptions", &exception.pattern.text, OPEN));
+        let same = names(&after).filter(|name| is_secret && name.reach.covers(&closed.reach));
+        match same.map(excepted).min_by_key(Vec::len) {
+            Some(excepted) => {
+                let texts = excepted.iter().map(|exception| &exception.pattern.text);
+                changes.extend(texts.map(|text| opening("exceptions", text, OPEN)));
+            }
+            None => changes.push(opening("denials", &closed.pattern.text, CLOSED)),
         }
     }
     if any {
@@ -162,7 +169,34 @@ fn unproven_denials(
         changes.extend(denied.iter().map(|extension| opening("denials", extension, CLOSED)));
         changes.extend(listed.iter().map(|extension| opening("allowances", extension, OPEN)));
     }
+    // Several names may have the same exception.
+    let mut told = BTreeSet::new();
+    changes.retain(|change| told.insert((change.key, change.new.clone())));
     changes
+}
+
+/// Returns the exceptions of the file of a secret name that may open what `closed` closed before,
+/// although the name covers it.
+fn opening_exceptions<'s, 'a>(
+    closed: &Stated<'a>,
+    name: &Stated<'_>,
+    before: &[Stated<'a>],
+    after: &'s [Stated<'a>],
+) -> Vec<&'s Stated<'a>> {
+    // An exception must match the very entry that would be secret. Where the name matches no other
+    // entry than before, it opens nothing that was an exception before.
+    let is_same_entry =
+        closed.statement.kind == StatementKind::SecretName && name.pattern.covers(closed.pattern);
+    let was_excepted = |exception: &Stated<'_>| {
+        let mut own = exceptions(before).filter(|own| own.file == closed.file);
+        own.any(|own| own.pattern.covers(exception.pattern))
+    };
+    let own = exceptions(after).filter(|exception| exception.file == name.file);
+    let opening = own.filter(|exception| match is_same_entry {
+        true => exception.pattern.may_meet(closed.pattern) && !was_excepted(exception),
+        false => exception.reach.may_meet(&closed.reach),
+    });
+    opening.collect()
 }
 
 fn opening(key: &'static str, what: &str, [old, new]: [&str; 2]) -> SettingChange {
@@ -172,6 +206,8 @@ fn opening(key: &'static str, what: &str, [old, new]: [&str; 2]) -> SettingChang
 
 /// A pattern of a statement.
 struct Stated<'a> {
+    /// The index of its file.
+    file: usize,
     statement: &'a Statement,
     pattern: &'a PathPattern,
     /// All that the statement closes or opens by the pattern: a secret name and an exception also
@@ -180,15 +216,18 @@ struct Stated<'a> {
 }
 
 fn stated(files: &[OutlineFile]) -> Vec<Stated<'_>> {
-    let statements = files.iter().flat_map(|file| &file.statements);
-    let patterns = statements.flat_map(|statement| {
+    let statements = files
+        .iter()
+        .enumerate()
+        .flat_map(|(number, file)| file.statements.iter().map(move |stated| (number, stated)));
+    let patterns = statements.flat_map(|(file, statement)| {
         statement.patterns.iter().map(move |pattern| {
             let reach = if about_secrets(statement) {
                 Cow::Owned(pattern.clone().and_beneath())
             } else {
                 Cow::Borrowed(pattern)
             };
-            Stated { statement, pattern, reach }
+            Stated { file, statement, pattern, reach }
         })
     });
     patterns.collect()
@@ -234,6 +273,9 @@ struct CommonStatements {
     both: BTreeSet<String>,
     /// True if the same names and exceptions stand together in one file on both sides.
     same_secrets: bool,
+    /// The files of the first side of which the other side has the same names and exceptions in one
+    /// file.
+    same_secret_files: BTreeSet<usize>,
     /// True if the same holds for statements that allow, or if neither side has several files of
     /// them.
     same_allowed: bool,
@@ -250,6 +292,11 @@ impl CommonStatements {
         Self {
             both: told(old).intersection(&told(new)).cloned().collect(),
             same_secrets: same(about_secrets),
+            same_secret_files: {
+                let theirs = statement_sets(new, about_secrets);
+                let files = old.iter().map(|file| statement_set(file, about_secrets)).enumerate();
+                files.filter(|(_, set)| theirs.contains(set)).map(|(number, _)| number).collect()
+            },
             same_allowed: same(allows)
                 || [old, new].iter().all(|files| statement_sets(files, allows).len() < 2),
         }
@@ -275,18 +322,18 @@ fn about_secrets(statement: &Statement) -> bool {
 /// Returns for each file the statements that are `about` something, irrespective of the file's
 /// name.
 fn statement_sets(files: &[OutlineFile], about: fn(&Statement) -> bool) -> BTreeSet<Vec<String>> {
-    let set = |file: &OutlineFile| {
-        let statements = file.statements.iter().filter(|statement| about(statement));
-        let mut words: Vec<_> = statements
-            .flat_map(|statement| {
-                [format!("{:?}", statement.kind)].into_iter().chain(words(statement))
-            })
-            .collect();
-        words.sort_unstable();
-        words.dedup();
-        words
-    };
-    files.iter().map(set).filter(|words| !words.is_empty()).collect()
+    let sets = files.iter().map(|file| statement_set(file, about));
+    sets.filter(|words| !words.is_empty()).collect()
+}
+
+fn statement_set(file: &OutlineFile, about: fn(&Statement) -> bool) -> Vec<String> {
+    let statements = file.statements.iter().filter(|statement| about(statement));
+    let mut words: Vec<_> = statements
+        .flat_map(|statement| [format!("{:?}", statement.kind)].into_iter().chain(words(statement)))
+        .collect();
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
 fn words(statement: &Statement) -> Vec<String> {

@@ -13,7 +13,7 @@ use std::{
 use super::{
     carried_labels::CarriedOn,
     compared_paths::{examples, unproven, unproven_for_extending, variants},
-    entry_operation::{EntryOperation, decide_entry},
+    entry_operation::{ENTERING, EntryOperation, decide_entering, decide_entry},
     examples::{agent_variants, agents, letters},
     history::{FollowedPolicy, read_connections, read_history},
     lost_bounds::lost_bounds,
@@ -289,7 +289,7 @@ impl Collected {
                     .into_iter()
                     .filter(|entry_operation| entry_operation.access() == access)
             };
-            let mut changed: Vec<(EntryOperation, Decision, Decision)> = Vec::new();
+            let mut changed = Vec::new();
             let mut asked = 0;
             for entry_operation in operations() {
                 let (Some(was), Some(now)) = (
@@ -300,34 +300,55 @@ impl Collected {
                 };
                 asked += 1;
                 if was.effect() != now.effect() {
-                    changed.push((entry_operation, was, now));
+                    changed.push((entry_operation.as_str(), was, now));
                 }
             }
-            for opens in [true, false] {
-                let here: Vec<_> = changed
-                    .iter()
-                    .filter(|(_, was, now)| (now.effect() < was.effect()) == opens)
-                    .collect();
-                let Some((_, was, now)) = here.first() else { continue };
-                self.add(
-                    agent,
-                    Change {
-                        opens,
-                        access,
-                        operations: here
-                            .iter()
-                            .map(|(entry_operation, _, _)| entry_operation.as_str())
-                            .collect(),
-                        whole: here.len() == asked,
-                        path: entry.path.clone(),
-                        to: None,
-                        agents: Vec::new(),
-                        seen,
-                        old: was.clone(),
-                        new: now.clone(),
-                    },
-                );
-            }
+            self.entry_changes(agent, access, entry, seen, (&changed, asked));
+        }
+        if entry.object.kind == ObjectKind::Directory {
+            let entered = ENTERING.into_iter().filter_map(|(operation, word)| {
+                let decide = |policy| decide_entering(policy, agent, operation, entry);
+                let (was, now) = (decide(old)?, decide(new)?);
+                // Searches and the mount pass what nothing allows if something is allowed beneath it.
+                let is_kept_out =
+                    |decision: &Decision| !decision.is_allow() && !decision.is_default_deny();
+                let is_changed =
+                    is_kept_out(&was) && now.is_allow() || was.is_allow() && is_kept_out(&now);
+                is_changed.then_some((word, was, now))
+            });
+            let entered: Vec<_> = entered.collect();
+            self.entry_changes(agent, Access::List, entry, seen, (&entered, usize::MAX));
+        }
+    }
+
+    /// Adds the operations on an entry that are decided differently, of as many as were `asked`
+    /// about: one change for those that open, and one for the others.
+    fn entry_changes(
+        &mut self,
+        agent: &AgentName,
+        access: Access,
+        entry: &TreeEntry,
+        seen: PathOrigin,
+        (changed, asked): (&[(&'static str, Decision, Decision)], usize),
+    ) {
+        for opens in [true, false] {
+            let here =
+                changed.iter().filter(|(_, was, now)| (now.effect() < was.effect()) == opens);
+            let here: Vec<_> = here.collect();
+            let Some((_, was, now)) = here.first() else { continue };
+            let change = Change {
+                opens,
+                access,
+                operations: here.iter().map(|(word, ..)| *word).collect(),
+                whole: here.len() == asked,
+                path: entry.path.clone(),
+                to: None,
+                agents: Vec::new(),
+                seen,
+                old: was.clone(),
+                new: now.clone(),
+            };
+            self.add(agent, change);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::tree::TreeEntry;
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Object, ObjectKind, Policy, Query},
+    policy::{Decision, Object, ObjectKind, Policy, Query, Visibility},
 };
 
 /// An operation on an entry. The policy decides each by itself, so a comparison of policies does
@@ -175,6 +175,32 @@ pub fn decide_entry(
     entry_operation
         .fits(entry.object.kind)
         .then(|| decide(policy, agent, entry_operation, &entry.path, Some(&entry.object)))
+}
+
+/// Operations that enter directories: the mount lists, too.
+pub(super) const ENTERING: [(OperationKind, &str); 4] = [
+    (OperationKind::List, "list beneath"),
+    (OperationKind::Glob, "glob beneath"),
+    (OperationKind::Grep, "grep beneath"),
+    (OperationKind::Watch, "watch beneath"),
+];
+
+/// Decides whether the mount, a search or a watch enters a directory that is not shown: it does so
+/// if nothing allows to list the directory, and something may be allowed beneath it. Returns `None`
+/// for what is shown.
+pub(super) fn decide_entering(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: OperationKind,
+    entry: &TreeEntry,
+) -> Option<Decision> {
+    let query = Query { agent, operation, access: Access::List, path: &entry.path };
+    let decision = policy.evaluate(&query);
+    match policy.visibility(&query, &entry.object) {
+        Visibility::Shown { .. } => None,
+        Visibility::Asked | Visibility::Denied => Some(decision),
+        Visibility::Closed => Some(policy.search_root(&query, decision)),
+    }
 }
 
 /// Decides on every access to a path that the operation needs. Returns the first denial, else a

@@ -10,7 +10,7 @@ use super::{
     session_hosts::SessionNetworks,
 };
 use crate::{
-    model::{AgentName, Connect, Host, OperationKind, WorkspacePath},
+    model::{AgentName, Connect, Host, OperationKind, Transport, WorkspacePath},
     policy::{Decision, LabelIds, Labels, Policy},
     review::{Filter, Log, ScanOrder, Scanned},
 };
@@ -42,6 +42,10 @@ pub struct Recorded<'a> {
     pub would_deny: bool,
     /// True if it was allowed because a person approved it.
     pub is_approved: bool,
+    /// True if a program sent it by way of a mount, where a name that may not be listed is missing.
+    pub is_of_mount: bool,
+    /// True if no agent sent it: the private repository of a sandbox was made.
+    pub is_setup: bool,
     /// The rule that decided.
     pub rule: &'a str,
     /// The hash of the policy that was in force.
@@ -85,13 +89,14 @@ pub(crate) fn read_history(
     Ok(Count { scanned, ..count })
 }
 
-/// Calls `each` on the records in their order, with the length of their lines.
-fn each_record(log: &Log, mut each: impl FnMut(RecordView<'_>, u64)) -> io::Result<Scanned> {
-    let line = |_record: &RecordView<'_>, line: &[u8]| Some(line.to_vec());
-    log.scan(&Filter::default(), ScanOrder::Oldest, line, |line| {
-        if let Ok(record) = RecordView::parse(&line) {
-            each(record, line.len() as u64 + 1);
-        }
+/// Calls `each` on the records in their order, with the length of their lines. The threads that read
+/// the log parse them.
+fn each_record(log: &Log, mut each: impl FnMut(AuditRecord, u64)) -> io::Result<Scanned> {
+    let owned = |record: &RecordView<'_>, line: &[u8]| {
+        Some((record.clone().into_record(), line.len() as u64 + 1))
+    };
+    log.scan(&Filter::default(), ScanOrder::Oldest, owned, |(record, length)| {
+        each(record, length);
         ControlFlow::Continue(())
     })
 }
@@ -168,13 +173,13 @@ pub(crate) fn read_connections<const N: usize>(
         let is_early = since.is_some_and(|since| record.t.as_str() < since);
         for policy in &mut *policies {
             policy.carriers.follow(&record, !is_early);
-            policy.networks.follow(&record);
+            policy.networks.follow(&record.draft);
         }
-        let is_decision = record.kind == Kind::Decision && is_connection(record.op());
+        let AuditRecord { seq, kind, draft, .. } = record;
+        let is_decision = kind == Kind::Decision && is_connection(draft.op.as_deref());
         if is_early || !is_decision {
             return;
         }
-        let AuditRecord { seq, draft, .. } = record.into_record();
         let (Some(agent), Some(connect)) = (&draft.agent, target(&draft)) else { return };
         let Ok(agent) = agent.parse() else { return };
         let fact = |name| draft.facts.as_ref().and_then(|facts| facts.get(name));
@@ -237,24 +242,23 @@ fn target(draft: &Draft) -> Option<Connect> {
 }
 
 fn request(
-    record: &RecordView<'_>,
+    AuditRecord { seq, kind, t, draft, .. }: &AuditRecord,
     since: Option<&str>,
     count: &mut Count,
     visit: &mut impl FnMut(&Recorded<'_>),
 ) {
-    if since.is_some_and(|since| record.t.as_str() < since) {
+    if since.is_some_and(|since| t.as_str() < since) {
         return;
     }
     count.records += 1;
     // An outcome repeats the request of its intent.
-    if !matches!(record.kind, Kind::Decision | Kind::Intent) {
+    if !matches!(kind, Kind::Decision | Kind::Intent) {
         return;
     }
-    if is_connection(record.op()) {
+    if is_connection(draft.op.as_deref()) {
         return;
     }
-    let (Some(agent), Some(op), Some(decision)) = (record.agent(), record.op(), record.decision())
-    else {
+    let (Some(agent), Some(op), Some(decision)) = (&draft.agent, &draft.op, &draft.decision) else {
         return;
     };
     let (Ok(agent), Ok(operation)) = (agent.parse(), op.parse()) else {
@@ -266,35 +270,37 @@ fn request(
     // is decided change by change.
     let entrywise =
         matches!(operation, OperationKind::Glob | OperationKind::Grep | OperationKind::Watch);
-    if entrywise && record.before.is_none() {
+    if entrywise && draft.before.is_none() {
         return;
     }
-    let parse = |path: Option<&str>| path.map(WorkspacePath::parse).transpose();
+    let parse = |path: &Option<String>| path.as_deref().map(WorkspacePath::parse).transpose();
     let (Ok(Some(path)), Ok(to), Ok(resolved)) =
-        (parse(record.path()), parse(record.to()), parse(record.resolved()))
+        (parse(&draft.path), parse(&draft.to), parse(&draft.resolved))
     else {
         count.malformed += 1;
         return;
     };
     // Denials without a rule were never decided, such as a malformed argument.
-    if decision == "deny" && record.rule().is_none() {
+    if decision == "deny" && draft.rule.is_none() {
         count.malformed += 1;
         return;
     }
     count.requests += 1;
+    let has_fact = |name| draft.facts.as_ref().is_some_and(|facts| facts.contains_key(name));
     visit(&Recorded {
-        seq: record.seq,
+        seq: *seq,
         agent,
         operation,
         path,
         to,
         resolved,
         decision,
-        would_deny: record.would_deny.unwrap_or(false),
-        is_approved: decision == "allow"
-            && record.facts.as_ref().is_some_and(|facts| facts.contains_key("approval")),
-        rule: record.rule().unwrap_or_default(),
-        policy: record.policy_sha256(),
+        would_deny: draft.would_deny.unwrap_or(false),
+        is_approved: decision == "allow" && has_fact("approval"),
+        is_of_mount: draft.transport.as_deref() == Some(Transport::Mount.as_str()),
+        is_setup: has_fact("setup"),
+        rule: draft.rule.as_deref().unwrap_or_default(),
+        policy: draft.policy_sha256.as_deref(),
     });
 }
 

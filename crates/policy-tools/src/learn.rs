@@ -10,19 +10,16 @@ use std::{
 };
 
 use super::{
-    examples::examples_in,
-    history::{Count, read_history},
+    history::{Count, Recorded, read_history},
+    learn_guard::Guard,
     literal::escaped,
     progress::ProgressObserver,
     replay::OtherPathDenials,
 };
 use crate::{
-    model::{Access, AgentName, OperationKind, WorkspacePath},
-    outline::{OutlineFile, PathPattern, Statement, StatementKind},
-    policy::{
-        Effect, Object, ObjectKind, Policy, PolicySource, Query, compile, is_extension,
-        path_accesses,
-    },
+    model::{Access, OperationKind, WorkspacePath},
+    outline::{OutlineFile, PathPattern, StatementKind},
+    policy::{Policy, Query, is_extension, path_accesses},
     review::Log,
 };
 
@@ -105,39 +102,36 @@ pub fn learn(
     let (guard, beside) = (Guard::new(policy), OtherPathDenials::new(policy, outline));
     let Some((own, above)) = outline.split_first() else { return Ok(learned) };
     let count = read_history(log, since, watch, |request| {
-        if request.effect() != "deny" {
+        let is_denied = request.effect() == "deny";
+        if request.is_setup || !(is_denied || request.is_of_mount) {
             return;
         }
-        let resolved = request.resolved.as_ref().filter(|_| request.to.is_none());
-        let asked = std::iter::once(&request.path).chain(resolved);
-        let asked: Vec<_> = asked
-            .flat_map(|path| path_accesses(request.operation, path, request.to.as_ref()))
-            .collect();
+        let asked = needed(request, is_denied);
+        let mut keep = |rule| *learned.kept.entry(rule).or_default() += u64::from(is_denied);
         // A request is proposed only if all of its accesses can be.
-        let refused = asked.iter().find_map(|(access, path)| {
-            guard.refuses(&request.agent, request.operation, *access, path)
+        let refused = asked.iter().find_map(|(operation, access, path)| {
+            guard.refuses(&request.agent, *operation, *access, path)
         });
         // No pattern can name a path that is too long, for example.
-        let unnamed =
-            |(_, path): &(Access, &WorkspacePath)| PathPattern::allowing(&literal(path)).is_err();
+        let unnamed = |(_, _, path): &(OperationKind, Access, &WorkspacePath)| {
+            PathPattern::allowing(&literal(path)).is_err()
+        };
         let refused =
             refused.or_else(|| asked.iter().any(unnamed).then(|| request.rule.to_owned()));
         if let Some(rule) = refused {
-            *learned.kept.entry(rule).or_default() += 1;
-            return;
+            return keep(rule);
         }
         // A file that extends another one only narrows it: it cannot allow what that one does not.
-        let bounded = asked.iter().find_map(|(access, path)| {
+        let bounded = asked.iter().find_map(|(_, access, path)| {
             let file = above.iter().find(|file| bounds(file, *access, path))?;
             Some(format!("{} ({})", request.rule, file.name))
         });
         if let Some(rule) = bounded {
-            *learned.kept.entry(rule).or_default() += 1;
-            return;
+            return keep(rule);
         }
         let mut new = false;
-        for (access, path) in asked {
-            let query = Query { agent: &request.agent, operation: request.operation, access, path };
+        for (operation, access, path) in asked {
+            let query = Query { agent: &request.agent, operation, access, path };
             let decision = policy.evaluate(&query);
             if decision.is_allow() {
                 continue;
@@ -161,7 +155,7 @@ pub fn learn(
                 note(wanted.entry((access, path.clone())).or_default());
             }
         }
-        if new {
+        if new || !is_denied {
             return;
         }
         // Denials by content, limits and the like would occur again.
@@ -169,10 +163,10 @@ pub fn learn(
         if is_allowed && !beside.denied(request) {
             learned.allowed += 1;
         } else {
-            let rule = request.rule.to_owned();
-            *learned.kept.entry(rule).or_default() += 1;
+            keep(request.rule.to_owned());
         }
     })?;
+    learned.kept.retain(|_, requests| *requests > 0);
     learned.count = count;
     for access in Access::ALL {
         let here: BTreeMap<WorkspacePath, RequestCounts> = wanted
@@ -192,6 +186,25 @@ pub fn learn(
         })
         .collect();
     Ok(learned)
+}
+
+/// Returns the accesses that must be allowed for a request: those of its operation if it was denied,
+/// and listing its names if it came by way of a mount, where a name that may not be listed is
+/// missing. Observe mode shows such a name, and no record says so.
+fn needed<'r>(
+    request: &'r Recorded<'_>,
+    is_denied: bool,
+) -> Vec<(OperationKind, Access, &'r WorkspacePath)> {
+    let resolved = request.resolved.as_ref().filter(|_| request.to.is_none());
+    let paths = || std::iter::once(&request.path).chain(resolved);
+    let accesses = paths().filter(|_| is_denied).flat_map(|path| {
+        let accesses = path_accesses(request.operation, path, request.to.as_ref());
+        accesses.into_iter().map(|(access, path)| (request.operation, access, path))
+    });
+    let is_lookup = is_denied && request.operation == OperationKind::List;
+    let is_named = request.is_of_mount && !is_lookup;
+    let names = paths().chain(&request.to).filter(|path| is_named && !path.is_root());
+    accesses.chain(names.map(|path| (OperationKind::List, Access::List, path))).collect()
 }
 
 /// True if `[allowedPaths]` of the file allows the path.
@@ -217,84 +230,6 @@ fn bounds(file: &OutlineFile, access: Access, path: &WorkspacePath) -> bool {
     extension.is_some_and(|extension| {
         lists.any(|list| list.extensions.iter().all(|(known, _)| known != extension))
     })
-}
-
-/// The denials that no proposal may contradict: the explicit ones of the policy in force and those
-/// of `baseline`.
-struct Guard<'a> {
-    policy: &'a Policy,
-    baseline: Option<Policy>,
-    denials: Vec<Statement>,
-}
-
-impl<'a> Guard<'a> {
-    fn new(policy: &'a Policy) -> Self {
-        let source = PolicySource::embedded("baseline");
-        let denials =
-            source.iter().flat_map(crate::outline::outline).flat_map(|file| file.statements);
-        Self {
-            policy,
-            denials: denials
-                .filter(|statement| {
-                    matches!(
-                        statement.kind,
-                        StatementKind::SecretName | StatementKind::Rule(Effect::Deny)
-                    )
-                })
-                .collect(),
-            baseline: source.and_then(|source| compile(&source).ok()),
-        }
-    }
-
-    /// Returns the rule that explicitly denies, if any. `baseline` allows nothing, so only its
-    /// explicit denials count.
-    fn refuses(
-        &self,
-        agent: &AgentName,
-        operation: OperationKind,
-        access: Access,
-        path: &WorkspacePath,
-    ) -> Option<String> {
-        // Without the baseline no proposal is safe.
-        let Some(baseline) = &self.baseline else { return Some("baseline".to_owned()) };
-        // Patterns cannot name such a path.
-        if path.has_hidden_characters() {
-            return Some("names.hidden".to_owned());
-        }
-        let query = Query { agent, operation, access, path };
-        let object = Object { kind: ObjectKind::File, links: 1, through_symlink: false };
-        [
-            self.policy.evaluate(&query),
-            self.policy.evaluate_object(&query, &object),
-            baseline.evaluate(&query),
-        ]
-        .into_iter()
-        .find(|decision| !decision.is_allow() && !decision.is_default_deny())
-        .map(|decision| decision.rule().to_owned())
-    }
-
-    /// True if a pattern for the entries of `location` would open something that `baseline` denies
-    /// and the policy in force does not.
-    fn opens(&self, access: Access, pattern: &PathPattern, location: &WorkspacePath) -> bool {
-        let Ok(agent) = "agent".parse() else { return true };
-        let locations = BTreeSet::from([location.clone()]);
-        let denials = self
-            .denials
-            .iter()
-            .filter(|denial| denial.actions().any(|(_, denied)| denied == access))
-            .flat_map(|denial| &denial.patterns);
-        let operation = match access {
-            Access::Read => OperationKind::Read,
-            Access::List => OperationKind::List,
-            Access::Write => OperationKind::Write,
-            Access::Remove => OperationKind::Remove,
-        };
-        denials.flat_map(|denial| examples_in(denial, "x", &locations)).any(|path| {
-            let decision =
-                self.policy.evaluate(&Query { agent: &agent, operation, access, path: &path });
-            pattern.matches(&path) && (decision.is_allow() || decision.is_default_deny())
-        })
-    }
 }
 
 /// Finds the fewest readable patterns for the paths: the path itself, `DIR/*` or `DIR/*.EXT` where
@@ -440,6 +375,7 @@ fn without_covered(groups: BTreeMap<String, RequestCounts>) -> BTreeMap<String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{PolicySource, compile};
 
     fn patterns(texts: &[&str]) -> Vec<String> {
         let source = PolicySource::from_text("p", "schema = 1\nextends = [\"baseline\"]\n");

@@ -25,6 +25,7 @@ mod words;
 
 pub use finding::{Finding, LINTS, Lint};
 pub use git_history::{hidden, named};
+pub use mount::not_in_mount;
 pub use subject::Subject;
 
 /// Runs every lint in [`LINTS`], in the order of the files. Comments in them may leave lints out.

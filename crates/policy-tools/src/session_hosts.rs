@@ -9,7 +9,7 @@ use std::{
     ops::ControlFlow,
 };
 
-use portcullis_audit::RecordView;
+use portcullis_audit::{Draft, RecordView};
 use serde_json::Value;
 
 use crate::{
@@ -41,12 +41,13 @@ impl<'p> SessionNetworks<'p> {
     }
 
     /// Takes the next record of the log.
-    pub(crate) fn follow(&mut self, record: &RecordView<'_>) {
-        let (Some(boot), Some(found)) = (record.boot(), PresetHosts::of(record)) else { return };
+    pub(crate) fn follow(&mut self, record: &Draft) {
+        let found = PresetHosts::of(record.facts.as_ref());
+        let (Some(boot), Some(found)) = (&record.boot, found) else { return };
         if !self.with_hosts.contains_key(&found) {
             self.with_hosts.insert(found.clone(), self.policy.network_with(found.rules()));
         }
-        self.sessions.insert(boot.to_owned(), found);
+        self.sessions.insert(boot.clone(), found);
     }
 
     /// Returns the rules that apply in the session of a record.
@@ -57,9 +58,9 @@ impl<'p> SessionNetworks<'p> {
 }
 
 impl PresetHosts {
-    /// The hosts that the record of a start names.
-    fn of(record: &RecordView<'_>) -> Option<Self> {
-        let facts = record.facts.as_ref()?;
+    /// The hosts that the facts of a start's record name.
+    fn of(facts: Option<&BTreeMap<String, Value>>) -> Option<Self> {
+        let facts = facts?;
         let texts = |name| Some(facts.get(name)?.as_array()?.iter().filter_map(Value::as_str));
         let hosts = texts("presetHosts")?.zip(texts("presetRules")?);
         Some(Self {
@@ -92,7 +93,7 @@ impl PresetHosts {
 pub fn hosts_of_session(log: &Log, boot: &str) -> io::Result<Option<SessionHosts>> {
     let mut rules = None;
     let hosts = |record: &RecordView<'_>, _line: &[u8]| {
-        (record.boot() == Some(boot)).then(|| PresetHosts::of(record)).flatten()
+        (record.boot() == Some(boot)).then(|| PresetHosts::of(record.facts.as_ref())).flatten()
     };
     log.scan(&Filter::default(), ScanOrder::Oldest, hosts, |hosts| {
         rules = Some(hosts.rules());

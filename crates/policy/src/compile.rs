@@ -72,8 +72,12 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
     policy.network.mode = mode(source, &files, |file| file.network.mode);
     policy.own_tests = files.first().map_or(0, |own| own.tests.len());
     policy.tests = files.iter().map(|statements| statements.tests.len()).sum();
-    match content_secrets(source, &files) {
-        Ok(secrets) => policy.content_secrets = secrets,
+    let (stated, secrets) = content_secrets(source, &files);
+    match secrets {
+        Ok(secrets) => {
+            policy.secret_bounds = stated.bounds(secrets.as_ref());
+            policy.content_secrets = secrets;
+        }
         Err(why) => {
             if let Some(file) = source.sources().next() {
                 let problem =
@@ -86,7 +90,10 @@ pub fn compile(source: &PolicySource) -> Result<Policy, Diagnostics> {
 }
 
 /// Merges the rules about content of all files, and the stricter of their settings.
-fn content_secrets(source: &PolicySource, files: &[Statements]) -> Result<Option<Secrets>, String> {
+fn content_secrets(
+    source: &PolicySource,
+    files: &[Statements],
+) -> (StatedSecrets, Result<Option<Secrets>, String>) {
     let lineage = source.lineage(0);
     let mut rules = Vec::new();
     let mut stated = StatedSecrets::default();
@@ -94,9 +101,10 @@ fn content_secrets(source: &PolicySource, files: &[Statements]) -> Result<Option
         rules.extend(statements.content_secrets.rules.iter().cloned());
         stated = stated.and(statements.content_secrets.stated.in_layer(layer));
     }
-    Secrets::new(rules, stated, |layer| {
+    let secrets = Secrets::new(rules, stated, |layer| {
         Some(source.sources().nth(*lineage.get(layer)?)?.file.clone())
-    })
+    });
+    (stated, secrets)
 }
 
 fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &mut Diagnostics) {
@@ -172,6 +180,7 @@ fn assemble(source: &PolicySource, files: &[Statements], entry: usize) -> Policy
         settings: StatedSettings::default().complete(),
         limits: Limits::default(),
         mount_limits: Limits::default(),
+        secret_bounds: StatedSecrets::default().bounds(None),
         content_secrets: None,
         network: Network::default(),
         labels: Labels::new(

@@ -12,7 +12,7 @@ use super::{
     network::Network,
     pattern::Pattern,
     scratch::Scratch,
-    secrets::Secrets,
+    secrets::{SecretSettings, Secrets},
     settings::{AgentAccess, Retention, Settings},
     statements::Agents,
 };
@@ -39,6 +39,7 @@ pub struct Policy {
     pub(super) settings: Settings,
     pub(super) limits: Limits,
     pub(super) mount_limits: Limits,
+    pub(super) secret_bounds: SecretSettings,
     pub(super) content_secrets: Option<Secrets>,
     pub(super) network: Network,
     pub(super) labels: Labels,
@@ -185,6 +186,11 @@ impl Policy {
     /// Returns the rules about secrets in content; `None` if there are none.
     pub fn secrets(&self) -> Option<&Secrets> {
         self.content_secrets.as_ref()
+    }
+
+    /// Returns the settings for findings of such rules, as bounds of policies that extend this one.
+    pub fn secret_bounds(&self) -> SecretSettings {
+        self.secret_bounds
     }
 
     /// Returns the scratch directories of a mount; `None` if there are none.

@@ -108,7 +108,7 @@ pub mod parts {
         normalized::NormalizedForms,
         pattern::{Class, Comparison, Component, Name, Pattern, Segment, Token},
         scratch::{History, Repository},
-        secrets::{OnRead, OnWrite},
+        secrets::{OnRead, OnWrite, SecretSettings},
         settings::{Binary, Hardlinks, Settings, Symlinks},
         statements::Agents,
     };

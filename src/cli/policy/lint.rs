@@ -90,6 +90,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         false => tracked(args, scratch.path()),
     };
     let mut hidden = BTreeSet::new();
+    let mut not_in_mount = BTreeSet::new();
     let mut found: Vec<Located> = Vec::new();
     let mut told = HashSet::new();
     for (number, file) in policies(&args.files)?.into_iter().enumerate() {
@@ -106,6 +107,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tests: Some(&tested.report),
         };
         hidden.extend(policy_tools::hidden(subject).into_iter().cloned());
+        let rules = policy_tools::not_in_mount(subject).into_iter();
+        not_in_mount.extend(rules.map(|rule| rule.id.clone()));
         for located in locate(lint(subject), &tested.outline) {
             let Located { finding, file } = &located;
             if args.allow.iter().any(|id| id == finding.id) {
@@ -125,7 +128,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else if args.json {
         let some: Vec<_> = hidden.iter().take(MAX_HIDDEN).map(WorkspacePath::as_str).collect();
         let hidden = json!({ "count": hidden.len(), "paths": some });
-        outjson!(json!({ "findings": findings_json(&found), "trackedHidden": hidden }));
+        let findings = findings_json(&found);
+        outjson!(json!({
+            "findings": findings, "trackedHidden": hidden, "notInMount": not_in_mount,
+        }));
     } else {
         print(&found);
         if !hidden.is_empty() {
@@ -135,6 +141,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                  lack what is hidden, and an import leaves it as it is",
                 counted(count as u64, "file"),
                 Escaped(&policy_tools::named(&paths))
+            );
+        }
+        if !not_in_mount.is_empty() {
+            let rules: Vec<_> = not_in_mount.iter().map(|id| format!("`{id}`")).collect();
+            errln!(
+                "portcullis: note: no effect in a mount, where programs request no `stat`, `append`, `edit`, \
+                 `glob`, `grep` and `watch`, {} {}",
+                if rules.len() == 1 { "has the rule" } else { "have the rules" },
+                rules.join(", ")
             );
         }
     }

@@ -99,3 +99,42 @@ fn explain_denies_links_that_the_gateway_never_follows() {
         world.fs(&["read", link]).denied(rule);
     }
 }
+
+/// The requested names alone decided what a rename discloses, and the gateway decides by those to
+/// which links lead.
+#[test]
+fn explain_of_a_rename_through_a_link_missed_what_it_discloses() {
+    let mut world = World::new();
+    let text = "schema = 1\n[allowedPaths]\nread = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\n\
+        remove = [\"**\"]\n[[rules]]\nid = \"closed\"\neffect = \"deny\"\noperations = [\"read\"]\n\
+        paths = [\"closed/**\"]\n[[rules]]\nid = \"kept\"\neffect = \"deny\"\n\
+        operations = [\"rename\"]\npaths = [\"open/**/kept\"]\n";
+    policy_file(&world, "links.toml", text);
+    world.use_policy("links.toml");
+    for file in ["closed/a", "open/b", "tree/kept", "tree/c"] {
+        world.file(file, "text");
+    }
+    for (link, target) in [("to-closed", "closed"), ("to-open", "open")] {
+        std::os::unix::fs::symlink(target, world.path(link)).unwrap();
+    }
+    for (from, to, rule) in [
+        ("to-closed/a", "open/a", Some("closed")),
+        ("to-closed/a", "to-open/a", Some("closed")),
+        ("tree", "to-open/tree", Some("kept")),
+        ("to-open/b", "tree/b", None),
+    ] {
+        let explain = ["policy", "explain", "rename", from, "--to", to, "--json"];
+        let decision = world.run(&explain).ok().json()["decision"].clone();
+        let moved = world.fs(&["mv", from, to]);
+        match rule {
+            Some(rule) => {
+                moved.denied(rule);
+                assert_eq!(decision["rule"], rule, "{from} {to}: {decision}");
+            }
+            None => {
+                moved.ok();
+                assert_eq!(decision["effect"], "allow", "{from} {to}: {decision}");
+            }
+        }
+    }
+}

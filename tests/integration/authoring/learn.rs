@@ -266,6 +266,61 @@ fn observed_requests_count_as_denied() {
     assert!(!done.stderr.contains("denied"), "{}", done.stderr);
 }
 
+/// A program sees what may be listed. What observe mode alone showed it was proposed to be read and
+/// written, and then was missing in the mount.
+#[test]
+fn what_programs_of_a_mount_used_was_not_proposed_to_be_listed() {
+    let world = World::new();
+    let text = "schema = 1\nextends = [\"baseline\"]\n[allowedPaths]\nread = [\"**\"]\n\
+        list = [\"src/**\"]\nwrite = [\"src/**\"]\nremove = [\"**\"]\n";
+    policy_file(&world, "p.toml", text);
+    let log = world.state().join("audit");
+    std::fs::create_dir_all(&log).unwrap();
+    let (mut chain, mut lines) = (Chain::new(), Vec::new());
+    let requests = [
+        ("read", "docs/a.md", None, None),
+        ("write", "docs/b.md", None, Some(true)),
+        ("read", "src/a.rs", None, None),
+        ("rename", "old/a", Some("new/a"), Some(true)),
+        // It is denied to read it, and was not shown.
+        ("read", ".env", None, None),
+    ];
+    for (number, (op, path, to, would_deny)) in requests.into_iter().enumerate() {
+        for (transport, is_setup) in [("mount", false), ("mount", true), ("acp", false)] {
+            let path = if is_setup { format!("set/{number}") } else { path.to_owned() };
+            // What other transports request needs no name.
+            let path = if transport == "acp" { format!("acp/{path}") } else { path };
+            let draft = Draft {
+                agent: Some("bot".to_owned()),
+                transport: Some(transport.to_owned()),
+                op: Some(if is_setup { "read" } else { op }.to_owned()),
+                path: Some(path),
+                to: to.filter(|_| !is_setup).map(str::to_owned),
+                decision: Some("allow".to_owned()),
+                would_deny: would_deny.filter(|_| transport == "mount"),
+                rule: Some("allowedPaths.read".to_owned()),
+                facts: is_setup.then(|| [("setup".to_owned(), true.into())].into()),
+                ..Draft::default()
+            };
+            let record = Prepared::new(Kind::Intent, &draft, [7; 16]).unwrap();
+            chain.append(&record, "2026-11-21T08:00:00.000000Z", &mut lines);
+        }
+    }
+    std::fs::write(log.join("seg-000000.jsonl"), lines).unwrap();
+    let json = learn(&world, &["--policy", "p.toml", "--json"]).ok().json();
+    let proposals = json["allowedPaths"].as_array().unwrap().iter();
+    let proposals: Vec<_> = proposals
+        .map(|proposal| {
+            let text = |key: &str| proposal[key].as_str().unwrap();
+            format!("{} {} {}", text("access"), text("pattern"), proposal["requests"])
+        })
+        .collect();
+    let listed = ["docs/a.md", "docs/b.md", "new/a", "old/a"].map(|path| format!("list {path} 1"));
+    let written = ["docs/b.md", "new/a"].map(|path| format!("write {path} 1"));
+    assert_eq!(proposals, [&listed[..], &written].concat(), "{json}");
+    assert_eq!(json["stillDenied"], serde_json::json!({}), "{json}");
+}
+
 /// Regression: after its patch was applied, it reported everything that it had opened as still
 /// denied.
 #[test]

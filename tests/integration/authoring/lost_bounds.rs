@@ -106,6 +106,77 @@ fn a_base_that_lost_its_denials_opened_nothing() {
     }
 }
 
+/// A base without rules about content has settings for those of the policies that extend it, and they
+/// were compared only beside such rules.
+#[test]
+fn settings_for_the_findings_of_extending_policies_were_not_compared() {
+    let world = World::new();
+    let diff = |old: &str, new: &str| {
+        policy_file(&world, "old.toml", &format!("schema = 1\n{old}\n"));
+        policy_file(&world, "new.toml", &format!("schema = 1\n{new}\n"));
+        let args = ["policy", "diff", "old.toml", "new.toml", "--no-new-access", "--json"];
+        let done = world.run(&args);
+        let json = done.json();
+        assert_eq!(json["addsAccess"], done.code == 4, "{old} -> {new}: {done:?}");
+        let settings = json["settings"].as_array().unwrap().iter();
+        let opened = settings.filter(|setting| setting["addsAccess"] == true);
+        let keys = opened.map(|setting| setting["key"].as_str().unwrap().to_owned());
+        keys.collect::<Vec<_>>()
+    };
+    let set = |text: &str| format!("[secrets]\n{text}");
+    for (key, strict, lax) in [
+        ("secrets.onRead", set("onRead = 'deny'"), set("onRead = 'redact'")),
+        ("secrets.onRead", set("onRead = 'redact'"), set("onRead = 'warn'")),
+        ("secrets.onWrite", set("onWrite = 'deny'"), set("onWrite = 'warn'")),
+        ("secrets.maxScanTime", set("maxScanTime = '1s'"), set("maxScanTime = '2s'")),
+        // Without a section, attempts to connect are not recorded.
+        ("network", "[network]".to_owned(), String::new()),
+    ] {
+        let opened = diff(&strict, &lax);
+        assert!(opened.iter().any(|opened| opened == key), "{strict} -> {lax}: {opened:?}");
+    }
+    for (old, new) in [
+        (set("onRead = 'redact'\nonWrite = 'deny'"), set("onWrite = 'deny'\nonRead = 'deny'")),
+        (set("maxScanTime = '2s'"), set("maxScanTime = '1s'")),
+        // There was no bound.
+        (String::new(), set("onRead = 'redact'\nmaxScanTime = '1h'")),
+        (String::new(), "extends = ['secrets']".to_owned()),
+        (String::new(), "[network]".to_owned()),
+    ] {
+        assert_eq!(diff(&old, &new), [""; 0], "{old} -> {new}");
+    }
+}
+
+/// An exception counted as old if any file had it, although it opens the names of its own file alone.
+#[test]
+fn a_file_that_excepts_what_another_one_did_opened_nothing() {
+    let world = World::new();
+    let secrets = |names: &str, except: &str| {
+        format!("schema = 1\n[secrets]\nnames = [{names}]\nexcept = [{except}]\n")
+    };
+    let child = |text: &str| text.replace("schema = 1", "schema = 1\nextends = ['base.toml']");
+    let diff = |base: &str, old: &str, new: &str| {
+        policy_file(&world, "base.toml", base);
+        policy_file(&world, "old.toml", &child(old));
+        policy_file(&world, "new.toml", &child(new));
+        let args = ["policy", "diff", "old.toml", "new.toml", "--no-new-access", "--json"];
+        let done = world.run(&args);
+        assert_eq!(done.json()["addsAccess"], done.code == 4, "{old} -> {new}: {done:?}");
+        done.code
+    };
+    let base = secrets("'.env'", "'.env.example'");
+    let (all, but) = (secrets("'.env*'", ""), secrets("'.env*'", "'.env.example'"));
+    assert_eq!([diff(&base, &all, &but), diff(&base, &but, &all)], [4, 0]);
+    // The base closes it still, or nothing of it.
+    assert_eq!(diff(&secrets("'.env*'", ""), &all, &but), 0);
+    assert_eq!(diff(&base, &all, &secrets("'.env*'", "'x.pem'")), 0);
+    assert_eq!(diff(&base, &all, &secrets("'.env*', '*.pem'", "'x.pem'")), 0);
+    // A name that closes the directory above is excepted.
+    let (key, vault) = (secrets("'vault/key'", ""), secrets("'vault'", "'vault'"));
+    assert_eq!(diff(&base, &key, &vault), 4);
+    assert_eq!(diff(&base, &key, &secrets("'vault'", "")), 0);
+}
+
 /// A rule that permits nothing was to be removed, and its file closed nothing any more.
 #[test]
 fn the_only_bound_of_a_file_was_to_be_removed() {

@@ -2,6 +2,7 @@
 
 mod documents;
 mod effects;
+mod every_key;
 mod exceptions;
 mod host_changes;
 mod hostile;
@@ -12,6 +13,7 @@ mod learn;
 mod lint;
 mod lost_bounds;
 mod narrowing;
+mod not_in_mount;
 mod observing;
 mod piped;
 mod progress;

@@ -113,3 +113,59 @@ fn a_secret_name_that_goes_away_opens_what_is_beneath_it() {
     let done = diff(&format!("{lists}{}", name("??")), "[allowedPaths]\nread = ['c/**/b']\n");
     assert_eq!(done.code, 4, "{done:?}");
 }
+
+/// A denial or a question about listing a directory keeps what is beneath it out of searches and the
+/// mount; without one they pass a directory that nothing allows. Both counted as not listed.
+#[test]
+fn a_directory_that_searches_enter_was_not_seen_to_open() {
+    let world = World::new();
+    // Returns the operations that open `d`.
+    let diff = |old: &str, new: &str| -> Vec<String> {
+        for (side, text) in [("old", old), ("new", new)] {
+            let text = format!(
+                "schema = 1\n[allowedPaths]\nlist = ['d/**']\nread = []\nwrite = []\nremove = []\n\
+                 {text}"
+            );
+            policy_file(&world, &format!("{side}.toml"), &text);
+        }
+        let args = ["policy", "diff", "old.toml", "new.toml", "--no-new-access", "--json"];
+        let done = world.run(&args);
+        let json = done.json();
+        assert_eq!(json["addsAccess"], done.code == 4, "{old} -> {new}: {done:?}");
+        let changes = json["changes"].as_array().unwrap().iter();
+        let opened = changes.filter(|change| change["addsAccess"] == true && change["path"] == "d");
+        let operations = opened.flat_map(|change| change["operations"].as_array().unwrap());
+        operations.map(|operation| operation.as_str().unwrap().to_owned()).collect()
+    };
+    let rule = |effect: &str, operation: &str| {
+        let scope = if effect == "allow" { "" } else { "scope = 'entry'\n" };
+        format!(
+            "[[rules]]\nid = '{effect}'\neffect = '{effect}'\noperations = ['{operation}']\n\
+             paths = ['d']\n{scope}"
+        )
+    };
+    let (deny, ask, allow) =
+        (|word| rule("deny", word), |word| rule("ask", word), |word| rule("allow", word));
+    let all = ["list beneath", "glob beneath", "grep beneath", "watch beneath"];
+    assert_eq!(diff(&deny("list"), ""), all);
+    assert_eq!(diff(&deny("list"), &deny("stat")), all);
+    let but_glob = all.into_iter().filter(|word| *word != "glob beneath").collect::<Vec<_>>();
+    assert_eq!(diff(&deny("list"), &deny("glob")), but_glob);
+    // What was asked about is denied, and entered.
+    assert_eq!(diff(&(ask("list") + &allow("list")), &ask("list")), all);
+    assert_eq!(diff(&(ask("list") + &allow("list")), &(ask("list") + &allow("stat"))), all);
+    for (old, new) in [("", deny("list")), (&*ask("list"), ask("list") + &allow("list"))] {
+        let opened = diff(old, &new);
+        assert!(!opened.iter().any(|operation| operation.contains("beneath")), "{opened:?}");
+    }
+    // A search enters it, as the mount does.
+    world.file("d/x", "");
+    for (name, code) in [("old", 3), ("new", 0)] {
+        let denial = if name == "old" { deny("list") } else { String::new() };
+        let text = format!("schema = 1\n[allowedPaths]\nlist = ['d/**']\n{denial}");
+        policy_file(&world, &format!("{name}.toml"), &text);
+        let args = ["fs", "--policy", &format!("{name}.toml"), "glob", "**", "--json"];
+        let found = world.run(&args);
+        assert_eq!(found.text().contains("d/x"), code == 0, "{name}: {found:?}");
+    }
+}

@@ -16,7 +16,10 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         let ids: Vec<_> = network.credentials().iter().map(String::as_str).collect();
         ids.join(", ")
     };
-    let is_more = !new.credentials().is_subset(old.credentials());
+    // The host of a credential that goes away is reached with any key, and without the limits on
+    // methods and paths.
+    let is_more = old.credentials() != new.credentials()
+        && (!is_closed(new) || !new.credentials().is_subset(old.credentials()));
     changes.push("network.credentials", ids(old), ids(new), is_more);
     let words = |network: &Network| -> Vec<String> { network.rules().map(text).collect() };
     let (before, after) = (words(old), words(new));
@@ -31,6 +34,10 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         added = "the same rules in other files".to_owned();
     }
     changes.push("network.rules", gone, added, opens);
+    if old.needs_proxy() && !new.needs_proxy() {
+        let [old, new] = ["attempts to connect are recorded", "none are"].map(str::to_owned);
+        changes.push("network", old, new, true);
+    }
 }
 
 /// True if a host may be reached that was not, or without a question that was asked.
@@ -171,8 +178,11 @@ mod tests {
             (format!("{all}{bad}"), all.clone(), true),
             (one, rule("a", "allow", "\"www.example.com\"", "22"), true),
         ] {
-            assert_eq!(opens(&old, &new), [("network.rules", is_open)], "{old}->{new}");
+            let found = opens(&old, &new);
+            assert_eq!(found.first(), Some(&("network.rules", is_open)), "{old}->{new}");
         }
+        // Attempts to connect have no record any more.
+        assert_eq!(opens("[network]\n", ""), [("network", true)]);
         let read = |rule: &str| {
             let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
             format!("{all}{}whenRead = [\"l\"]\n{label}", rule)
@@ -186,7 +196,8 @@ mod tests {
         assert_eq!(opens(&all, &asked), [("network.rules", false), ("labels", false)]);
         let ids = |ids| format!("[network]\ncredentials = [{ids}]\n");
         assert_eq!(opens(&ids(""), &ids("\"a\"")), [("network.credentials", true)]);
-        assert_eq!(opens(&ids("\"a\", \"b\""), &ids("\"b\"")), [("network.credentials", false)]);
+        // The host of `a` may be reached with another key.
+        assert_eq!(opens(&ids("\"a\", \"b\""), &ids("\"b\"")), [("network.credentials", true)]);
         let limit = |bytes| format!("[network.limits]\nbytesOut = \"{bytes}\"\n{all}");
         assert_eq!(opens(&limit("1B"), &limit("2B")), [("network.limits.bytesOut", true)]);
         assert_eq!(opens(&limit("2B"), &limit("1B")), [("network.limits.bytesOut", false)]);

@@ -1,16 +1,31 @@
-//! Bounds of `[files]` and `[limits]` in a policy without `[mount]`: they do not apply to the
-//! mount.
+//! Statements that do not apply to the mount: bounds of `[files]` and `[limits]` in a policy without
+//! `[mount]`, and rules about operations that no program of a mount requests.
 
 use toml::de::DeTable;
 
 use super::{finding::Finding, subject::Subject};
-use crate::outline::OutlineFile;
+use crate::{
+    model::OperationKind,
+    outline::{OutlineFile, Statement, StatementKind},
+};
 
 /// Sections and those of their keys that `[mount]` has, too.
 const BOUNDS: [(&str, &[&str]); 2] = [
     ("files", &["maxReadSize", "maxWriteSize", "binary"]),
     ("limits", &["operationsPerSecond", "bytesWritten", "filesRemoved", "denials"]),
 ];
+
+/// Returns the rules that are about such operations alone. They are no findings: other transports
+/// request these operations.
+pub fn not_in_mount<'o>(subject: Subject<'o>) -> Vec<&'o Statement> {
+    use OperationKind as O;
+    let is_elsewhere = |operation| {
+        matches!(operation, O::Stat | O::Append | O::Edit | O::Glob | O::Grep | O::Watch)
+    };
+    let statements = subject.outline.iter().flat_map(|file| &file.statements);
+    let rules = statements.filter(|statement| matches!(statement.kind, StatementKind::Rule(_)));
+    rules.filter(|rule| rule.actions().all(|(operation, _)| is_elsewhere(operation))).collect()
+}
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let says_of_mount = |file: &OutlineFile| {

@@ -153,7 +153,7 @@ impl Secrets {
     }
 
     fn consequences(&self, rule: &SecretRule) -> (OnRead, OnWrite) {
-        rule.consequences((self.on_read, self.on_write))
+        rule.consequences((self.settings.on_read, self.settings.on_write))
     }
 
     fn any_on_read(&self, word: OnRead) -> bool {

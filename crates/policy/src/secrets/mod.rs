@@ -63,8 +63,12 @@ pub(super) struct StatedSecrets {
     pub(super) max_scan_time: Option<Layered<u64>>,
 }
 
-/// Default maximum duration of a scan, in milliseconds.
-const DEFAULT_SCAN_TIME: u64 = 10_000;
+/// The defaults where there are rules.
+const DEFAULTS: SecretSettings = SecretSettings {
+    on_read: OnRead::Deny,
+    on_write: OnWrite::Deny,
+    max_scan_time: Duration::from_secs(10),
+};
 
 impl StatedSecrets {
     /// Returns the settings as stated by the file of layer `layer`.
@@ -90,28 +94,63 @@ impl StatedSecrets {
             max_scan_time: least(self.max_scan_time, other.max_scan_time),
         }
     }
+
+    /// Fills in what is not stated.
+    fn complete(self, unstated: SecretSettings) -> SecretSettings {
+        let on_read = self.on_read.map_or(unstated.on_read, |layered| layered.value);
+        let on_write = match on_read {
+            // An agent that may write secrets into a file whose secrets it sees as placeholders
+            // could compare guesses with them.
+            OnRead::Redact => OnWrite::Deny,
+            _ => self.on_write.map_or(unstated.on_write, |layered| layered.value),
+        };
+        let time = self.max_scan_time.map(|layered| Duration::from_millis(layered.value));
+        let max_scan_time = time.unwrap_or(unstated.max_scan_time);
+        SecretSettings { on_read, on_write, max_scan_time }
+    }
+
+    /// Returns the settings as bounds, also of a policy without rules: one that extends it may have
+    /// some. What is not stated bounds nothing where there are no rules.
+    pub(super) fn bounds(self, secrets: Option<&Secrets>) -> SecretSettings {
+        let finds = |rule: &Arc<SecretRule>| rule.invisible.is_none();
+        let finds_secrets =
+            secrets.is_some_and(|secrets| secrets.scanner.rules().iter().any(finds));
+        let mut unstated = DEFAULTS;
+        if !finds_secrets {
+            (unstated.on_read, unstated.on_write) = (OnRead::Warn, OnWrite::Warn);
+        }
+        if secrets.is_none() {
+            unstated.max_scan_time = Duration::MAX;
+        }
+        self.complete(unstated)
+    }
+}
+
+/// The settings for findings.
+#[derive(Debug, Clone, Copy)]
+pub struct SecretSettings {
+    /// `secrets.onRead`.
+    pub on_read: OnRead,
+    /// `secrets.onWrite`.
+    pub on_write: OnWrite,
+    /// `secrets.maxScanTime`.
+    pub max_scan_time: Duration,
 }
 
 /// The compiled rules about secrets in content; a policy without any has none.
 #[derive(Debug)]
 pub struct Secrets {
     scanner: Scanner,
-    on_read: OnRead,
-    on_write: OnWrite,
-    max_scan_time: Duration,
+    settings: SecretSettings,
     max_scan_place: Option<SourceLocation>,
 }
 
 impl Secrets {
-    /// Returns the consequences for reads and writes, and the rules that do more than warn, each
-    /// with everything that affects its findings, for a comparison of two policies.
-    pub fn strictness(&self) -> (OnRead, OnWrite, BTreeSet<(String, String)>) {
-        let rules = self.scanner.rules().iter().filter(|rule| !rule.warn_only);
-        let rules = rules.map(|rule| (rule.decision_id(), rule.meaning())).collect();
-        match self.scanner.rules().iter().all(|rule| rule.invisible.is_some()) {
-            true => (OnRead::Warn, OnWrite::Warn, rules),
-            false => (self.on_read, self.on_write, rules),
-        }
+    /// Returns the rules, each with everything that affects its findings, and whether it only
+    /// warns, for a comparison of two policies.
+    pub fn meanings(&self) -> BTreeSet<(String, String, bool)> {
+        let rules = self.scanner.rules().iter();
+        rules.map(|rule| (rule.decision_id(), rule.meaning(), rule.warn_only)).collect()
     }
 
     /// Combines rules and settings; `None` if there are no rules. `file` returns the file of a
@@ -127,21 +166,10 @@ impl Secrets {
         if rules.is_empty() {
             return Ok(None);
         }
-        let on_read = stated.on_read.map_or(OnRead::Deny, |layered| layered.value);
-        let on_write = match on_read {
-            // An agent that may write secrets into a file whose secrets it sees as placeholders
-            // could compare guesses with them.
-            OnRead::Redact => OnWrite::Deny,
-            _ => stated.on_write.map_or(OnWrite::Deny, |layered| layered.value),
-        };
         let location = stated.max_scan_time.and_then(|layered| layered.location);
         Ok(Some(Self {
             scanner: Scanner::new(rules)?,
-            on_read,
-            on_write,
-            max_scan_time: Duration::from_millis(
-                stated.max_scan_time.map_or(DEFAULT_SCAN_TIME, |layered| layered.value),
-            ),
+            settings: stated.complete(DEFAULTS),
             max_scan_place: location
                 .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line })),
         }))
@@ -160,6 +188,6 @@ impl Secrets {
 
     /// Returns the maximum duration of a scan of one content; longer ones are denied.
     pub fn max_scan_time(&self) -> Duration {
-        self.max_scan_time
+        self.settings.max_scan_time
     }
 }

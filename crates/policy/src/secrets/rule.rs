@@ -87,14 +87,14 @@ impl SecretRule {
     }
 
     /// Returns everything that affects its findings, for comparisons: two rules with equal values
-    /// find the same.
+    /// find the same, and may differ in whether they only warn.
     pub(super) fn meaning(&self) -> String {
         // Every field is named, so that none is forgotten when one is added.
         let Self {
             id: _,
             description: _,
             location: _,
-            warn_only,
+            warn_only: _,
             invisible,
             expression,
             path,
@@ -108,7 +108,7 @@ impl SecretRule {
         let allowlists: Vec<_> = allowlists.iter().map(Allowlist::meaning).collect();
         let (expression, path) = (text(expression), text(path));
         let found = (expression, path, keywords, entropy, group);
-        format!("{:?}", (warn_only, invisible, found, allowlists, allow_comments))
+        format!("{:?}", (invisible, found, allowlists, allow_comments))
     }
 
     /// True if it applies to a file of this path.

@@ -5,7 +5,7 @@ use std::iter;
 use serde_json::{Value, json};
 
 use super::{
-    implied::ImpliedDecisions,
+    implied::{ImpliedDecisions, canonical},
     search::{Search, is_entrywise},
 };
 use crate::{
@@ -63,7 +63,11 @@ pub(super) fn explained(
         .ok_or_else(|| Failure::new("nothing was asked"))?;
     if let Some(to) = to {
         let moving = moving(workspace, operation, path);
-        decision = decision.and(policy.evaluate_move(agent, path, to, moving.as_ref()));
+        // What moves is at the canonical path, and so is its new name.
+        let [from, new] = [path, to].map(|path| canonical(workspace, path));
+        decision = decision
+            .and(policy.evaluate_move_by_name(agent, path, to))
+            .and(policy.evaluate_move(agent, &from, &new, moving.as_ref()));
     }
     if !decision.is_deny() {
         let beside = ImpliedDecisions { policy, workspace, agent, operation };

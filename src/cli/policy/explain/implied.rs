@@ -37,9 +37,11 @@ impl ImpliedDecisions<'_> {
             return Ok(None);
         }
         let mut found = None;
+        let to = to.map(|to| canonical(self.workspace, to));
         for walked in self.workspace.walk(resolved.path())? {
-            let new =
-                to.map(|to| walked.path.rebase(resolved.path(), to).ok_or(WorkspaceError::TooLong));
+            let new = to
+                .as_ref()
+                .map(|to| walked.path.rebase(resolved.path(), to).ok_or(WorkspaceError::TooLong));
             let new = new.transpose()?;
             let (agent, operation, object) =
                 (self.agent, self.operation, walked.stat.object(false));
@@ -83,6 +85,12 @@ impl ImpliedDecisions<'_> {
         }
         Ok(found)
     }
+}
+
+/// Returns the path of an entry to which no link leads; that of one that cannot be resolved as it is.
+pub(super) fn canonical(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> WorkspacePath {
+    let resolved = workspace.resolve(path, Follow::No);
+    resolved.map_or_else(|_| path.clone(), |resolved| resolved.path().clone())
 }
 
 fn keep(found: &mut NamedDecision, path: WorkspacePath, decision: Decision) {
