@@ -277,18 +277,19 @@ impl Service {
         let denied = |error: Error, address| self.denied(&error, &to, (address, credential));
         let attempt = attempt.map_err(|error| denied(error, None))?;
         let dialer = self.dialer();
-        let failed = |error: DialError| match self.has_no_connector.load(Ordering::Relaxed) {
-            true => Refused::no_connector(),
-            false => error.refused(&to),
+        let failed = |error: DialError| {
+            self.warn(&format!("a connection to `{to}` failed"), &error.to_string());
+            match self.has_no_connector.load(Ordering::Relaxed) {
+                true => Refused::no_connector(),
+                false => error.refused(&to),
+            }
         };
         let candidates = dialer.resolve(&to.host.to_string()).map_err(|error| {
             self.note_unreachable(&attempt, &error.to_string());
             failed(error)
         })?;
-        let none = DialError::Failed("it has no address".to_owned());
-        // A connection that was tried has a record of its own.
-        let mut untried = Some(none.to_string());
-        let mut refused = none.refused(&to);
+        // The errors of the last address that was tried, and of the last one that was not.
+        let (mut failure, mut denial) = (None, None);
         for candidate in candidates {
             if candidate.is_local {
                 self.gateway.add_local_address(candidate.address);
@@ -296,25 +297,30 @@ impl Service {
             let connection = match attempt.open(candidate.address, client) {
                 Ok(connection) => connection,
                 Err(error) if error.kind() == ErrorKind::Denied => {
-                    untried = untried.map(|_| error.to_string());
-                    refused = denied(error, Some(candidate.address));
+                    let reason = error.to_string();
+                    denial = Some((reason, denied(error, Some(candidate.address))));
                     continue;
                 }
                 // No other address is tried where nobody decides any more.
                 Err(error) => return Err(denied(error, Some(candidate.address))),
             };
-            untried = None;
             match self.dial(&dialer, &attempt, connection) {
                 Ok((connection, socket)) => {
                     let credential = credential.map(str::to_owned);
                     return Ok((Opened { connection, to, credential }, socket));
                 }
-                Err(error) => refused = failed(error),
+                Err(error) => failure = Some(error),
             }
         }
-        if let Some(reason) = untried {
-            self.note_unreachable(&attempt, &reason);
+        // A connection that was tried has a record of its own.
+        if let Some(error) = failure {
+            return Err(failed(error));
         }
+        let (reason, refused) = denial.unwrap_or_else(|| {
+            let error = DialError::Failed("it has no address".to_owned());
+            (error.to_string(), failed(error))
+        });
+        self.note_unreachable(&attempt, &reason);
         Err(refused)
     }
 

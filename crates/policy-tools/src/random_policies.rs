@@ -10,6 +10,8 @@ use crate::{
     policy::{Effect, LabelIds, Loaded, Loader, Policy, PolicySource, Query, compile},
 };
 
+/// Labels of content that was read before a connection, of the first two files.
+const READ: [&[&str]; 4] = [&[], &["data"], &["more"], &["data", "d0", "m0"]];
 /// Maximum number of paths that are decided.
 const MAX_PATHS: usize = 300;
 
@@ -99,10 +101,12 @@ pub(crate) fn decisions(policy: &Policy, paths: &BTreeSet<WorkspacePath>) -> Vec
             }
         }
         for host in ["a.example", "b.a.example", "b.example", "192.0.2.1", "9.9.9.9"] {
-            for port in [80, 443] {
+            for (port, read) in [80, 443].into_iter().flat_map(|port| READ.map(|read| (port, read)))
+            {
                 let connect = Connect { host: Host::parse(host).unwrap(), port };
-                let decision = policy.evaluate_connect(agent, &connect, &LabelIds::new());
-                made.push((format!("{agent} {host}:{port}"), decision.effect()));
+                let labels: LabelIds = read.iter().map(|&label| label.to_owned()).collect();
+                let decision = policy.evaluate_connect(agent, &connect, &labels);
+                made.push((format!("{agent} {host}:{port} {read:?}"), decision.effect()));
             }
         }
     }
@@ -162,12 +166,19 @@ fn network_rule() -> impl Strategy<Value = String> {
     let hosts = prop::sample::subsequence(hosts.to_vec(), 1..3);
     let ports = prop::sample::select(vec!["", "ports = [443]\n"]);
     let effect = prop::sample::select(vec!["allow", "ask", "deny"]);
-    (effect, hosts, ports, agents()).prop_map(|(effect, hosts, ports, agents)| {
+    let labels = ["", "", "whenRead = ['data']\n", "whenRead = ['data', 'more']\n"];
+    let except = prop::sample::select(vec!["", "except = ['a.example']\n"]);
+    let labels = (prop::sample::select(labels.to_vec()), except);
+    (effect, hosts, ports, agents(), labels).prop_map(|(effect, hosts, ports, agents, labels)| {
+        let (labels, except) = match labels {
+            (labels, except) if effect != "allow" && !labels.is_empty() => (labels, except),
+            _ => ("", ""),
+        };
         // Without ports, only a denial is valid.
         let ports =
             if effect != "deny" && ports.is_empty() { "ports = [80, 443]\n" } else { ports };
         let hosts = list(&hosts.into_iter().map(str::to_owned).collect::<Vec<_>>());
-        format!("effect = '{effect}'\n{ports}{agents}hosts = {hosts}\n\n")
+        format!("effect = '{effect}'\n{ports}{agents}{labels}{except}hosts = {hosts}\n\n")
     })
 }
 
@@ -193,7 +204,9 @@ fn file(id: &'static str) -> impl Strategy<Value = String> {
             for (number, rule) in network.iter().enumerate() {
                 text.push_str(&format!("[[network.rules]]\nid = '{id}n{number}'\n{rule}"));
             }
-            text.push_str("[[labels]]\nid = 'data'\npaths = ['data/**']\n\n");
+            for id in ["data", "more"] {
+                text.push_str(&format!("[[labels]]\nid = '{id}'\npaths = ['{id}/**']\n\n"));
+            }
             text
         },
     )
@@ -208,7 +221,8 @@ pub(crate) fn policy_files() -> impl Strategy<Value = Vec<String>> {
         for (number, base) in bases.iter().enumerate() {
             let base = base
                 .replace("'b", &format!("'b{number}"))
-                .replace("'data'", &format!("'d{number}'"));
+                .replace("'data'", &format!("'d{number}'"))
+                .replace("'more'", &format!("'m{number}'"));
             files.push(format!("schema = 1\n{base}"));
         }
         files

@@ -37,6 +37,17 @@ fn a_denied_host_is_told_once_on_standard_error() {
     assert!(explained(&net, last).contains("denied by `default`"), "{last}");
 }
 
+/// curl says of a tunnel only that the status was 502, so nobody was told.
+#[test]
+fn nobody_was_told_of_a_host_that_cannot_be_reached() {
+    let net = Net::new(1, "");
+    let url = "https://site.example:1/";
+    let told = stderr(&net.exec(&["curl", "-sS", url, url]));
+    let line = "portcullis: warning: a connection to `site.example:1` failed: ";
+    assert_eq!(told.matches(line).count(), 1, "{told}");
+    assert_eq!(net.connects().iter().filter(|record| record["kind"] == "outcome").count(), 2);
+}
+
 /// It ended with the advice to give the agent another directory.
 #[test]
 fn an_agent_that_ends_for_a_denied_host_is_told_so() {

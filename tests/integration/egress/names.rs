@@ -71,14 +71,15 @@ fn a_connection_goes_to_the_address_that_was_decided_on() {
 /// Nothing was on record but that the name is allowed, and nobody could see why nothing came of it.
 #[test]
 fn a_name_that_leads_nowhere_has_its_error_on_record() {
+    // A port at which no service of the machine listens.
     let net = Net::with_policy(&format!(
-        "{ALL}[[network.rules]]\nid = \"sites\"\neffect = \"allow\"\nports = [{PORT}]\n\
+        "{ALL}[[network.rules]]\nid = \"sites\"\neffect = \"allow\"\nports = [1]\n\
          hosts = [\"nowhere.example\", \"private.example\", \"127.0.0.1\"]\n"
     ));
     let etc = net.own_etc();
     std::fs::write(etc.join("nsswitch.conf"), "hosts: files\n").unwrap();
     let script = "for host in nowhere.example private.example 127.0.0.1; do \
-        curl -sS --noproxy '' -o reply -w '%{http_code} ' http://$host:8080/; done";
+        curl -sS --noproxy '' -o reply -w '%{http_code} ' http://$host:1/; done";
     let mut command = net.command(&[], &["sh", "-c", script]);
     let got = command.env("ETC", &etc).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&got.stdout), "502 403 502 ", "{got:?}");

@@ -154,6 +154,32 @@ fn connections_are_valid_events_of_network_activity() {
     assert_eq!(denied.lines().count(), 4, "{denied}");
 }
 
+/// It was another activity, as a name that was allowed: nothing said that the connection failed.
+#[test]
+fn a_name_that_led_nowhere_is_no_failed_connection() {
+    let world = World::new();
+    write_log(&world, 2, |seq| {
+        let facts = [("host".to_owned(), json!("a.example")), ("port".to_owned(), json!(443))];
+        let draft = Draft {
+            op: Some("connect".to_owned()),
+            decision: Some("allow".to_owned()),
+            result: Some(["ok", "unreachable"][usize::try_from(seq).unwrap()].to_owned()),
+            facts: Some(facts.into()),
+            ..Draft::default()
+        };
+        (Kind::Decision, draft)
+    });
+    let file = world.base().join("events.jsonl");
+    export(&world, "ocsf", &["-o", file.to_str().unwrap()]).ok();
+    assert_eq!(python("ocsf.py", &[file.to_str().unwrap()]), "2 valid\n");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let said = ["activity_id", "type_uid", "status_id", "status_code", "disposition_id"];
+    let said: Vec<_> = events.map(|event| said.map(|name| event[name].clone())).collect();
+    let expected = [json!([99, 400_199, 1, "ok", 1]), json!([4, 400_104, 2, "unreachable", 1])];
+    assert_eq!(json!(said), json!(expected));
+}
+
 /// An intent that was about no file made every undo refuse the log as damaged.
 #[test]
 fn connections_are_no_changes_to_undo() {

@@ -37,7 +37,7 @@ pub const LINTS: &[Lint] = &[
     other("duplicate-rule", "two rules that say the same drift apart when one of them is changed"),
     misleading(
         "closes-model",
-        "an agent whose model's host is closed once something was read cannot go on",
+        "an agent whose model's host is closed once something was read cannot go on, nor by itself if a person is asked",
     ),
     other(
         "entry-without-content",
@@ -71,7 +71,7 @@ pub const LINTS: &[Lint] = &[
     other("not-compared", "a rule that repeats another one may stand there without a finding"),
     misleading(
         "partly-denied-host",
-        "a denial of a name leaves the names beneath it open, and one of those beneath it the name itself",
+        "a rule about a name leaves the names beneath it as they are, and one about those beneath it the name itself",
     ),
     other(
         "redundant-except",

@@ -100,11 +100,12 @@ struct Rule {
     span: Range<usize>,
     effect: Effect,
     hosts: Vec<(HostPattern, Range<usize>)>,
+    except: Vec<HostPattern>,
     /// The ports; `None` for all of them.
     ports: Option<Vec<i64>>,
     agents: Option<Vec<String>>,
-    /// It applies only once something was read.
-    is_conditional: bool,
+    /// The labels of which one must have been read; `None` if the rule always applies.
+    when_read: Option<Vec<String>>,
 }
 
 pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
@@ -112,7 +113,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
     let all: Vec<_> = files.flat_map(|(number, file)| rules(number, &file.text)).collect();
     let linted: Vec<_> = subject.linted().collect();
     for rule in all.iter().filter(|rule| linted.contains(&rule.file)) {
-        if rule.effect != Effect::Deny && !rule.is_conditional {
+        if rule.grants() {
             let has_credential = !subject.policy.network().credentials().is_empty();
             rule.hosts
                 .iter()
@@ -121,10 +122,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
             let is_observing = subject.policy.network().mode() == Mode::Observe;
             partly_denied(rule, &all, is_observing, found);
         }
-        // A rule that applies only at times neither hides another rule nor is hidden by one.
-        if !rule.is_conditional {
-            useless(rule, &all, found);
-        }
+        useless(rule, &all, found);
     }
 }
 
@@ -196,7 +194,8 @@ fn is_registry(domain: &str) -> bool {
     }
 }
 
-/// Finds a denial of `a.example` that leaves `*.a.example` open, and the reverse.
+/// Finds a denial of `a.example`, or a question about it once something was read, that leaves
+/// `*.a.example` open, and the reverse.
 fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<Finding>) {
     for (host, span) in &rule.hosts {
         let (rest, what) = match host {
@@ -207,17 +206,18 @@ fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<
             HostPattern::Beneath(_) | HostPattern::Any | HostPattern::Network(_) => continue,
         };
         let Ok(pattern) = HostPattern::parse(&rest) else { continue };
-        let is_denied = all.iter().any(|other| {
-            other.effect == Effect::Deny && other.has_host(&pattern) && other.always_covers(rule)
+        let is_closed = all.iter().any(|other| {
+            let is_as_strict = other.effect == Effect::Deny || other.effect == rule.effect;
+            is_as_strict && other.has_host(&pattern) && other.always_covers(rule)
         });
-        let grants = || all.iter().filter(|other| other.effect != Effect::Deny);
+        let grants = || all.iter().filter(|other| other.grants());
         // Each file that has rules which allow must have one.
         let is_granted = grants().next().is_some()
             && grants().all(|one| {
                 let mut same_file = grants().filter(|other| other.file == one.file);
                 same_file.any(|other| other.has_host(&pattern) && other.meets(rule))
             });
-        if is_denied || !(is_granted || is_observing) {
+        if is_closed || !(is_granted || is_observing) {
             continue;
         }
         found.push(Finding {
@@ -225,7 +225,10 @@ fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<
             file: rule.file,
             span: span.clone(),
             message: format!("`{host}` leaves {what} open: `{rest}` is allowed"),
-            suggestion: format!("deny `{rest}`, too"),
+            suggestion: match rule.effect {
+                Effect::Ask => format!("ask about `{rest}`, too"),
+                Effect::Deny | Effect::Allow => format!("deny `{rest}`, too"),
+            },
         });
     }
 }
@@ -233,15 +236,17 @@ fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<
 /// Finds a rule that another one covers.
 fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
     let others = all.iter().filter(|other| {
-        (other.file, other.span.start) != (rule.file, rule.span.start)
-            && !other.is_conditional
-            && other.covers(rule)
+        (other.file, other.span.start) != (rule.file, rule.span.start) && other.covers(rule)
     });
     let earlier = |other: &Rule| {
         other.file == rule.file && (other.span.start < rule.span.start || !rule.covers(other))
     };
     for other in others {
         let (id, message) = match (rule.effect, other.effect) {
+            (Effect::Ask, Effect::Deny) if !rule.grants() => (
+                "shadowed-rule",
+                format!("`{}` changes nothing: `{}` denies all of it", rule.id, other.id),
+            ),
             (Effect::Allow | Effect::Ask, Effect::Deny) => (
                 "unreachable-rule",
                 format!("`{}` lets nothing through: `{}` denies all of it", rule.id, other.id),
@@ -252,6 +257,8 @@ fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
                 "shadowed-rule",
                 format!("`{}` changes nothing: `{}` asks about all of it", rule.id, other.id),
             ),
+            // An approval from before a read does not cover what is asked after it.
+            (Effect::Ask, Effect::Ask) if rule.grants() != other.grants() => continue,
             (ours, theirs) if ours == theirs && earlier(other) => (
                 "shadowed-rule",
                 format!("`{}` changes nothing: `{}` says the same", rule.id, other.id),
@@ -273,16 +280,23 @@ fn useless(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
 /// other hosts, neither those of a preset nor those of files that it extends or that extend it.
 fn is_only_bound(rule: &Rule, all: &[Rule]) -> bool {
     !all.iter().any(|other| {
-        other.effect != Effect::Deny
-            && other.file == rule.file
-            && other.span.start != rule.span.start
+        other.grants() && other.file == rule.file && other.span.start != rule.span.start
     })
 }
 
 impl Rule {
+    /// True if the rule allows anything, possibly after an approval.
+    fn grants(&self) -> bool {
+        self.effect != Effect::Deny && self.when_read.is_none()
+    }
+
     /// True if the rule is about everything that `other` is about.
     fn covers(&self, other: &Self) -> bool {
-        self.always_covers(other) && other.hosts.iter().all(|(host, _)| self.has_host(host))
+        let is_exempt_there =
+            |host: &HostPattern| other.except.iter().any(|exempt| exempt.covers(host));
+        self.always_covers(other)
+            && other.hosts.iter().all(|(host, _)| self.has_host(host))
+            && self.except.iter().all(is_exempt_there)
     }
 
     /// True if the rule names every address that `other` names.
@@ -308,7 +322,8 @@ impl Rule {
             && meet(self.agents.as_deref(), other.agents.as_deref())
     }
 
-    /// True if the rule is about all ports and agents that `other` is about.
+    /// True if the rule is about all ports and agents that `other` is about, and applies whenever
+    /// that does.
     fn always_covers(&self, other: &Self) -> bool {
         let has_ports = match (&self.ports, &other.ports) {
             (None, _) => true,
@@ -320,7 +335,12 @@ impl Rule {
             (Some(_), None) => false,
             (Some(own), Some(agents)) => agents.iter().all(|agent| own.contains(agent)),
         };
-        has_ports && has_agents
+        let applies = match (&self.when_read, &other.when_read) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(labels)) => labels.iter().all(|label| own.contains(label)),
+        };
+        has_ports && has_agents && applies
     }
 }
 
@@ -340,12 +360,20 @@ fn rule(file: usize, table: &DeTable<'_>) -> Option<Rule> {
     let host = |value: &toml::Spanned<toml::de::DeValue<'_>>| {
         Some((HostPattern::parse(value.get_ref().as_str()?).ok()?, value.span()))
     };
+    let texts = |key| {
+        elements(key).map(|list| {
+            list.filter_map(|value| Some(value.get_ref().as_str()?.to_owned())).collect()
+        })
+    };
     Some(Rule {
         file,
         id: id.get_ref().as_str()?.to_owned(),
         span: id.span(),
         effect: Effect::ALL.into_iter().find(|effect| effect.as_str() == word)?,
         hosts: elements("hosts")?.filter_map(host).collect(),
+        except: elements("except")
+            .map(|list| list.filter_map(host).map(|(host, _)| host).collect())
+            .unwrap_or_default(),
         ports: elements("ports").map(|list| {
             let port = |value: &toml::Spanned<toml::de::DeValue<'_>>| {
                 let number = value.get_ref().as_integer()?;
@@ -353,102 +381,10 @@ fn rule(file: usize, table: &DeTable<'_>) -> Option<Rule> {
             };
             list.filter_map(port).collect()
         }),
-        agents: elements("agents").map(|list| {
-            list.filter_map(|value| Some(value.get_ref().as_str()?.to_owned())).collect()
-        }),
-        is_conditional: table.contains_key("whenRead"),
+        agents: texts("agents"),
+        when_read: texts("whenRead"),
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        outline::outline,
-        policy::{PolicySource, compile},
-    };
-
-    fn found(text: &str) -> Vec<(&'static str, String)> {
-        let source = PolicySource::from_text("p", &format!("schema = 1\n{text}"));
-        let (policy, outline) = (compile(&source).unwrap(), outline(&source));
-        let subject =
-            Subject { policy: &policy, outline: &outline, tree: None, tests: None, tracked: None };
-        let mut found = Vec::new();
-        lint(subject, &mut found);
-        let location =
-            |finding: &Finding| outline[0].text.get(finding.span.clone()).unwrap().to_owned();
-        found.iter().map(|finding| (finding.id, location(finding))).collect()
-    }
-
-    fn rule(id: &str, effect: &str, hosts: &str) -> String {
-        format!(
-            "[[network.rules]]\nid = \"{id}\"\neffect = \"{effect}\"\nhosts = [{hosts}]\nports = [443]\n"
-        )
-    }
-
-    #[test]
-    fn hosts_of_many_people_are_told() {
-        for (host, id) in [
-            ("*.github.io", "shared-host"),
-            ("*.windows.net", "shared-host"),
-            ("d111.cloudfront.net", "shared-host"),
-            ("*.s3.amazonaws.com", "shared-host"),
-            ("webhook.site", "shared-host"),
-            ("github.com", "shared-host"),
-            ("*", "any-host"),
-            ("*.com", "any-host"),
-            ("*.co.uk", "any-host"),
-            ("0.0.0.0/0", "any-host"),
-            ("10.0.0.0/8", "unroutable-host"),
-            ("127.0.0.1", "unroutable-host"),
-        ] {
-            let text = rule("x", "allow", &format!("\"{host}\""));
-            assert_eq!(found(&text), [(id, format!("\"{host}\""))]);
-            assert_eq!(found(&rule("x", "deny", &format!("\"{host}\""))), []);
-        }
-        let fine = "\"my.github.io\", \"*.my.github.io\", \"*.example.com\", \"*.shop.co.uk\", \"93.184.216.0/24\"";
-        assert_eq!(found(&rule("x", "allow", fine)), []);
-    }
-
-    #[test]
-    fn rules_that_change_nothing_are_told() {
-        let two = |first: (&str, &str), second: (&str, &str)| {
-            found(&[rule("a", first.0, first.1), rule("b", second.0, second.1)].concat())
-        };
-        let (all, one) = ("\"*.example.com\"", "\"a.example.com\"");
-        let finding = |id, rule: &str| [(id, format!("\"{rule}\""))];
-        assert_eq!(two(("deny", all), ("allow", one)), finding("unreachable-rule", "b"));
-        assert_eq!(two(("allow", one), ("deny", all)), finding("unreachable-rule", "a"));
-        assert_eq!(two(("allow", all), ("allow", one)), finding("shadowed-rule", "b"));
-        assert_eq!(two(("allow", one), ("allow", all)), finding("shadowed-rule", "a"));
-        assert_eq!(two(("allow", one), ("allow", one)), finding("shadowed-rule", "b"));
-        assert_eq!(two(("ask", all), ("allow", one)), finding("shadowed-rule", "b"));
-        assert_eq!(two(("allow", all), ("deny", "\"a.example.com\", \"*.a.example.com\"")), []);
-        assert_eq!(two(("allow", all), ("ask", one)), []);
-        let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
-        let read = [rule("a", "deny", "\"*\""), "whenRead = [\"l\"]\n".to_owned()].concat();
-        assert_eq!(found(&[&read, &rule("b", "allow", one), label].concat()), []);
-    }
-
-    #[test]
-    fn denials_that_leave_a_part_of_a_domain_open_are_told() {
-        let two = |effect: &str, hosts: &str, denied: &str| {
-            found(&[rule("a", effect, hosts), rule("b", "deny", denied)].concat())
-        };
-        let finding = |host: &str| [("partly-denied-host", format!("\"{host}\""))];
-        let (name, beneath) = ("\"paste.example\"", "\"*.paste.example\"");
-        for effect in ["allow", "ask"] {
-            let open = two(effect, "\"*\"", name);
-            assert_eq!(open[1..], finding("paste.example"), "{effect}");
-            assert_eq!(two(effect, "\"*\"", beneath)[1..], finding("*.paste.example"), "{effect}");
-            assert_eq!(two(effect, "\"*\"", &format!("{name}, {beneath}")).len(), 1);
-        }
-        // Nothing lets these through.
-        assert_eq!(two("allow", "\"other.example\"", name), []);
-        assert_eq!(two("allow", "\"93.184.216.0/24\"", "\"93.184.216.34\""), []);
-        let other = rule("a", "allow", "\"*.example\"").replace("443", "80");
-        assert_eq!(found(&format!("{other}{}", rule("b", "deny", name)))[1..], []);
-        let observe = format!("[network]\nmode = \"observe\"\n{}", rule("b", "deny", name));
-        assert_eq!(found(&observe), finding("paste.example"));
-    }
-}
+mod tests;

@@ -63,7 +63,8 @@ fn unused(
     }
 }
 
-/// A denial that applies once something was read, and closes a model's host that is open before.
+/// A rule that applies once something was read, and closes a model's host that is open before, or
+/// asks about it.
 fn closes_model(
     subject: Subject<'_>,
     file: usize,
@@ -71,22 +72,26 @@ fn closes_model(
     found: &mut Vec<Finding>,
 ) {
     let Ok(agent) = "agent".parse() else { return };
-    if rule.effect != Effect::Deny || rule.when_read.is_empty() {
+    if rule.when_read.is_empty() {
         return;
     }
     for host in MODELS {
         let Ok(host) = Host::parse(host) else { continue };
         let connect = Connect { host, port: 443 };
         let decide = |read: &LabelIds| subject.policy.evaluate_connect(&agent, &connect, read);
-        let closed = decide(&rule.when_read);
-        if !decide(&LabelIds::new()).is_deny() && closed.is_deny() && closed.rule() == rule.id() {
+        let (open, closed) = (decide(&LabelIds::new()), decide(&rule.when_read));
+        let (is_open, does) = match rule.effect {
+            Effect::Ask => (open.effect() == Effect::Allow, "asks about each connection to"),
+            Effect::Deny | Effect::Allow => (!open.is_deny(), "closes"),
+        };
+        if is_open && closed.rule() == rule.id() {
             let host = &connect.host;
             found.push(Finding {
                 id: "closes-model",
                 file,
                 span: span.clone(),
                 message: format!(
-                    "`{}` closes `{host}`, by which an agent asks its model",
+                    "`{}` {does} `{host}`, by which an agent asks its model",
                     rule.id()
                 ),
                 suggestion: format!("add `except = [\"{host}\"]` if what was read may go there"),
@@ -137,5 +142,12 @@ mod tests {
         assert_eq!(found(text), [("unused-label", at("idle")), ("closes-model", at("closed"))]);
         let open = format!("{text}except = [\"*.openai.com\"]\n");
         assert_eq!(found(&open), [("unused-label", at("idle"))]);
+        // One that asks about the model was not told of.
+        let asking = |text: &str| text.replace("\"deny\"", "\"ask\"");
+        let both = [("unused-label", at("idle")), ("closes-model", at("closed"))];
+        assert_eq!(found(&asking(text)), both);
+        assert_eq!(found(&asking(&open)), both[..1]);
+        let asked_before = asking(text).replace("\"allow\"", "\"ask\"");
+        assert_eq!(found(&asked_before), both[..1]);
     }
 }

@@ -3,10 +3,23 @@
 use super::*;
 use crate::common::ON_TERMINAL;
 
+impl Keyed {
+    /// Waits until the requests that the client counted are on record, and lets it end.
+    fn see_refusals(&self) {
+        let world = &self.net.world;
+        let count = eventually(|| std::fs::read_to_string(world.path("refused")).ok());
+        let count: usize = count.parse().unwrap();
+        eventually(|| (self.net.connects().len() >= count).then_some(()));
+        world.file("go", "");
+    }
+}
+
 #[test]
 fn a_request_that_is_not_the_session_s_or_has_two_readings_is_not_passed_on() {
     let keyed = Keyed::new("h1");
-    let found = keyed.client("refused", &[]);
+    let child = keyed.start_client("refused", &[]);
+    keyed.see_refusals();
+    let found = reported(child.wait_with_output().unwrap());
     let expected = |name: &str| match name {
         "no phantom" | "another phantom" | "in another header" => 401,
         "another method" | "another path" => 403,
@@ -45,7 +58,9 @@ fn help_on_a_request_that_no_setting_lets_pass_names_no_setting() {
     let exec = ["exec", "--config", config.to_str().unwrap(), "--"];
     let client = ["/usr/bin/python3", "client.py", "hopeless"];
     let mut command = keyed.net.portcullis(&[&exec[..], &client].concat());
-    let output = command.env("OPERATORS_KEY", KEY).output().unwrap();
+    let child = command.env("OPERATORS_KEY", KEY).spawn().unwrap();
+    keyed.see_refusals();
+    let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(reported(output), json!([401, 405, 400, 400]), "{stderr}");
     let help: Vec<_> = stderr.lines().filter(|line| line.starts_with("  help: ")).collect();

@@ -68,9 +68,11 @@ impl Denial {
 
 /// Returns the activity of a connection's record without its end.
 pub(super) fn activity(record: &RecordView<'_>) -> ActivityId {
-    match (record.kind_name(), record.decision()) {
-        ("intent", _) => OPEN,
-        (_, Some("deny")) => REFUSE,
+    match (record.kind_name(), record.decision(), record.result()) {
+        ("intent", ..) => OPEN,
+        (_, Some("deny"), _) => REFUSE,
+        // The name led to no connection.
+        (_, _, Some("unreachable")) => FAIL,
         // The host is allowed and the connection does not exist yet.
         _ => OTHER,
     }
