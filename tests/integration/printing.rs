@@ -217,6 +217,12 @@ fn what_is_not_known_is_named_with_what_is_near() {
         (&["audit", "query", "--columns", "pth"], "did you mean `path`?"),
         (&["audit", "query", "--stats", "agnet"], "did you mean `agent`?"),
         (&["run", "--preset", "codx", "--", "x"], "did you mean `codex`?"),
+        // The beginning of a name, and words of other programs.
+        (&["run", "--preset", "claude", "--", "x"], "did you mean `claude-code`?"),
+        (&["audit", "query", "--op", "delete"], "did you mean `remove`?"),
+        (&["policy", "explain", "raed", "a.txt"], "did you mean `read`?"),
+        (&["policy", "explain", "delete", "a.txt"], "did you mean `remove`?"),
+        (&["policy", "explain", "--who", "x", "--can", "delete"], "did you mean `remove`?"),
         (&["check"], "`portcullis policy check`, `portcullis config check`"),
         (&["restore"], "`portcullis backup restore`"),
         (&["lint"], "`portcullis policy lint`"),

@@ -90,7 +90,11 @@ impl Trusted {
 
     fn advice(self) -> &'static str {
         match self {
-            Self::State | Self::StateFile => "choose a state directory elsewhere with `--state`",
+            Self::State => {
+                "name the directory of a project with `--workspace`, or a state directory elsewhere \
+                 with `--state`"
+            }
+            Self::StateFile => "choose a state directory elsewhere with `--state`",
             Self::Program => "install it elsewhere, and start it from there",
             Self::Summary => "write it to a file elsewhere, such as one beside the workspace",
             Self::Policy | Self::Signature => "keep policies elsewhere",
