@@ -18,7 +18,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_UPDATE: usize = 64 * 1024;
 
 impl AcpProxy<'_> {
-    /// The parameters of a `session/update` with texts in place of terminals; `None` where there are
+    /// Returns the parameters of a `session/update` with texts in place of terminals; `None` where there are
     /// none in it. A larger update than [`MAX_UPDATE`] passes as it came.
     pub(super) fn with_terminals(&self, params: &RawValue) -> Option<Box<RawValue>> {
         let terminals = self.terminals.as_ref()?;

@@ -57,7 +57,7 @@ impl<'p> SessionNetworks<'p> {
 }
 
 impl PresetHosts {
-    /// The hosts that the record of a start names.
+    /// Returns the hosts that the record of a start names.
     fn of(record: &RecordView<'_>) -> Option<Self> {
         let facts = record.facts.as_ref()?;
         let texts = |name| Some(facts.get(name)?.as_array()?.iter().filter_map(Value::as_str));

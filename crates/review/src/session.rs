@@ -253,7 +253,7 @@ impl Session {
 impl Session {
     /// True if the session is known to be complete: its first record here is the start of its
     /// gateway.
-    pub fn is_whole(&self) -> bool {
+    pub fn has_start(&self) -> bool {
         matches!(self.events.first(), Some(Event::Other(other)) if other.kind == "start")
     }
 }

@@ -25,7 +25,7 @@ const REPLACED: &str = "/run";
 pub struct ResolverFiles(Vec<(u64, u64)>);
 
 impl ResolverFiles {
-    /// Those of now.
+    /// Reads the current ones.
     pub fn look() -> Self {
         let files = files().into_iter().filter_map(|file| fstat(file).ok());
         Self(files.map(|stat| (stat.st_dev, stat.st_ino)).collect())

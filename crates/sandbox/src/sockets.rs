@@ -77,7 +77,7 @@ pub struct Sockets {
     pub proxy: Option<OwnedFd>,
     /// Its further listening sockets, in their order, likewise.
     pub listeners: Vec<OwnedFd>,
-    /// Those that are not connected.
+    /// Its sockets that are not connected.
     pub unconnected: Vec<UnconnectedSocket>,
     /// The tables of all its sockets.
     pub tables: Option<SocketTables>,

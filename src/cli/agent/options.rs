@@ -89,7 +89,7 @@ pub(in crate::cli) enum Purpose {
 }
 
 impl SandboxOptions {
-    /// The named preset. Options of the command line apply, too; its network
+    /// Returns the named preset. Options of the command line apply, too; its network
     /// instead of the preset's hosts.
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
@@ -152,7 +152,7 @@ impl SandboxOptions {
         Workspaces::open((main, hosts), &self.add_dir, &self.common, granted)
     }
 
-    /// The hosts that the preset gives the session.
+    /// Returns the hosts that the preset gives the session.
     fn preset_hosts(&self, policy: &Policy, purpose: Purpose) -> Result<PresetHosts, Failure> {
         let Some(preset) = &self.loaded_preset else { return Ok(PresetHosts::default()) };
         hosts_of(preset, policy, &self.agent_env, purpose)
@@ -226,7 +226,7 @@ impl SandboxOptions {
     }
 }
 
-/// The hosts of a preset for an agent with the variables of the policy and of `options`.
+/// Returns the hosts of a preset for an agent with the variables of the policy and of `options`.
 pub(in crate::cli) fn hosts_of(
     preset: &Preset,
     policy: &Policy,

@@ -104,7 +104,7 @@ const NOTE_TIMEOUT: Duration = Duration::from_secs(5);
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time after which the user is told the reason of a slow start.
+/// Time after which the user gets the reason of a slow start.
 const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
 /// Prepares git for programs that have repositories of their own: their identity and, if the workspace

@@ -152,7 +152,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The word in records.
+    /// Returns the word in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Once => "once",
@@ -219,7 +219,7 @@ impl WaitOutcome {
         matches!(self, Self::Answered { answer: Answer::Reject, .. })
     }
 
-    /// The word in records.
+    /// Returns the word in records.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Answered { answer, .. } => answer.as_str(),
@@ -249,7 +249,7 @@ impl Ticket {
         Self { question, end: Mutex::default(), ended: Condvar::new() }
     }
 
-    /// The question.
+    /// Returns the question.
     pub fn question(&self) -> &Question {
         &self.question
     }

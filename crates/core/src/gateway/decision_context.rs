@@ -27,7 +27,7 @@ pub(super) type FurtherPolicies = RwLock<Vec<Arc<RwLock<Arc<Policy>>>>>;
 pub(super) struct DecisionContext {
     /// The policy in force of the gateway's own workspace.
     pub(super) policy: Arc<Policy>,
-    /// Those of further workspaces, if different.
+    /// The policies of further workspaces, if different.
     further: Vec<Arc<Policy>>,
     pub(super) reads: Arc<Reads>,
 }

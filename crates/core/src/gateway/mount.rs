@@ -307,7 +307,7 @@ impl MountView<'_> {
         }
     }
 
-    /// The version of the policy in force.
+    /// Returns the version of the policy in force.
     pub fn policy_id(&self) -> u64 {
         self.gateway.policy().version()
     }
