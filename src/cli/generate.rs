@@ -107,6 +107,20 @@ mod tests {
         assert!(without.is_empty(), "without examples: {without:?}");
     }
 
+    /// A paragraph with line breaks of its own was wrapped besides, after a word or two of a line.
+    #[test]
+    fn no_line_of_a_paragraph_is_wrapped() {
+        let mut found = Vec::new();
+        commands(&Cli::command(), "portcullis", &mut found);
+        for (words, help) in found {
+            for paragraph in help.split("\n\n").filter(|text| text.contains('\n')) {
+                for line in paragraph.lines() {
+                    assert!(line.chars().count() <= 100, "{words}: {line}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_argument_says_what_it_is() {
         fn without(command: &clap::Command, words: &str, found: &mut Vec<String>) {

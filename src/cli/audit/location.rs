@@ -35,7 +35,7 @@ pub(super) struct LogLocation {
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
     state: Option<PathBuf>,
     /// The operator's configuration file [default:
-    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
     config: Option<PathBuf>,
     /// Accepted like everywhere, but without meaning here

@@ -21,7 +21,7 @@ pub(super) struct GlobArgs {
     /// The directory to search
     #[arg(default_value = ".")]
     pub(super) path: String,
-    /// Most entries to print, at most 100000 [default: 10000]
+    /// Maximum number of entries to print, at most 100000 [default: 10000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SearchResult::MAX_ENTRIES))]
     max_results: Option<u64>,
     /// Search entries that .gitignore files ignore, and .git, too
@@ -65,7 +65,7 @@ pub(super) struct GrepArgs {
     /// Print the names of files only
     #[arg(short = 'l', long)]
     files_with_matches: bool,
-    /// Most matching lines to print, or files with -l, at most 10000 [default: 1000]
+    /// Maximum number of matching lines to print, or of files with -l, at most 10000 [default: 1000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=Matches::MAX_LINES))]
     max_results: Option<u64>,
     /// Search entries that .gitignore files ignore, and .git, too

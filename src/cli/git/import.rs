@@ -56,7 +56,7 @@ pub(super) const BRANCH: &str = "main";
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The session, how its identifier begins, or the id of one of its ACP sessions; `last` is the
+    /// The session: the beginning of its identifier, or the id of one of its ACP sessions; `last` is the
     /// newest one
     #[arg(long, value_name = "ID", default_value = "last", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: String,
