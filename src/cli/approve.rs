@@ -77,7 +77,7 @@ pub(crate) struct Args {
     session: bool,
     /// Approve without showing the request and asking; four characters of its identifier are enough,
     /// if no other request that waits begins so
-    #[arg(long, requires = "id")]
+    #[arg(short, long, requires = "id")]
     yes: bool,
     /// Print one JSON object
     #[arg(long)]

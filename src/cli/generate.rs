@@ -121,6 +121,22 @@ mod tests {
         }
     }
 
+    /// `undo -y` was known, and `approve -y` an error.
+    #[test]
+    fn each_yes_has_the_same_short_form() {
+        fn without(command: &clap::Command, found: &mut Vec<String>) {
+            let yes = command.get_arguments().filter(|arg| arg.get_long() == Some("yes"));
+            found.extend(
+                yes.filter(|arg| arg.get_short() != Some('y'))
+                    .map(|arg| format!("{} {arg}", command.get_name())),
+            );
+            command.get_subcommands().for_each(|subcommand| without(subcommand, found));
+        }
+        let mut found = Vec::new();
+        without(&Cli::command(), &mut found);
+        assert!(found.is_empty(), "{found:?}");
+    }
+
     #[test]
     fn every_argument_says_what_it_is() {
         fn without(command: &clap::Command, words: &str, found: &mut Vec<String>) {

@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long)]
     unshipped: bool,
     /// Remove them without a question
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
     /// Recover without a question
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
 }
 
