@@ -36,8 +36,8 @@ struct PresetHost {
 }
 
 impl PresetHosts {
-    /// Returns the hosts of a preset, whose agent has the environment. If `bound`, the session reaches no
-    /// others.
+    /// Returns the hosts of a preset, whose agent has the environment. If `bound`, the session
+    /// reaches no others.
     ///
     /// # Errors
     /// Which entry names no host, and why.

@@ -88,8 +88,8 @@ pub(crate) fn embedded() -> Result<Vec<Preset>, Failure> {
     PRESETS.iter().map(|(name, text)| parse(text, name)).collect()
 }
 
-/// Returns the preset that `reference` names: one of the program's, or a file, which has a `/` in its
-/// name. Returns the file as well.
+/// Returns the preset that `reference` names: one of the program's, or a file, which has a `/` in
+/// its name. Returns the file as well.
 ///
 /// # Errors
 /// When there is no such preset, or it cannot be read.

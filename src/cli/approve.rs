@@ -46,11 +46,11 @@ const MIN_PATH_WIDTH: usize = 9;
 
 /// See and answer the requests that wait for a person
 ///
-/// A rule with `effect = "ask"`, or `[agent] terminal = "ask"`, makes a request wait. Without an ID this shows
-/// what waits in the workspace, with what would change. With one it shows that
-/// request as the gateway has it, and asks before it approves exactly that: what is
-/// printed beside a running command may come from the command. Equal requests of one
-/// session are shown and answered as one, except with --yes or --json.
+/// A rule with `effect = "ask"`, or `[agent] terminal = "ask"`, makes a request wait. Without an ID
+/// this shows what waits in the workspace, with what would change. With one it shows that request
+/// as the gateway has it, and asks before it approves exactly that: what is printed beside a
+/// running command may come from the command. Equal requests of one session are shown and answered
+/// as one, except with --yes or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis approve --list\n  \
@@ -72,11 +72,12 @@ pub(crate) struct Args {
     /// Reject this request; the beginning of its identifier is enough
     #[arg(long, value_name = "ID", conflicts_with = "list")]
     reject: Option<String>,
-    /// Approve the same operation on the same path, or the same command, for the rest of the session
+    /// Approve the same operation on the same path, or the same command, for the rest of the
+    /// session
     #[arg(long, requires = "id")]
     session: bool,
-    /// Approve without showing the request and asking; four characters of its identifier are enough,
-    /// if no other request that waits begins so
+    /// Approve without showing the request and asking; four characters of its identifier are
+    /// enough, if no other request that waits begins so
     #[arg(short, long, requires = "id")]
     yes: bool,
     /// Print one JSON object

@@ -186,8 +186,8 @@ impl Egress {
         self.service.has_no_connector.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if a connection or request that was denied, cut off or failed was reported to the
-    /// operator.
+    /// Returns true if a connection or request that was denied, cut off or failed was reported to
+    /// the operator.
     pub fn has_reported(&self) -> bool {
         self.service.notices.has_reported()
     }

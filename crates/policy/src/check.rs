@@ -201,8 +201,8 @@ fn wrong_type(path: &str, value: &DeValue<'_>, expected: Shape) -> Problem {
         .label(format!("expected {}", expected.expected()))
 }
 
-/// Returns the known word that is most similar to `text`, if one is similar enough: that of the same
-/// meaning, one that begins with `text`, or one of similar spelling.
+/// Returns the known word that is most similar to `text`, if one is similar enough: that of the
+/// same meaning, one that begins with `text`, or one of similar spelling.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > 64 {
         return None;

@@ -345,8 +345,8 @@ pub fn last_changing_session(
     Ok(of_agents.or(of_operators))
 }
 
-/// Returns the sessions that `name` names: those whose identifier begins with it, or if there is none,
-/// the runs with an ACP session whose ID begins so.
+/// Returns the sessions that `name` names: those whose identifier begins with it, or if there is
+/// none, the runs with an ACP session whose ID begins so.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -388,8 +388,8 @@ pub fn sessions(log: &Log) -> io::Result<super::Stats> {
     super::Stats::of(log, &Filter::default(), &[super::Field::Session, super::Field::Agent])
 }
 
-/// Returns the beginning of a known session's identifier that is similar to `text`, which none begins
-/// with.
+/// Returns the beginning of a known session's identifier that is similar to `text`, which none
+/// begins with.
 ///
 /// # Errors
 /// If the log cannot be read.

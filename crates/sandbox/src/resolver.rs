@@ -19,8 +19,8 @@ const FILES: [&str; 6] = [
 /// file's directory is granted there.
 const REPLACED: &str = "/run";
 
-/// The files that a connector which is confined now may read, by device and inode. A file that takes
-/// the place of one of them is not among them.
+/// The files that a connector which is confined now may read, by device and inode. A file that
+/// takes the place of one of them is not among them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResolverFiles(Vec<(u64, u64)>);
 

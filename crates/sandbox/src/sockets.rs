@@ -104,8 +104,8 @@ impl UnconnectedSocket {
     }
 }
 
-/// The kernel's tables of the TCP sockets in the sandbox's network (proc_net(5)), as long as its init
-/// lives.
+/// The kernel's tables of the TCP sockets in the sandbox's network (proc_net(5)), as long as its
+/// init lives.
 #[derive(Debug)]
 pub struct SocketTables(OwnedFd);
 

@@ -393,9 +393,9 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// Checks that no trusted file has another name where an agent may change it, or read it if it is
-    /// secret: an agent made one beside its draft, and the operator moved the draft; or a copy of the
-    /// state directory has links in place of files.
+    /// Checks that no trusted file has another name where an agent may change it, or read it if it
+    /// is secret: an agent made one beside its draft, and the operator moved the draft; or a copy
+    /// of the state directory has links in place of files.
     fn hard_links(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
             // Build tools link a program.

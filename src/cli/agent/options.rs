@@ -53,9 +53,9 @@ pub(in crate::cli) struct SandboxOptions {
     /// An environment variable of the agent: its current value, or the given one
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     agent_env: Vec<String>,
-    /// Share the host's network, past `[network]` and a preset's hosts: a TCP port of every host, or
-    /// `dns` for look-ups of names over UDP. No connection is decided or recorded. `none`: neither
-    /// network nor proxy
+    /// Share the host's network, past `[network]` and a preset's hosts: a TCP port of every host,
+    /// or `dns` for look-ups of names over UDP. No connection is decided or recorded. `none`:
+    /// neither network nor proxy
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<NetworkReach>,
     /// A TCP port on which the agent may listen, on every interface, if it shares the host's

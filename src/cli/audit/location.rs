@@ -110,8 +110,8 @@ pub(super) struct LogSource {
 }
 
 impl LogSource {
-    /// Has the first output start a pager that no agent of the log's workspace can choose: none if that
-    /// workspace is not known.
+    /// Has the first output start a pager that no agent of the log's workspace can choose: none if
+    /// that workspace is not known.
     pub(super) fn enable(&self, pager: PagerOptions) {
         let LogLocation { workspace, state, .. } = &self.location;
         let workspace = match (workspace, &self.dir, state) {

@@ -44,8 +44,8 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
-    /// The session: the beginning of its identifier, the id of one of its ACP sessions, or `last` for
-    /// that of the last agent; without one, the sessions are listed
+    /// The session: the beginning of its identifier, the id of one of its ACP sessions, or `last`
+    /// for that of the last agent; without one, the sessions are listed
     id: Option<String>,
     /// Each record by itself, with differences
     #[arg(long, requires = "id")]

@@ -39,8 +39,8 @@ pub(crate) struct Args {
     /// The last session that left a change and is no undo, if possible one of an agent; the default
     #[arg(long, group = "what")]
     last: bool,
-    /// Every change of this session; the beginning of its id or the id of one of its ACP sessions is
-    /// enough, and `last` is as --last
+    /// Every change of this session; the beginning of its id or the id of one of its ACP sessions
+    /// is enough, and `last` is as --last
     #[arg(long, value_name = "ID", group = "what", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: Option<String>,
     /// The change of this record of the log; with what else was stored of a file while a program

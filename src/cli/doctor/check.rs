@@ -121,7 +121,8 @@ impl Check {
     }
 }
 
-/// Prints a line that begins with a status, after `first` blanks; its other rows begin after `other`.
+/// Prints a line that begins with a status, after `first` blanks; its other rows begin after
+/// `other`.
 fn print_with(status: Status, line: &str, first: usize, other: usize) {
     let line = prose(&format!("{:first$}{:<7}  {line}", "", status.as_str()), other);
     let (word, rest) = line.split_at_checked(first + 7).unwrap_or((&line, ""));

@@ -71,8 +71,8 @@ impl Gateway {
         })
     }
 
-    /// Returns the carrier of the labels of what a session is shown. All sessions of a sandbox are one
-    /// program's; agents that share a gateway have nothing in common.
+    /// Returns the carrier of the labels of what a session is shown. All sessions of a sandbox are
+    /// one program's; agents that share a gateway have nothing in common.
     pub(super) fn carrier(&self, session: &Session) -> Arc<Carrier> {
         self.carriers.of(if self.slots.is_some() { session.agent.as_str() } else { "" })
     }

@@ -125,8 +125,8 @@ impl DecisionContext {
         })
     }
 
-    /// Returns the name of a rule that asks, as an approval has it: with its place, and the labels by
-    /// which it applies. Another label is another question.
+    /// Returns the name of a rule that asks, as an approval has it: with its place, and the labels
+    /// by which it applies. Another label is another question.
     pub(super) fn asking_rule(&self, decision: &Decision) -> String {
         let labels = self.network_rule(decision).map(|rule| &rule.when_read);
         let read = labels.into_iter().flatten().filter(|label| self.reads.ids().contains(*label));

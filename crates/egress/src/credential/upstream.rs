@@ -220,8 +220,8 @@ struct IdleConnection {
     cut: ConnectionCloser,
 }
 
-/// The means to end a request: to cut its connection off, or to note its complete reply. Once all clones
-/// are dropped, the connection is closed.
+/// The means to end a request: to cut its connection off, or to note its complete reply. Once all
+/// clones are dropped, the connection is closed.
 #[derive(Clone)]
 pub(super) struct ConnectionCloser {
     open: Rc<ServerConnection>,

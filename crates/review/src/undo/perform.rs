@@ -213,9 +213,9 @@ fn is_changed(error: &gateway::Error) -> bool {
 /// A request of an undo.
 type Undo = Box<dyn Request<Output = Changed>>;
 
-/// Returns the requests to the gateway for a step; `None` if its path has another entry than the one
-/// whose replacement was confirmed. A removal removes the contents of a directory if `recursive`.
-/// `overwrites` is true if a person confirmed a conflict.
+/// Returns the requests to the gateway for a step; `None` if its path has another entry than the
+/// one whose replacement was confirmed. A removal removes the contents of a directory if
+/// `recursive`. `overwrites` is true if a person confirmed a conflict.
 fn requests(
     gateway: &Gateway,
     step: &Step,

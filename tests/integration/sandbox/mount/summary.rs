@@ -31,8 +31,8 @@ fn a_summary_for_programs_is_one_object() {
     assert!(summary["undo"].as_str().unwrap().contains(summary["session"].as_str().unwrap()));
 }
 
-/// The answer to a question was told as a failed write, also that it was approved, and a rejection as
-/// another denial.
+/// The answer to a question was told as a failed write, also that it was approved, and a rejection
+/// as another denial.
 #[test]
 fn answers_of_a_person_were_counted_as_refused_writes() {
     let world = SandboxWorld::mounted(users()[0]);
