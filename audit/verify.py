@@ -1203,7 +1203,7 @@ def run_proof(path, words):
 def main(arguments):
     """Runs the program; returns its exit code."""
     if len(arguments) < 2 or arguments[0] not in ("log", "proof"):
-        usage("log or proof, and of what?")
+        usage("name `log` or `proof`, then the directory or the file")
     command, path = arguments[:2]
     try:
         if command == "log":

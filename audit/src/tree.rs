@@ -135,7 +135,7 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
     ///
     /// # Errors
     ///
-    /// Those of `subtree`.
+    /// The errors of `subtree`.
     pub fn root_at(&mut self, size: u64) -> Result<Hash, E> {
         self.root(Span { start: 0, end: size.max(1) })
     }
@@ -145,7 +145,7 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
     ///
     /// # Errors
     ///
-    /// Those of `subtree`.
+    /// The errors of `subtree`.
     pub fn inclusion(&mut self, index: u64, size: u64) -> Result<Vec<Hash>, E> {
         let mut proof = Vec::new();
         let mut span = Span { start: 0, end: size };
@@ -164,7 +164,7 @@ impl<E, F: FnMut(u32, u64) -> Result<Hash, E>> Prover<F> {
     ///
     /// # Errors
     ///
-    /// Those of `subtree`.
+    /// The errors of `subtree`.
     pub fn consistency(&mut self, old: u64, new: u64) -> Result<Vec<Hash>, E> {
         let mut proof = Vec::new();
         let mut span = Span { start: 0, end: new };

@@ -15,8 +15,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, mkdirat, openat, openat2,
-        renameat_with, statat, unlinkat,
+        AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, mkdirat, openat,
+        openat2, renameat_with, statat, unlinkat,
     },
     io::Errno,
 };
@@ -189,9 +189,17 @@ impl NewFile {
     pub(crate) fn keep(mut self) -> io::Result<()> {
         if let Some(temp) = &self.temp {
             self.file.sync_all()?;
-            let directory = &self.at.directory;
-            renameat_with(directory, temp, directory, &self.at.name, self.flags)?;
-            self.temp = None;
+            let (directory, name) = (&self.at.directory, &self.at.name);
+            match renameat_with(directory, temp, directory, name, self.flags) {
+                // NFS knows no flags. A link replaces nothing either; the temporary name is removed.
+                Err(Errno::INVAL) if self.flags == RenameFlags::NOREPLACE => {
+                    linkat(directory, temp, directory, name, AtFlags::empty())?;
+                }
+                renamed => {
+                    renamed?;
+                    self.temp = None;
+                }
+            }
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(crate) struct Common {
     )]
     pub(crate) policy: String,
     /// The operator's configuration file [default:
-    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it exists]
     #[arg(
         long,
         global = true,
@@ -69,7 +69,7 @@ pub(crate) struct Common {
         requires = "state"
     )]
     pub(crate) adopt: Option<PathBuf>,
-    /// The name under which policy and log know the agent
+    /// The agent's name in policy and log
     #[arg(
         long,
         global = true,
@@ -88,7 +88,7 @@ pub(crate) struct StateLocation {
     #[arg(long, value_name = "DIR", default_value = HERE, env = "PORTCULLIS_WORKSPACE")]
     workspace: PathBuf,
     /// The operator's configuration file [default:
-    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// Directory of log and backups [default: a directory of the workspace's

@@ -36,8 +36,8 @@ struct PresetHost {
 }
 
 impl PresetHosts {
-    /// Those of a preset, whose agent has the environment. If `bound`, the session reaches no
-    /// others.
+    /// Returns the hosts of a preset, whose agent has the environment. If `bound`, the session
+    /// reaches no others.
     ///
     /// # Errors
     /// Which entry names no host, and why.
@@ -92,7 +92,7 @@ impl PresetHosts {
         Ok(rules)
     }
 
-    /// Each rule's id, with its host and port as people write them.
+    /// Returns each rule's id, with its host and port as people write them.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&str, String)> {
         self.hosts.iter().map(|PresetHost { rule, host, port }| {
             // An address or a network of IPv6.
@@ -119,7 +119,7 @@ pub(super) fn parse(entry: &str) -> Result<(HostPattern, u16), String> {
     Ok((HostPattern::parse(host).map_err(|reason| wrong(reason.to_string()))?, port))
 }
 
-/// The host and port of an HTTP URL.
+/// Returns the host and port of an HTTP URL.
 fn origin(url: &str) -> Option<Connect> {
     let (scheme, rest) = url.split_once("://")?;
     let port = match scheme.to_ascii_lowercase().as_str() {

@@ -80,7 +80,7 @@ pub(crate) struct Preset {
     pub(crate) source: Option<String>,
 }
 
-/// The presets that come with the program, by name.
+/// Returns the presets that come with the program, by name.
 ///
 /// # Errors
 /// When one cannot be read: a mistake in the program.
@@ -88,8 +88,8 @@ pub(crate) fn embedded() -> Result<Vec<Preset>, Failure> {
     PRESETS.iter().map(|(name, text)| parse(text, name)).collect()
 }
 
-/// The preset that `reference` names: one of the program's, or a file, which has a `/` in its
-/// name. Returns the file as well.
+/// Returns the preset that `reference` names: one of the program's, or a file, which has a `/` in
+/// its name. Returns the file as well.
 ///
 /// # Errors
 /// When there is no such preset, or it cannot be read.
@@ -120,7 +120,7 @@ pub(crate) fn load(reference: &str) -> Result<(Preset, Option<PathBuf>), Failure
     Ok((preset, None))
 }
 
-/// The embedded preset for a program of this file name.
+/// Returns the embedded preset for a program of this file name.
 pub(crate) fn for_program(program: &Path) -> Option<Preset> {
     let name = program.file_name()?.to_str()?;
     embedded().ok()?.into_iter().find(|preset| preset.programs.iter().any(|known| known == name))

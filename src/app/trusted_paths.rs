@@ -82,7 +82,7 @@ pub(crate) fn check(workspace: &Path, state: &Path, config: Option<&Path>) -> Re
     check_under(workspace, state, (&operator, &audit))
 }
 
-/// The same as [`check`], under a configuration that was loaded.
+/// Does the same as [`check`], under a configuration that was loaded.
 ///
 /// # Errors
 /// When one of them lies in, or is named through, the workspace.
@@ -212,6 +212,13 @@ fn places() -> Vec<(Trusted, PathBuf)> {
         .chain(data.iter().map(|base| (Trusted::Homes, homes_below(base))))
         .chain(data.iter().map(|base| (Trusted::Scratch, scratch_below(base))))
         .collect()
+}
+
+/// Returns the directories of the homes and the scratch directories of all agents.
+pub(crate) fn shared_by_agents() -> impl Iterator<Item = AgentPath> {
+    let places = places().into_iter();
+    let shared = places.filter(|(role, _)| matches!(role, Trusted::Homes | Trusted::Scratch));
+    shared.map(|(_, path)| AgentPath { access: Access::Write, path, target: None })
 }
 
 /// Returns this program, and the path by which it was started.

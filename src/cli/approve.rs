@@ -18,7 +18,6 @@ use super::{
     announcer::headline,
     confirmation::{self, PersonAnswer},
     gateway_options::log_options,
-    render::visible,
     rows::{named, stderr_width, stdout_width, wrapped},
 };
 use crate::{
@@ -28,7 +27,7 @@ use crate::{
         options::StateLocation,
         state_directory,
     },
-    model::Escaped,
+    model::{Escaped, distinct},
 };
 
 /// The time between two looks at what waits.
@@ -47,11 +46,11 @@ const MIN_PATH_WIDTH: usize = 9;
 
 /// See and answer the requests that wait for a person
 ///
-/// A rule with `effect = "ask"`, or `[agent] terminal = "ask"`, lets a request wait. Without an ID this shows
-/// what waits in the workspace, with what would change. With one it shows that
-/// request as the gateway has it, and asks before it approves exactly that: what is
-/// printed beside a running command may come from the command. Equal requests of one
-/// session are shown and answered as one, except with --yes or --json.
+/// A rule with `effect = "ask"`, or `[agent] terminal = "ask"`, makes a request wait. Without an ID
+/// this shows what waits in the workspace, with what would change. With one it shows that request
+/// as the gateway has it, and asks before it approves exactly that: what is printed beside a
+/// running command may come from the command. Equal requests of one session are shown and answered
+/// as one, except with --yes or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis approve --list\n  \
@@ -61,8 +60,6 @@ const MIN_PATH_WIDTH: usize = 9;
     portcullis approve --yes 3fa9c1d2\n  \
     portcullis approve --reject 3fa9c1d2")]
 pub(crate) struct Args {
-    #[command(flatten)]
-    location: StateLocation,
     /// Approve this request; the beginning of its identifier is enough
     #[arg(value_name = "ID", conflicts_with_all = ["list", "reject"])]
     id: Option<String>,
@@ -75,16 +72,19 @@ pub(crate) struct Args {
     /// Reject this request; the beginning of its identifier is enough
     #[arg(long, value_name = "ID", conflicts_with = "list")]
     reject: Option<String>,
-    /// Approve the same operation on the same path, or the same command, for the rest of the session
+    /// Approve the same operation on the same path, or the same command, for the rest of the
+    /// session
     #[arg(long, requires = "id")]
     session: bool,
-    /// Approve without showing the request and asking; four characters of its identifier are enough,
-    /// if no other request that waits begins so
-    #[arg(long, requires = "id")]
+    /// Approve without showing the request and asking; four characters of its identifier are
+    /// enough, if no other request that waits begins so
+    #[arg(short, long, requires = "id")]
     yes: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    location: StateLocation,
 }
 
 /// Runs the command.
@@ -386,7 +386,7 @@ fn print(item: &Item, count: usize) {
         show(&format!("rule `{}`{location}{reason}", rule.id));
     }
     // Not `lines`, which drops a carriage return.
-    for line in item.change.split_terminator('\n') {
-        show(&visible(line));
+    for line in distinct(&item.change, &['\n']).split_terminator('\n') {
+        show(line);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) use agent::run_if_agent;
 /// Show how attempts of a badly behaved agent end, in a throw-away workspace
 ///
 /// Makes a workspace in a new temporary directory, starts an agent behind the
-/// gateway that tries what it should not, shows what became of each attempt,
+/// gateway that tries what it should not, shows the result of each attempt,
 /// verifies the audit log and undoes a change from its backup. The directory
 /// stays for you to look at.
 #[derive(Debug, clap::Args)]
@@ -57,9 +57,8 @@ pub(crate) use agent::run_if_agent;
     portcullis demo --keep /tmp/look\n  \
     portcullis demo --policy strict\n  \
     portcullis demo --json\n\n\
-    Exit code 1 when anything was not refused that must be, or not done that should be:\n\
-    also where this machine cannot confine the agent, or with a policy of your own that\n\
-    is looser or stricter than the demo's.")]
+    Exit code 1 if an attempt ends otherwise than expected, also because this machine cannot \
+    confine the agent, or because a policy of yours is looser or stricter than the demo's.")]
 pub(crate) struct Args {
     /// Use this directory, new or empty, instead of a temporary one
     #[arg(long, value_name = "DIR")]

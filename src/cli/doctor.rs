@@ -1,7 +1,7 @@
-//! `portcullis doctor`: would `run` work here, how well, and what is missing?
+//! `portcullis doctor`: checks if `run` works on this machine, how well, and what is missing.
 //!
-//! Everything is tried rather than looked up, in the ways in which `run` uses
-//! it. Makes nothing that stays: no state directory, no record.
+//! Each check tries what `run` uses, in the same way, rather than looking it up. No check leaves
+//! anything behind: no state directory, no record.
 
 mod check;
 mod credentials;

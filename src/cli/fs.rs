@@ -65,7 +65,7 @@ enum FsCommand {
         /// First line to print, counted from 1
         #[arg(long, value_name = "N")]
         line: Option<u64>,
-        /// Most lines to print
+        /// Maximum number of lines to print
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
         /// Print base64, as the policy may demand for binary files
@@ -134,7 +134,7 @@ enum FsCommand {
     #[command(after_help = "Examples:\n  \
         portcullis fs rm notes/today.md\n  \
         portcullis fs rm -r build")]
-    #[command(visible_alias = "remove")]
+    #[command(visible_aliases = ["remove", "delete"])]
     Rm {
         /// The entry to remove; of a link the link itself
         path: String,
@@ -287,9 +287,17 @@ impl Invocation<'_> {
             Err(CommandError::Refused(error)) => {
                 let asked = format!("{} {}", command.kind(), command.paths().join(" to "));
                 let code = render::report_error(&asked, &error, json);
-                let is_parent = matches!(command, FsCommand::Mkdir { recursive: false, .. });
-                if !json && is_parent && error.kind() == ErrorKind::NotFound {
-                    errln!("  help: a directory above it is missing; `--parents` makes those, too");
+                let help = match (&command, error.kind()) {
+                    (FsCommand::Mkdir { recursive: false, .. }, ErrorKind::NotFound) => {
+                        Some("a directory above it is missing; `--parents` makes those, too")
+                    }
+                    (FsCommand::Rm { recursive: false, .. }, ErrorKind::NotEmpty) => {
+                        Some("`-r` removes it with everything in it")
+                    }
+                    _ => None,
+                };
+                if let Some(help) = help.filter(|_| !json) {
+                    errln!("  help: {help}");
                 }
                 // Exit code 1 means that a search found nothing.
                 let search = matches!(command, FsCommand::Glob(_) | FsCommand::Grep(_));

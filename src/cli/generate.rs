@@ -107,6 +107,37 @@ mod tests {
         assert!(without.is_empty(), "without examples: {without:?}");
     }
 
+    /// A paragraph with line breaks of its own was wrapped besides, after a word or two of a line.
+    #[test]
+    fn no_line_of_a_paragraph_is_wrapped() {
+        let mut found = Vec::new();
+        commands(&Cli::command(), "portcullis", &mut found);
+        for (words, help) in found {
+            for paragraph in help.split("\n\n") {
+                // An example is indented.
+                let lines = || paragraph.lines().filter(|line| !line.starts_with(' '));
+                let wide = lines().find(|line| line.chars().count() > 100);
+                assert!(lines().count() == 1 || wide.is_none(), "{words}: {wide:?}");
+            }
+        }
+    }
+
+    /// `undo -y` was known, and `approve -y` an error.
+    #[test]
+    fn each_yes_has_the_same_short_form() {
+        fn without(command: &clap::Command, found: &mut Vec<String>) {
+            let yes = command.get_arguments().filter(|arg| arg.get_long() == Some("yes"));
+            found.extend(
+                yes.filter(|arg| arg.get_short() != Some('y'))
+                    .map(|arg| format!("{} {arg}", command.get_name())),
+            );
+            command.get_subcommands().for_each(|subcommand| without(subcommand, found));
+        }
+        let mut found = Vec::new();
+        without(&Cli::command(), &mut found);
+        assert!(found.is_empty(), "{found:?}");
+    }
+
     #[test]
     fn every_argument_says_what_it_is() {
         fn without(command: &clap::Command, words: &str, found: &mut Vec<String>) {

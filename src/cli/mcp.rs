@@ -41,8 +41,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
     portcullis mcp --workspace ~/project\n  \
     portcullis mcp --tools reference --workspace ~/project\n  \
     claude mcp add files -- portcullis mcp --workspace ~/project\n\n\
-    Requests that a rule with `effect = \"ask\"` is about are shown to the client's user, if the\n\
-    client can ask, and by `portcullis approve`. A changed policy applies after the client has\n\
+    A request for which a rule with `effect = \"ask\"` applies is shown to the client's user, if \
+    the client can ask, and by `portcullis approve`. A changed policy applies after the client has \
     restarted the server.")]
 pub(crate) struct Args {
     #[command(flatten)]

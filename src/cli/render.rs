@@ -1,8 +1,7 @@
 //! Output of the gateway's replies, for people and for programs.
 
 use std::{
-    borrow::Cow, collections::BTreeMap, fmt::Write as _, os::unix::ffi::OsStrExt as _, path::Path,
-    process::ExitCode,
+    borrow::Cow, collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, process::ExitCode,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -16,7 +15,8 @@ use crate::{
         Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Matches,
         Reply, SearchResult, Stopped, Summary,
     },
-    model::{Escaped, WorkspacePath, has_hidden_characters, is_hidden_character},
+    model::{Escaped, WorkspacePath, distinct, has_hidden_characters},
+    policy::nearest,
 };
 
 pub(crate) use crate::review::counted;
@@ -26,32 +26,14 @@ pub(crate) fn records(first: u64, last: u64) -> String {
     if first == last { format!("record {first}") } else { format!("records {first} to {last}") }
 }
 
-/// The time of a record to the second, in UTC: microseconds only help programs.
+/// Formats the time of a record to the second, in UTC: microseconds only help programs.
 pub(crate) fn time(t: &str) -> String {
     t.get(..19).map_or_else(|| t.to_owned(), |seconds| seconds.replace('T', " ") + "Z")
 }
 
-/// Returns a line of a change so that no two lines look alike: hidden characters, tabs and carriage
-/// returns are escaped, and a backslash is doubled where it could pass for the beginning of that.
-pub(crate) fn visible(line: &str) -> String {
-    let mut text = String::new();
-    let mut rest = line.chars();
-    while let Some(c) = rest.next() {
-        let next = rest.clone().next();
-        let is_like_escape = next.is_some_and(|next| {
-            matches!(next, '\\' | 'u' | 't' | 'r') || is_hidden_character(next)
-        });
-        if c == '\\' && is_like_escape {
-            text.push('\\');
-        }
-        let _ = write!(text, "{}", Escaped(c.encode_utf8(&mut [0; 4])));
-    }
-    text
-}
-
 /// Formats a line of a diff for a terminal: coloured if that has colours, and escaped.
 pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
-    let text = visible(line);
+    let text = distinct(line, &['\n']);
     let style = match line.chars().next() {
         _ if !has_colours => return text,
         _ if line.starts_with("+++") || line.starts_with("---") => "1",
@@ -61,6 +43,13 @@ pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
         _ => return text,
     };
     format!("\u{1b}[{style}m{text}\u{1b}[0m")
+}
+
+/// Returns the error for a word that is none of the known ones.
+pub(crate) fn unknown_word<'k>(text: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
+    let near = nearest(text, known.clone()).map(|near| format!("did you mean `{near}`? "));
+    let known: Vec<_> = known.collect();
+    format!("{}expected one of {}", near.unwrap_or_default(), known.join(", "))
 }
 
 /// Quotes a path for a POSIX shell that reads it from a file.

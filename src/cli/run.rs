@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "allow_partial")]
     unconfined: bool,
     /// The agent's program and its arguments; left out, the preset's
-    #[arg(last = true, required_unless_present = "preset", value_name = "AGENT")]
+    #[arg(last = true, value_name = "AGENT")]
     command: Vec<OsString>,
 }
 
@@ -91,6 +91,12 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
         }
         Some(preset) if args.command.is_empty() => {
             args.command = preset.acp.iter().map(OsString::from).collect();
+        }
+        None if args.command.is_empty() => {
+            return Err(Failure::new("no agent is named").exit(Exit::Usage).help(
+                "name a preset that `portcullis agents` lists, `--preset NAME`, or a command: \
+                 `portcullis run -- my-agent --acp`",
+            ));
         }
         _ => args.sandbox.suggest_preset(&args.command),
     }

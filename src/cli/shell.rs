@@ -33,7 +33,7 @@ pub(crate) struct Args {
     sandbox: SandboxOptions,
     #[command(flatten)]
     report: ReportOptions,
-    /// The program and its arguments [default: the preset's, or $SHELL, if it is there in the
+    /// The program and its arguments [default: the preset's, or $SHELL, if it exists in the
     /// sandbox, else /bin/sh]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,

@@ -33,7 +33,7 @@ enum TokenCommand {
     portcullis token new --agent prometheus --metrics\n  \
     portcullis token new --agent ci --json")]
 struct NewArgs {
-    /// The name under which policies and logs know the agent
+    /// The agent's name in policies and logs
     #[arg(long, value_name = "NAME", required = true)]
     agent: AgentName,
     /// A workspace that the agent may use, or `*`

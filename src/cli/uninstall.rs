@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Remove without a question
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// Print one JSON object
     #[arg(long)]

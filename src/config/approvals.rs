@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_refused_with_its_line() {
         for (text, word) in [
-            ("webhook = \"ntfy.sh/topic\"", "`webhook` is no URL of HTTP\n--> f:2:11"),
+            ("webhook = \"ntfy.sh/topic\"", "`webhook` is no URL of HTTP\n --> f:2:11"),
             ("webhook = \"https:///topic\"", "`webhook` is no URL"),
             ("webhook = \"https://a b\"", "`webhook` is no URL"),
             ("webhook = 1", "`approvals.notify.webhook` cannot be"),

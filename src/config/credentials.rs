@@ -214,7 +214,7 @@ impl RawCredential {
         Some(self)
     }
 
-    /// The credential, if everything in it makes sense.
+    /// Returns the credential, if everything in it is valid.
     fn read(self, base: &Path, document: &mut Document) -> Option<Credential> {
         for (key, is_missing) in [
             ("host", self.host.is_none()),

@@ -2,9 +2,9 @@
 NTFS and SMB shares do: whatever the case, by an 8.3 name (`ENV~1` is `.env`), with dots or
 blanks at the end, and with `::$DATA`. A list has each entry once, under its own name.
 
-    alias_fs.py MOUNTPOINT
+    alias_fs.py MOUNTPOINT [nfs]
 
-It prints `ready` when it is mounted, and ends when it is unmounted.
+With `nfs` it knows hard links and no flags of a rename, as NFS does. It prints `ready` when it is mounted, and ends when it is unmounted.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ import sys
 ROOT = 1
 MINOR = 31
 LIBC = ctypes.CDLL(None, use_errno=True)
+IS_NFS = sys.argv[2:] == ["nfs"]
 
 
 class Node:
@@ -197,7 +198,11 @@ def answer(opcode, number, head, body):
             return b""
         case 12:
             return rename(number, struct.unpack_from("<Q", body)[0], 0, body[8:])
-        case 45:
+        case 13 if IS_NFS:
+            linked = struct.unpack_from("<Q", body)[0]
+            put(number, own(body[8:].split(b"\0")[0]), linked)
+            return entry(linked)
+        case 45 if not IS_NFS:
             return rename(number, *struct.unpack_from("<QI", body), body[16:])
         case 14 | 27:
             return struct.pack("<Q2I", number, 0, 0)

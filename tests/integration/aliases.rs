@@ -62,9 +62,21 @@ impl Mounted {
 
     #[track_caller]
     pub(crate) fn at(place: &Path) -> Self {
+        Self::with(place, &[])
+    }
+
+    /// Mounts one that knows no flags of a rename, as NFS does.
+    #[track_caller]
+    pub(crate) fn like_nfs(place: &Path) -> Self {
+        Self::with(place, &["nfs"])
+    }
+
+    #[track_caller]
+    fn with(place: &Path, options: &[&str]) -> Self {
         let mut server = Command::new("/usr/bin/python3")
             .args(["-c", include_str!("alias_fs.py")])
             .arg(place)
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

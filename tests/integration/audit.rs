@@ -136,12 +136,12 @@ intact: 6 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:
 head: 5:c9db9a20c7b034dcbb757e9c902d33376e0c52f353b0639585981c48e4b7ba71
 signed: nothing; no checkpoint covers these records
 # good-missing-checkpoint
-warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gateway died before its first one, or they were removed
+warning: missing-checkpoint: records name a key for checkpoints, but no valid checkpoint exists: a gateway died before its first one, or they were removed
 intact: 8 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:07.000000Z
 head: 7:a4e3811bef2f0f9c7a006c5e4a9a629e306d66607d1fd01d508cef6ff8501279
 signed: nothing; no checkpoint covers these records
 # good-missing-checkpoint-recovered
-warning: missing-checkpoint: records name a key for checkpoints, but no right checkpoint is there: a gateway died before its first one, or they were removed
+warning: missing-checkpoint: records name a key for checkpoints, but no valid checkpoint exists: a gateway died before its first one, or they were removed
 intact: 3 records in 1 segment, 2026-11-21T08:00:00.000000Z to 2026-11-21T08:00:02.000000Z
 head: 2:91a8c62aaa2f4170518aa5e2b2195bc4296a106f61ee82db1eb8328086947b38
 signed: nothing; no checkpoint covers these records

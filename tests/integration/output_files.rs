@@ -7,7 +7,10 @@ use std::{
     process::Command,
 };
 
-use crate::common::{World, done};
+use crate::{
+    aliases::Mounted,
+    common::{World, done},
+};
 
 /// Commands that write a file of this name.
 fn commands(file: &str) -> Vec<Vec<&str>> {
@@ -96,6 +99,24 @@ fn a_key_for_which_there_is_no_room_leaves_no_file() {
     world.run(&args).ok();
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let text = fs::read(&key).unwrap();
+    assert_eq!(world.run(&args).code, 1);
+    assert_eq!(fs::read(&key).unwrap(), text);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+}
+
+/// A file system without flags of a rename refused every key, and said nothing but `Invalid
+/// argument`.
+#[test]
+fn a_key_is_made_where_a_rename_has_no_flags_and_replaces_no_other() {
+    let world = World::new();
+    let directory = world.base().join("keys");
+    fs::create_dir(&directory).unwrap();
+    let _mounted = Mounted::like_nfs(&directory);
+    let key = directory.join("policies.key");
+    let args = ["policy", "keygen", "-o", key.to_str().unwrap()];
+    world.run(&args).ok();
+    let text = fs::read(&key).unwrap();
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(world.run(&args).code, 1);
     assert_eq!(fs::read(&key).unwrap(), text);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);

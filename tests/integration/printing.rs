@@ -158,8 +158,8 @@ fn a_pager_shows_what_is_printed_on_a_terminal() {
     assert!(unpaged.text().contains(".env") && unpaged.code == 0, "{unpaged:?}");
 }
 
-/// `PATH` often begins with `.venv/bin` or `node_modules/.bin` of the project: the agent's `less` ran as the
-/// operator, outside of any sandbox.
+/// `PATH` often begins with `.venv/bin` or `node_modules/.bin` of the project: the agent's `less`
+/// ran as the operator, outside of any sandbox.
 #[test]
 fn no_pager_is_found_through_the_workspace() {
     let world = world();
@@ -190,8 +190,8 @@ fn no_pager_is_found_through_the_workspace() {
     assert!(!shown.text().contains("agent:"), "{shown:?}");
 }
 
-/// A pager that needs no text stood between the operator and the message, and one that failed was taken
-/// for one that had shown the text.
+/// A pager that needs no text stood between the operator and the message, and one that failed was
+/// taken for one that had shown the text.
 #[test]
 fn a_failure_starts_no_pager_and_a_failed_pager_is_told_of() {
     let world = world();
@@ -217,6 +217,12 @@ fn what_is_not_known_is_named_with_what_is_near() {
         (&["audit", "query", "--columns", "pth"], "did you mean `path`?"),
         (&["audit", "query", "--stats", "agnet"], "did you mean `agent`?"),
         (&["run", "--preset", "codx", "--", "x"], "did you mean `codex`?"),
+        // The beginning of a name, and words of other programs.
+        (&["run", "--preset", "claude", "--", "x"], "did you mean `claude-code`?"),
+        (&["audit", "query", "--op", "delete"], "did you mean `remove`?"),
+        (&["policy", "explain", "raed", "a.txt"], "did you mean `read`?"),
+        (&["policy", "explain", "delete", "a.txt"], "did you mean `remove`?"),
+        (&["policy", "explain", "--who", "x", "--can", "delete"], "did you mean `remove`?"),
         (&["check"], "`portcullis policy check`, `portcullis config check`"),
         (&["restore"], "`portcullis backup restore`"),
         (&["lint"], "`portcullis policy lint`"),

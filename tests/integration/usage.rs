@@ -119,6 +119,18 @@ fn a_missing_directory_is_named_with_what_to_do() {
     world.run(&["policy", "keygen", "-o", "x.key"]).ok();
 }
 
+/// Only the command after `--` was asked for, and a directory that is not empty had no help.
+#[test]
+fn errors_name_the_option_that_is_left_out() {
+    let world = World::new();
+    let run = world.run(&["run"]);
+    assert!(run.code == 2 && run.stderr.contains("--preset"), "{run:?}");
+    world.file("dir/a", "a");
+    let removed = world.fs(&["rm", "dir"]);
+    assert!(removed.code == 1 && removed.stderr.contains("`-r`"), "{removed:?}");
+    world.fs(&["delete", "-r", "dir"]).ok();
+}
+
 #[test]
 fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     let world = World::new();
@@ -126,6 +138,19 @@ fn help_keeps_a_command_s_own_options_together_and_examples_whole() {
     let (own, gateway) = help.text().split_once("\nGateway options:\n").unwrap();
     assert!(own.contains("--no-ignore") && !own.contains("--workspace"), "{own}");
     assert!(gateway.contains("--workspace") && !gateway.contains("--no-ignore"), "{gateway}");
+    // These stood among the options of every command.
+    for (command, option) in [
+        (&["approve"][..], "--reject"),
+        (&["audit", "query"], "--stats"),
+        (&["audit", "export"], "--format"),
+    ] {
+        let help = world.run(&[command, &["--help"]].concat()).ok();
+        let heading = ["\nGateway options:\n", "\nFilters:\n"];
+        let parts = heading.iter().find_map(|heading| help.text().split_once(heading));
+        let (own, others) = parts.unwrap();
+        let is_listed = |text: &str| text.contains(&format!("\n      {option} <"));
+        assert!(is_listed(own) && !is_listed(others), "{command:?} {}", help.text());
+    }
     let run = world.run(&["run", "--help"]).ok();
     assert!(run.text().contains("\n  portcullis run --preset fast-agent --policy mine.toml\n"));
     let listed = world.run(&["policy", "list", "--json"]).ok().json();

@@ -151,7 +151,7 @@ impl Expectations {
     fn need_key(&mut self, seq: Option<u64>, reason: &str) {
         if std::mem::take(&mut self.keyless) {
             let detail =
-                format!("{reason}, but the log's public key is not there to check them with");
+                format!("{reason}, but the log's public key is missing, so they cannot be checked");
             self.faults.push(fault(DamageKind::MissingKey, KEYS, seq, detail));
         }
     }

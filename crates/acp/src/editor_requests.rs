@@ -148,7 +148,7 @@ impl EditorRequests {
         }
     }
 
-    /// Ends all waiting, now and later.
+    /// Ends all pending requests, and refuses later ones.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         lock(&self.waiting).clear();

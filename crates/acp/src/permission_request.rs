@@ -13,7 +13,7 @@ use crate::{
     gateway::{Answer, Question, Ticket},
     mcp_attach::UserApprover,
     model::{OperationKind, WorkspacePath},
-    question::{line, text, what},
+    question::{code, text, what},
 };
 
 use super::{editor_requests, editor_requests::EditorRequests, paths::Roots};
@@ -101,7 +101,7 @@ pub(super) fn params(
     let (top, own) = (WorkspacePath::root(), Roots::new(&question.workspace, None));
     let what = match own.absolute(&top) {
         root if root == roots.absolute(&top) => what(question),
-        root => format!("{} in the workspace `{}`", what(question), line(&root)),
+        root => format!("{} in the workspace {}", what(question), code(&root)),
     };
     // A host or a command is not a path in the workspace.
     let is_path = !matches!(binding.operation, OperationKind::Connect | OperationKind::Command);

@@ -52,7 +52,7 @@ pub(super) struct ToolCall {
 }
 
 impl ToolCall {
-    /// The numbers of its terminals' commands: of the first [`MAX_TERMINALS`], each once.
+    /// Returns the numbers of the commands of its first [`MAX_TERMINALS`] terminals, each once.
     pub(super) fn terminals(&self) -> Vec<u64> {
         let mut terminals = Vec::new();
         for number in self.content.iter().filter_map(|item| terminal(item)) {

@@ -14,12 +14,13 @@ use crate::lock;
 
 /// Minimum time between two updates of a tool call.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
-/// The most bytes of an update in which terminals are replaced, and which is stored to be sent anew.
+/// The most bytes of an update in which terminals are replaced, and which is stored to be sent
+/// anew.
 const MAX_UPDATE: usize = 64 * 1024;
 
 impl AcpProxy<'_> {
-    /// The parameters of a `session/update` with texts in place of terminals; `None` where there are
-    /// none in it. A larger update than [`MAX_UPDATE`] passes as it came.
+    /// Returns the parameters of a `session/update` with texts in place of terminals; `None` where
+    /// there are none in it. A larger update than [`MAX_UPDATE`] passes as it came.
     pub(super) fn with_terminals(&self, params: &RawValue) -> Option<Box<RawValue>> {
         let terminals = self.terminals.as_ref()?;
         let mut stored = lock(&terminals.content.0);

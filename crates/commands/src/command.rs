@@ -24,7 +24,7 @@ pub struct CommandLine {
     pub environment: Vec<(String, String)>,
     /// The working directory, absolute; `None` for that of the agent.
     pub directory: Option<PathBuf>,
-    /// The id of the MCP request that has it started.
+    /// The id of the MCP request that started it.
     pub request: Option<Value>,
 }
 

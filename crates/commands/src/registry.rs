@@ -109,8 +109,8 @@ pub enum Error {
     /// There are too many unreleased commands.
     #[error("too many commands are not released: at most {MAX_COMMANDS} in a session")]
     TooMany,
-    /// The sandbox accepts no commands any more.
-    #[error("the sandbox takes no commands any more")]
+    /// The sandbox accepts no more commands.
+    #[error("the sandbox accepts no more commands")]
     Closed,
 }
 

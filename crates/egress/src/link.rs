@@ -150,7 +150,7 @@ pub(crate) struct ServerConnection {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     requests: Cell<Option<u64>>,
-    /// The request that has no whole reply yet.
+    /// The request without a complete reply.
     request: RefCell<NamedRequest>,
 }
 
@@ -178,7 +178,7 @@ impl ServerConnection {
         self.request.replace(request);
     }
 
-    /// Notes that the last request on it has its whole reply.
+    /// Notes that the last request on it has a complete reply.
     #[cfg(feature = "tls")]
     pub(crate) fn answered(&self) {
         self.request.take();

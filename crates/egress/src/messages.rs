@@ -47,7 +47,7 @@ pub(crate) enum FromProxy {
         bytes_out: u64,
         /// The number of requests that were sent, if they were counted.
         requests: Option<u64>,
-        /// The request that had no whole reply yet, if requests are told apart.
+        /// The request without a complete reply, if requests are parsed.
         request: NamedRequest,
         reason: Reason,
     },

@@ -197,7 +197,7 @@ impl Peer {
     }
 
     /// Returns a function that closes an open connection at once: no process that has its socket
-    /// can send by it any more, and the egress process is told.
+    /// can send by it any more, and the egress process is notified.
     fn closer(
         self: &Arc<Self>,
         id: Id,

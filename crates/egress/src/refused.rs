@@ -24,34 +24,34 @@ impl Refused {
         Self { status, phrase, text: format!("{}\n", beginning(&text, MAX_DETAIL)) }
     }
 
-    /// The refusal of a request that did not come in time.
+    /// Returns the refusal of a request that did not come in time.
     pub(crate) fn slow() -> Self {
         Self::new(408, "Request Timeout", "the request did not come in time")
     }
 
-    /// The refusal of a connection above the maximum.
+    /// Returns the refusal of a connection above the maximum.
     pub(crate) fn full() -> Self {
         Self::new(503, "Too many connections", "there are too many connections at once")
     }
 
-    /// The refusal of a request when the gateway process is gone.
+    /// Returns the refusal of a request when the gateway process is gone.
     pub(crate) fn gone() -> Self {
         Self::new(503, "Gateway is gone", "the gateway is gone")
     }
 
-    /// The refusal of a request whose server cannot be used.
+    /// Returns the refusal of a request whose server cannot be used.
     #[cfg(feature = "tls")]
     pub(crate) fn unusable(why: &str) -> Self {
         Self::new(502, "Bad Gateway", why)
     }
 
-    /// The refusal of a connection on which the gateway cannot decide.
+    /// Returns the refusal of a connection on which the gateway cannot decide.
     pub(crate) fn undecided(error: &Error, to: &Connect) -> Self {
         let text = format_args!("no connection to `{to}` is opened: {error}");
         Self::new(503, "Gateway cannot decide", text)
     }
 
-    /// The refusal of a connection that is denied by `rule`, with its reason and help.
+    /// Returns the refusal of a connection that is denied by `rule`, with its reason and help.
     pub(crate) fn denied(to: &Connect, rule: &str, why: &str, help: &str) -> Self {
         let text = format_args!(
             "the policy denies a connection to `{to}`, by rule `{rule}`{why}\nhelp: {help}"
@@ -59,7 +59,7 @@ impl Refused {
         Self::new(403, format!("Denied by rule {rule}"), text)
     }
 
-    /// The refusal of a request that is not passed on.
+    /// Returns the refusal of a request that is not passed on.
     pub(crate) fn not_passed_on(status: u16, why: &str) -> Self {
         let phrase = if status == 400 { "Bad Request" } else { "Forbidden" };
         Self::new(status, phrase, why)
@@ -69,14 +69,14 @@ impl Refused {
         Self::new(400, "No host", format_args!("the request names no host: {why}"))
     }
 
-    /// The refusal of a connection once the connector has ended for good.
+    /// Returns the refusal of a connection once the connector has ended for good.
     pub(crate) fn no_connector() -> Self {
         let text = "the connector ended and is not started again: no connection is opened in this \
             session; the operator can start a new one";
         Self::new(502, "Connector is gone", text)
     }
 
-    /// The refusal of a connection above the maximum that is opened at once.
+    /// Returns the refusal of a connection above the maximum that is opened at once.
     pub(crate) fn busy() -> Self {
         let text = "too many connections are being opened at once";
         Self::new(503, "Too many connections", text)

@@ -66,9 +66,9 @@ pub struct Links {
 /// The options with which `portcullis policy explain` explains decisions of the session.
 #[derive(Debug, Clone, Default)]
 pub struct ExplainOptions {
-    /// Those for the operator.
+    /// The options for the operator.
     pub operator: String,
-    /// Those for programs, which name no file of the host.
+    /// The options for programs, which name no file of the host.
     pub program: String,
 }
 
@@ -186,8 +186,8 @@ impl Egress {
         self.service.has_no_connector.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if a connection or request that was denied, cut off or failed was reported to the
-    /// operator.
+    /// Returns true if a connection or request that was denied, cut off or failed was reported to
+    /// the operator.
     pub fn has_reported(&self) -> bool {
         self.service.notices.has_reported()
     }
@@ -430,14 +430,14 @@ impl Service {
         self.warn(&format!("a request to `{}` was refused", Escaped(target)), reason);
     }
 
-    /// Warns the operator: a program that speaks TLS is not told, and most do not show what they
-    /// are told.
+    /// Warns the operator: a program that speaks TLS gets no reason, and most programs do not show
+    /// the one they get.
     fn warn(&self, what: &str, reason: &str) {
         let text = format!("portcullis: warning: {what}: {}", Escaped(reason));
         self.notices.report(text.clone(), &text);
     }
 
-    /// Returns the refusal for an error of the gateway, and tells the operator of a denial.
+    /// Returns the refusal for an error of the gateway, and reports a denial to the operator.
     fn denied(
         &self,
         error: &Error,

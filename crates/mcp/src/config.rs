@@ -49,7 +49,7 @@ pub struct Config {
     pub attached: Option<Arc<AttachedClient>>,
     /// The options of a command of the operator's that lead to the gateway.
     pub options: String,
-    /// Tells the operator that an approval is pending, and the options of the command that answers
+    /// Announces a pending approval to the operator, with the options of the command that answers
     /// it. Does not block.
     pub announce: fn(&Question, &str),
 }

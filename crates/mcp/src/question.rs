@@ -2,7 +2,7 @@
 
 use crate::{
     gateway::Question,
-    model::{Escaped, OperationKind},
+    model::{OperationKind, distinct},
 };
 
 /// Describes the operation in a few words, in Markdown.
@@ -20,23 +20,19 @@ pub fn what(question: &Question) -> String {
 /// Describes rule, reason and diff, in Markdown.
 pub fn text(what: &str, question: &Question) -> String {
     let mut text =
-        format!("The agent `{}` wants to {what}.\n\n", line(question.session.agent.as_str()));
+        format!("The agent {} wants to {what}.\n\n", code(question.session.agent.as_str()));
     if question.asked_path != question.binding.path {
         text.push_str(&format!("It asked for {}.\n\n", name(&question.asked_path)));
     }
     for rule in &question.rules {
         let location =
-            rule.location().map(|location| format!(" ({})", line(&location.to_string())));
-        let reason = rule.reason().map(|reason| format!(": {}", line(reason)));
+            rule.location().map(|location| format!(" ({})", distinct(&location.to_string(), &[])));
+        let reason = rule.reason().map(|reason| format!(": {}", distinct(reason, &[])));
         let (location, reason) = (location.unwrap_or_default(), reason.unwrap_or_default());
-        text.push_str(&format!("Rule `{}`{location}{reason}\n\n", line(rule.rule())));
+        text.push_str(&format!("Rule {}{location}{reason}\n\n", code(rule.rule())));
     }
     // Line ends and tabs of source code stay.
-    let lines = question.change.split('\n').map(|line| {
-        let pieces: Vec<_> = line.split('\t').map(|piece| Escaped(piece).to_string()).collect();
-        pieces.join("\t")
-    });
-    let change = lines.collect::<Vec<_>>().join("\n");
+    let change = distinct(&question.change, &['\n', '\t']);
     let fence = fence(&change);
     text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
     text
@@ -44,12 +40,17 @@ pub fn text(what: &str, question: &Question) -> String {
 
 /// Returns a path as inline code: a name could contain Markdown.
 fn name(path: &str) -> String {
-    format!("`{}`", if path.is_empty() { ".".to_owned() } else { line(path) })
+    code(if path.is_empty() { "." } else { path })
 }
 
-/// Escapes an untrusted text to one line without inline code.
-pub fn line(text: &str) -> String {
-    Escaped(text).to_string().replace('`', "'")
+/// Returns an untrusted text as inline code in one line, which nothing in the text ends. No two
+/// texts look alike.
+pub fn code(text: &str) -> String {
+    let text = distinct(text, &[]);
+    let delimiter = "`".repeat(longest_run(&text) + 1);
+    // Renderers drop a blank from both ends.
+    let pad = if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) { " " } else { "" };
+    format!("{delimiter}{pad}{text}{pad}{delimiter}")
 }
 
 /// Returns a Markdown fence that nothing in `text` closes.
@@ -74,6 +75,14 @@ mod tests {
     fn nothing_in_a_diff_closes_its_fence() {
         assert_eq!(longest_run("a``b````c`"), 4);
         assert_eq!(longest_run(""), 0);
-        assert_eq!(line("a`b\u{202e}\n"), "a'b\\u{202e}\\n");
+    }
+
+    /// A backtick was shown as an apostrophe, and a literal `\n` as a line end was.
+    #[test]
+    fn no_two_commands_look_alike() {
+        assert_eq!(code("a`b\u{202e}\n"), "``a`b\\u{202e}\\n``");
+        let commands = ["echo `id`", "echo 'id'", "`id", "id", " id ", "id\n", r"id\n", "``", "`"];
+        let shown: std::collections::BTreeSet<_> = commands.iter().map(|text| code(text)).collect();
+        assert_eq!(shown.len(), commands.len(), "{shown:?}");
     }
 }

@@ -26,7 +26,7 @@ const MAX_SUSPENDED: usize = 64;
 const QUESTION: &str = "approval";
 /// Time for which a request is retained after its approval has timed out.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same from the question on, for one that has no timeout.
+/// Time for which a request is retained after its question, if the approval has no timeout.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Suspended requests of one kind, by the state in their replies.

@@ -19,7 +19,7 @@ use crate::{
 impl Mount<'_> {
     /// Commits an open file when one of its descriptors is closed. A file that was emptied is
     /// committed with the last one: a shell empties it, closes a duplicate descriptor, and only
-    /// then starts the program that writes. The same holds for a new file that needs an approval:
+    /// then starts the program that writes. The same applies to a new file that needs an approval:
     /// the operator would be shown an empty file.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The file system that a gateway serves in an agent's sandbox, at the workspace's own path.
 //!
-//! It is a transport, as ACP and MCP are: [`Mount`] holds no authority. It shows what the
+//! It is a transport, as ACP and MCP are: [`Mount`] has no authority. It shows what the
 //! gateway returns for its session, and each change is a request to
 //! [`Gateway::handle`](portcullis_core::Gateway::handle), which decides, backs up, records
 //! and carries it out.

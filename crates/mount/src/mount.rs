@@ -42,7 +42,7 @@ const INVALIDATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file system over a gateway, for the programs of one session.
 ///
-/// It holds no authority: everything shown comes from the gateway's replies for this session, and
+/// It has no authority: everything shown comes from the gateway's replies for this session, and
 /// each change is a request to the gateway.
 pub struct Mount<'g> {
     pub(crate) gateway: &'g Gateway,

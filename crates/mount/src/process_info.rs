@@ -75,7 +75,7 @@ pub(crate) struct Requester {
 pub(crate) enum ProcessTree {
     /// The kernel itself.
     Kernel,
-    /// Those of the command with this record.
+    /// The processes of the command with this record.
     Command(u64),
     /// The descendants of this process.
     Of(u32),

@@ -30,9 +30,9 @@ const CREDENTIALS: &str = "network.credentials";
 /// Hosts and ports that a log shows to be needed.
 #[derive(Debug, Clone, Default)]
 pub struct LearnedHosts {
-    /// Those to allow.
+    /// Hosts to allow.
     pub hosts: Vec<NewHost>,
-    /// Those that stay closed for an address that the host had, each with the rule.
+    /// Hosts that stay closed because of an address that they had, each with the rule.
     pub refused: Vec<(NewHost, String)>,
 }
 

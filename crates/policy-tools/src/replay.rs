@@ -36,7 +36,7 @@ pub struct Replay {
     /// The effect of carrying labels on to files that sandboxes write once they carry them, which
     /// no gateway does. `None` if the policy has no labels.
     pub carried_to_files: Option<StricterConnections>,
-    /// The same if labels were also carried on to all sandboxes of the same agent.
+    /// The effect of carrying labels on to all sandboxes of the same agent, too.
     pub carried_to_sessions: Option<StricterConnections>,
 }
 

@@ -58,7 +58,7 @@ impl<'p> SessionNetworks<'p> {
 }
 
 impl PresetHosts {
-    /// The hosts that the facts of a start's record name.
+    /// Returns the hosts that the facts of a start's record name.
     fn of(facts: Option<&BTreeMap<String, Value>>) -> Option<Self> {
         let facts = facts?;
         let texts = |name| Some(facts.get(name)?.as_array()?.iter().filter_map(Value::as_str));

@@ -17,6 +17,9 @@ use super::{
 /// Maximum number of unknown keys in one table for which a similar known key is searched.
 const MAX_SUGGESTIONS: usize = 100;
 
+/// Minimum length of the beginning of a word for which the word is suggested.
+const MIN_BEGINNING: usize = 3;
+
 /// Words of other policy languages, with ours.
 const SYNONYMS: [(&str, &str); 11] = [
     ("block", "deny"),
@@ -173,9 +176,7 @@ fn unknown(name: &str, fields: &[Field], path: &str, suggest: bool) -> Problem {
 fn bad_word(path: &str, text: &str, words: &[&str], expected: Shape) -> Problem {
     let problem = Problem::new(format!("`{path}` cannot be \"{}\"", shortened(text)))
         .label(format!("expected {}", expected.expected()));
-    let synonym = SYNONYMS.iter().find(|(other, _)| text.eq_ignore_ascii_case(other));
-    let synonym = synonym.map(|(_, word)| *word).filter(|word| words.contains(word));
-    match synonym.or_else(|| nearest(text, words.iter().copied())) {
+    match nearest(text, words.iter().copied()) {
         Some(near) => problem.help(format!("did you mean \"{near}\"?")),
         None => problem,
     }
@@ -200,14 +201,20 @@ fn wrong_type(path: &str, value: &DeValue<'_>, expected: Shape) -> Problem {
         .label(format!("expected {}", expected.expected()))
 }
 
-/// Returns the known word that is most similar to `text`, if one is similar enough.
+/// Returns the known word that is most similar to `text`, if one is similar enough: that of the
+/// same meaning, one that begins with `text`, or one of similar spelling.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > 64 {
         return None;
     }
     let folded = text.to_lowercase();
+    let distance = |word: &str| match word.to_lowercase() {
+        _ if SYNONYMS.contains(&(&*folded, word)) => 0,
+        lower if folded.len() >= MIN_BEGINNING && lower.starts_with(&folded) => 1,
+        lower => strsim::damerau_levenshtein(&folded, &lower),
+    };
     known
-        .map(|word| (strsim::damerau_levenshtein(&folded, &word.to_lowercase()), word))
+        .map(|word| (distance(word), word))
         .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)

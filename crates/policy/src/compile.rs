@@ -124,7 +124,7 @@ fn report_shared_ids(source: &PolicySource, files: &[Statements], diagnostics: &
     }
 }
 
-/// A label that no file of the policy has would never be carried: the rule would never hold.
+/// A label that no file of the policy has would never be carried: the rule would never apply.
 fn report_unknown_labels(
     source: &PolicySource,
     files: &[Statements],

@@ -117,7 +117,7 @@ impl Diagnostic {
             None => group,
         };
         let mut text = renderer.render(&[group]);
-        if let (0, Some(title)) = (self.line, text.find('\n')) {
+        if let (None, Some(title)) = (&self.excerpt, text.find('\n')) {
             // Without line numbers there is no margin.
             text.insert(title + 1, ' ');
         }
@@ -193,7 +193,7 @@ impl Source {
         self.line_starts.partition_point(|start| *start <= position) as u64
     }
 
-    /// Returns the byte position at which the line of another one starts.
+    /// Returns the byte position at which the line of `position` starts.
     pub(super) fn line_start_of(&self, position: usize) -> usize {
         self.line_start(self.line(position))
     }

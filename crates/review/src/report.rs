@@ -183,6 +183,11 @@ impl Report {
         Ok(report)
     }
 
+    /// Returns the number of allowed requests.
+    fn allowed(&self) -> u64 {
+        self.agents.iter().map(|agent| agent.allowed).sum()
+    }
+
     /// Returns the command of `portcullis audit` with the period of the report.
     fn command(&self, words: &str) -> String {
         let Period { since, until, .. } = &self.period;

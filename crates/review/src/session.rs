@@ -253,7 +253,7 @@ impl Session {
 impl Session {
     /// True if the session is known to be complete: its first record here is the start of its
     /// gateway.
-    pub fn is_whole(&self) -> bool {
+    pub fn has_start(&self) -> bool {
         matches!(self.events.first(), Some(Event::Other(other)) if other.kind == "start")
     }
 }
@@ -352,8 +352,8 @@ pub fn last_changing_session(
     Ok(of_agents.or_else(|| of_operators.into_iter().find(|session| is_wanted(session))))
 }
 
-/// Returns the sessions that `name` names: those whose identifier begins with it, or if there is none,
-/// the runs with an ACP session whose ID begins so.
+/// Returns the sessions that `name` names: those whose identifier begins with it, or if there is
+/// none, the runs with an ACP session whose ID begins so.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -395,8 +395,8 @@ pub fn sessions(log: &Log) -> io::Result<super::Stats> {
     super::Stats::of(log, &Filter::default(), &[super::Field::Session, super::Field::Agent])
 }
 
-/// Returns the beginning of a known session's identifier that is similar to `text`, which none begins
-/// with.
+/// Returns the beginning of a known session's identifier that is similar to `text`, which none
+/// begins with.
 ///
 /// # Errors
 /// If the log cannot be read.

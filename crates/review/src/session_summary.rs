@@ -162,7 +162,7 @@ impl SessionSummary {
     }
 
     /// True if it begins with the start of its gateway.
-    pub fn is_whole(&self) -> bool {
+    pub fn has_start(&self) -> bool {
         matches!(self.parts.first(), Some(SummaryPart::Note(note)) if note.what == "start")
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct ProgramFiles {
     pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// The files themselves, and directories that must be there with them.
     pub(super) needs: Vec<PathBuf>,
-    /// The same for paths that the agent may have chosen.
+    /// The files and directories needed for paths that the agent may have chosen.
     pub(super) doubtful: Vec<PathBuf>,
 }
 

@@ -19,13 +19,13 @@ const FILES: [&str; 6] = [
 /// file's directory is granted there.
 const REPLACED: &str = "/run";
 
-/// The files that a connector which is confined now may read, by device and inode. A file that takes
-/// the place of one of them is not among them.
+/// The files that a connector which is confined now may read, by device and inode. A file that
+/// takes the place of one of them is not among them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResolverFiles(Vec<(u64, u64)>);
 
 impl ResolverFiles {
-    /// Those of now.
+    /// Reads the current ones.
     pub fn look() -> Self {
         let files = files().into_iter().filter_map(|file| fstat(file).ok());
         Self(files.map(|stat| (stat.st_dev, stat.st_ino)).collect())

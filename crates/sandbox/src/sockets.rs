@@ -77,7 +77,7 @@ pub struct Sockets {
     pub proxy: Option<OwnedFd>,
     /// Its further listening sockets, in their order, likewise.
     pub listeners: Vec<OwnedFd>,
-    /// Those that are not connected.
+    /// Its sockets that are not connected.
     pub unconnected: Vec<UnconnectedSocket>,
     /// The tables of all its sockets.
     pub tables: Option<SocketTables>,
@@ -104,8 +104,8 @@ impl UnconnectedSocket {
     }
 }
 
-/// The kernel's tables of the TCP sockets in the sandbox's network (proc_net(5)), as long as its init
-/// lives.
+/// The kernel's tables of the TCP sockets in the sandbox's network (proc_net(5)), as long as its
+/// init lives.
 #[derive(Debug)]
 pub struct SocketTables(OwnedFd);
 

@@ -90,7 +90,11 @@ impl Trusted {
 
     fn advice(self) -> &'static str {
         match self {
-            Self::State | Self::StateFile => "choose a state directory elsewhere with `--state`",
+            Self::State => {
+                "name the directory of a project with `--workspace`, or a state directory elsewhere \
+                 with `--state`"
+            }
+            Self::StateFile => "choose a state directory elsewhere with `--state`",
             Self::Program => "install it elsewhere, and start it from there",
             Self::Summary => "write it to a file elsewhere, such as one beside the workspace",
             Self::Policy | Self::Signature => "keep policies elsewhere",
@@ -389,9 +393,9 @@ impl Checked<'_> {
         Ok(())
     }
 
-    /// Checks that no trusted file has another name where an agent may change it, or read it if it is
-    /// secret: an agent made one beside its draft, and the operator moved the draft; or a copy of the
-    /// state directory has links in place of files.
+    /// Checks that no trusted file has another name where an agent may change it, or read it if it
+    /// is secret: an agent made one beside its draft, and the operator moved the draft; or a copy
+    /// of the state directory has links in place of files.
     fn hard_links(&self) -> Result<(), TrustError> {
         for (role, entry) in &self.trusted {
             // Build tools link a program.

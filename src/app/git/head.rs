@@ -100,7 +100,7 @@ mod tests {
     const ONE: &str = "1111111111111111111111111111111111111111";
     const TWO: &str = "2222222222222222222222222222222222222222";
 
-    /// The commit of the repository whose directory is `.git`.
+    /// Returns the commit of the repository whose directory is `.git`.
     fn of(root: &Path) -> Option<Head> {
         let git = operator_files::canonicalize(root).unwrap().join(".git");
         Head::of(&Directories { common: git.clone(), git }).unwrap()

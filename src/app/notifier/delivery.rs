@@ -55,7 +55,7 @@ impl Delivery {
         self.is_failing = sent.is_err();
     }
 
-    /// Sends it to each place.
+    /// Sends it to each destination.
     ///
     /// # Errors
     /// The first failure, after all were tried.

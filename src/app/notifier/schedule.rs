@@ -13,7 +13,7 @@ const MAX_WAITING: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     waiting: Vec<String>,
-    /// Those of them that a notification has counted.
+    /// The waiting requests that a notification has counted.
     notified: Vec<String>,
     last: Option<Instant>,
 }

@@ -25,7 +25,7 @@ pub(super) struct CopyState {
 }
 
 /// Checks the newest checkpoint of a copy, its sealed `segments` and the open one, since the
-/// checkpoint alone does not prove that the segments exist. `None` where the place cannot be read.
+/// checkpoint alone does not prove that the segments exist. `None` where the store cannot be read.
 pub(super) fn look(
     store: &mut dyn Store,
     progress: &ShipProgress,

@@ -1,4 +1,4 @@
-//! Copies of the log at other places: the records that a signed checkpoint covers, in order,
+//! Copies of the log elsewhere: the records that a signed checkpoint covers, in order,
 //! at least once.
 //!
 //! Each target has a thread in the broker, which knows no gateway and only reads files. So a
@@ -104,7 +104,7 @@ impl Shipping {
         self.finish_within(FINAL_TIMEOUT);
     }
 
-    /// Does so within a shorter time.
+    /// Sends them as [`finish`](Self::finish) does, within a shorter time.
     pub(crate) fn finish_within(self, max_wait: Duration) {
         let end = Instant::now() + max_wait.min(FINAL_TIMEOUT);
         self.0.change(|ends| ends.near = true);

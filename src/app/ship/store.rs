@@ -109,7 +109,7 @@ impl Remote {
             .map_err(|error| reason(&error))
     }
 
-    /// Returns the pieces of a segment: those that the place lists, and those sent
+    /// Returns the pieces of a segment: those that the store lists, and those sent
     /// by this process.
     fn pieces(&mut self, segment: &str) -> Vec<Path> {
         let mut pieces = std::mem::take(&mut self.pieces);

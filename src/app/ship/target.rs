@@ -1,10 +1,10 @@
-//! The interface of a place for copies of the log.
+//! The interface of a store for copies of the log.
 
 use std::io;
 
 use portcullis_audit::LogFile;
 
-/// A place for copies. Everything may be sent again; the last time counts.
+/// A store for copies. Everything may be sent again; the last version counts.
 pub(super) trait Store: Send {
     /// Stores the complete file `name`.
     fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String>;
@@ -12,14 +12,14 @@ pub(super) trait Store: Send {
     /// Stores a piece of the open segment.
     fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String>;
 
-    /// Returns the newest checkpoint that arrived, if one did; `None` where the place cannot be
+    /// Returns the newest checkpoint that arrived, if one did; `None` where the store cannot be
     /// read.
     fn checkpoint(&mut self) -> Result<Option<Option<Vec<u8>>>, String>;
 
     /// Returns the size of the file `name` in bytes; `None` if it is missing.
     fn length(&mut self, name: &str) -> Result<Option<u64>, String>;
 
-    /// Returns true if the open segment has the `sent` bytes, as far as the place tells.
+    /// Returns true if the open segment has the `sent` bytes, as far as the store reports.
     fn has_open(&mut self, segment: &str, sent: u64) -> Result<bool, String>;
 
     /// Opens a segment for reading; `None` where that is expensive.

@@ -37,6 +37,7 @@ use crate::{
         opened::Opened,
         presets::Preset,
         stderr,
+        trusted_paths::shared_by_agents,
     },
     cli::command_summary::Summaries,
     commands::recorded_arguments,
@@ -99,7 +100,8 @@ fn granted(spec: &SandboxSpec) -> BTreeMap<String, Value> {
 fn open_summary(named: &Path, paths: &TrustedPaths) -> Result<Destination, Failure> {
     let path = std::path::absolute(named).or_fail("cannot look up the summary")?;
     let trusted = vec![TrustedPath { role: Trusted::Summary, path }];
-    TrustedPaths { trusted, agents: paths.agents.clone() }.check_trusted().map_err(Failure::new)?;
+    let agents = paths.agents.iter().cloned().chain(shared_by_agents()).collect();
+    TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)?;
     let file = Destination::open(named)?;
     NewFile::at(file.clone())?;
     Ok(file)

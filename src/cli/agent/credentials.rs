@@ -62,7 +62,8 @@ pub(super) struct CredentialStart {
 }
 
 impl Credentials {
-    /// None, for a login. The sandbox gets no variable of a credential from the operator.
+    /// Returns no credentials, for a login. The sandbox gets no variable of a credential from the
+    /// operator.
     ///
     /// # Errors
     /// When the sandbox would be given a key.
@@ -71,8 +72,8 @@ impl Credentials {
         Ok(Self::default())
     }
 
-    /// Those that the policy lets programs use. The sandbox has a socket for each, and what
-    /// programs need in their environment, where it has a network of its own.
+    /// Prepares those that the policy lets programs use. The sandbox has a socket for each, and
+    /// what programs need in their environment, where it has a network of its own.
     ///
     /// # Errors
     /// When one is not there, or the sandbox would be given its key.

@@ -87,7 +87,7 @@ struct RunningProcess {
 /// The gateway process's ends: that of the egress process, and then those of the connector.
 pub(in crate::cli) type Links = Vec<OwnedFd>;
 
-/// Those ends, and those of the credentials' processes.
+/// The ends of [`Links`], and those of the credentials' processes.
 pub(in crate::cli) type AllLinks = (Links, CredentialLinks);
 
 /// The gateway process's ends of the credentials' processes.

@@ -53,9 +53,9 @@ pub(in crate::cli) struct SandboxOptions {
     /// An environment variable of the agent: its current value, or the given one
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     agent_env: Vec<String>,
-    /// Share the host's network, past `[network]` and a preset's hosts: a TCP port of every host, or
-    /// `dns` for look-ups of names over UDP. No connection is decided or recorded. `none`: neither
-    /// network nor proxy
+    /// Share the host's network, past `[network]` and a preset's hosts: a TCP port of every host,
+    /// or `dns` for look-ups of names over UDP. No connection is decided or recorded. `none`:
+    /// neither network nor proxy
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<NetworkReach>,
     /// A TCP port on which the agent may listen, on every interface, if it shares the host's
@@ -89,7 +89,7 @@ pub(in crate::cli) enum Purpose {
 }
 
 impl SandboxOptions {
-    /// The named preset. Options of the command line apply, too; its network
+    /// Returns the named preset. Options of the command line apply, too; its network
     /// instead of the preset's hosts.
     pub(in crate::cli) fn preset(&mut self) -> Result<Option<Preset>, Failure> {
         let Some(reference) = &self.preset else { return Ok(None) };
@@ -152,7 +152,7 @@ impl SandboxOptions {
         Workspaces::open((main, hosts), &self.add_dir, &self.common, granted)
     }
 
-    /// The hosts that the preset gives the session.
+    /// Returns the hosts that the preset gives the session.
     fn preset_hosts(&self, policy: &Policy, purpose: Purpose) -> Result<PresetHosts, Failure> {
         let Some(preset) = &self.loaded_preset else { return Ok(PresetHosts::default()) };
         hosts_of(preset, policy, &self.agent_env, purpose)
@@ -226,7 +226,7 @@ impl SandboxOptions {
     }
 }
 
-/// The hosts of a preset for an agent with the variables of the policy and of `options`.
+/// Returns the hosts of a preset for an agent with the variables of the policy and of `options`.
 pub(in crate::cli) fn hosts_of(
     preset: &Preset,
     policy: &Policy,

@@ -115,7 +115,7 @@ impl OrderReceiver<'_> {
         }
     }
 
-    /// Records that a port leads to the login, and tells the broker, which waits for that.
+    /// Records that a port leads to the login, and notifies the broker, which waits for that.
     fn record_callback(&self, port: u16, answers: Vec<OwnedFd>) -> Result<(), Failure> {
         let Started { gateway, session, .. } = self.started;
         let facts = BTreeMap::from([("port".to_owned(), port.into())]);

@@ -26,8 +26,8 @@ use crate::{
     sandbox::PendingAgent,
 };
 
-/// Gives the agent's home an identity for commits, unless it has a git configuration. Without one git
-/// refuses to commit.
+/// Gives the agent's home an identity for commits, unless it has a git configuration. Without one
+/// git refuses to commit.
 const IDENTITY: &str = r#"
 [ -e "$HOME/.gitconfig" ] || [ -e "${XDG_CONFIG_HOME:-$HOME/.config}/git/config" ] ||
     printf '[user]\n\tname = agent\n\temail = agent@localhost\n' >"$HOME/.gitconfig"
@@ -41,9 +41,9 @@ const IDENTITY: &str = r#"
 ///
 /// With a commit `$4` its pack is the standard input, and the one commit is based on it.
 ///
-/// Git does not read the home's configuration, which the agent can change. That of the repository is
-/// the agent's, too: no protocol is allowed by which git would start a program that it names, as to
-/// fetch an object that is missing.
+/// Git does not read the home's configuration, which the agent can change. That of the repository
+/// is the agent's, too: no protocol is allowed by which git would start a program that it names, as
+/// to fetch an object that is missing.
 ///
 /// Git compares only size and time of a file: inode numbers differ in each mount.
 const SCRIPT: &str = r#"
@@ -104,12 +104,12 @@ const NOTE_TIMEOUT: Duration = Duration::from_secs(5);
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time after which the user is told the reason of a slow start.
+/// Time after which the user gets the reason of a slow start.
 const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
-/// Prepares git for programs that have repositories of their own: their identity and, if the workspace
-/// has a repository, theirs. The agent may change the workspace and `writable`. Returns false if that
-/// takes longer than `limit`.
+/// Prepares git for programs that have repositories of their own: their identity and, if the
+/// workspace has a repository, theirs. The agent may change the workspace and `writable`. Returns
+/// false if that takes longer than `limit`.
 ///
 /// # Errors
 /// When it was interrupted, or the sandbox is gone.

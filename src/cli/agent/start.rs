@@ -360,7 +360,7 @@ fn note_hosts(workspaces: &Workspaces, agent: &AgentName) {
     }
 }
 
-/// The facts of a start that are about the hosts which the agent reaches.
+/// Returns the facts of a start about the hosts that the agent reaches.
 pub(in crate::cli) fn host_facts(
     workspaces: &Workspaces,
     links: Option<&AllLinks>,

@@ -70,9 +70,9 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
                     kept += 1;
                     continue;
                 }
-                Ok(_other) => "is kept with another text",
-                Err(error) if error.kind() == io::ErrorKind::NotFound => "is not kept",
-                Err(error) if is_foreign(&error) => "is kept as what is no policy's file",
+                Ok(_other) => "is stored with another text",
+                Err(error) if error.kind() == io::ErrorKind::NotFound => "is not stored",
+                Err(error) if is_foreign(&error) => "is stored as something else than a file",
                 Err(error) => return Err(error),
             },
         };
@@ -80,7 +80,7 @@ pub(super) fn policies(state: &Path, report: &Report, found: &mut Attached) -> i
     }
     if report.more_policies {
         found.faults.push(format!(
-            "records name more than {} policies, and only so many were looked at",
+            "records name more than {} policies, and no more were checked",
             Report::MAX_POLICIES
         ));
     }
@@ -164,9 +164,9 @@ struct MissingFiles {
     /// Backups by the sequence number of the intent: the backup's id, and true if it is the first
     /// of its path.
     open: HashMap<u64, (String, bool)>,
-    /// Number of those whose changes were made.
+    /// Number of missing backups of changes that were made.
     gone: u64,
-    /// Those of them that retention cannot have deleted yet, with their intents.
+    /// The missing backups that retention cannot have deleted yet, with their intents.
     early: Vec<(u64, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! `portcullis audit blame`: the changes of a file, and if it is still the same.
+//! `portcullis audit blame`: the changes of a file, and whether it is unchanged since.
 
 use std::{path::Path, process::ExitCode};
 

@@ -118,7 +118,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     fresh.keep().or_fail(&doing)?;
     errln!("{}: `{}`", render::records(first, last), args.output.display());
     for hash in missing {
-        errln!("portcullis: warning: the text of policy {hash} is not kept any more");
+        errln!("portcullis: warning: the text of policy {hash} is no longer stored");
     }
     if after > 0 {
         errln!(
@@ -145,9 +145,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The policies whose texts a bundle lacks.
 #[derive(Default)]
 struct LeftOut {
-    /// Those that are not stored any more.
+    /// Policies without a stored text.
     missing: Vec<Hash>,
-    /// Those of which another text, or no regular file, is stored.
+    /// Policies with another stored text, or with a file that is not regular.
     changed: Vec<Hash>,
 }
 

@@ -34,8 +34,8 @@ const MAX_MEMBER: u64 = 16 << 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit check-bundle evidence.zip --key log.vkey\n\n\
-    Without --key the bundle's own key is used: that shows that the bundle is one piece, not whose\n\
-    it is. `check.py` in the bundle does the same with Python alone.\n\n\
+    Without --key the bundle's own key is used, which does not prove who made the bundle. \
+    `check.py` in the bundle does the same with Python alone.\n\n\
     Exit codes: 0 the bundle is valid, 5 it is not.")]
 pub(super) struct Args {
     /// The archive

@@ -43,10 +43,9 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
     portcullis audit check-receipts session.jsonl\n  \
     portcullis audit check-receipts - < session.jsonl\n\n\
     Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
-    every\nobject with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. \
-    Exit codes: 0 all are in the log, 5 some are not, or are of records\nthat were pruned: \
-    nothing shows what those were. A line of more than 64 MiB, or with too many values that are not\n\
-    JSON to their ends, is left out, which exits with 5.")]
+    every object with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. A \
+    line of more than 64 MiB, or with too many incomplete JSON values, is left out.\n\n\
+    Exit codes: 0 all are in the log, 5 some are not, are of pruned records, or were left out.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: LogSource,

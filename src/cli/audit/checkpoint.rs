@@ -21,13 +21,13 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis audit checkpoint > checkpoint-of-today\n  \
     portcullis audit checkpoint --cosigned from-the-witness --witness witness.vkey\n\n\
-    Keep checkpoints out of reach of those who can change this disk: \
-    `portcullis audit verify --head`\ntakes one and shows whether the log goes on from it.")]
+    Store checkpoints where nobody who can change this disk reaches them: \
+    `portcullis audit verify --head` takes one and shows whether the log continues it.")]
 pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
-    /// Instead add the signatures of this file, the same checkpoint as a witness cosigned it, to
-    /// the one that is kept
+    /// Sign nothing; add the cosignatures of this file, a copy of the stored checkpoint, to that
+    /// checkpoint
     #[arg(long, value_name = "FILE")]
     cosigned: Option<PathBuf>,
     /// Public keys of witnesses besides those that are configured: only their signatures are

@@ -14,13 +14,13 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis audit compress\n  \
     portcullis audit compress --days 30\n\n\
-    Full segments only (65,536 records), but the newest, and only those that a checkpoint covers.\n\
-    `portcullis run` does it when they are 30 days old, unless `compress` in the `[audit]` section of\n\
-    portcullis.toml says otherwise.")]
+    Compresses full segments (65,536 records) that a checkpoint covers, except the newest. \
+    `portcullis run` does so when they are 30 days old, unless `compress` in the `[audit]` section \
+    of portcullis.toml says otherwise.")]
 pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
-    /// Those that have been full for so many days
+    /// Compress the segments that have been full for this many days
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     days: u32,
 }

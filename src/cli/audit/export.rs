@@ -32,8 +32,6 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     log: UnindexedLog,
-    #[command(flatten)]
-    select: Select,
     /// The format to write
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Format,
@@ -43,6 +41,8 @@ pub(super) struct Args {
     /// The machine on which the gateway ran, for OCSF [default: this one]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    #[command(flatten)]
+    select: Select,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -15,8 +15,9 @@ use crate::{
         failure::Failure,
         record_time::{RecordTime, period},
     },
+    cli::render::unknown_word,
     model::{OperationKind, Transport},
-    policy::{Effect, nearest},
+    policy::Effect,
     review,
 };
 
@@ -113,13 +114,9 @@ pub(super) fn parse_op(text: &str) -> Result<String, String> {
     if known().any(|word| word == text) || text.contains(['.', '/', '_']) {
         return Ok(text.to_owned());
     }
-    let near = nearest(text, known()).map(|near| format!("did you mean `{near}`? "));
-    let words: Vec<_> = known().collect();
     Err(format!(
-        "{}expected one of {}, or the name of an event or a method, such as `watch.end` or \
-         `terminal/create`",
-        near.unwrap_or_default(),
-        words.join(", ")
+        "{}, or the name of an event or a method, such as `watch.end` or `terminal/create`",
+        unknown_word(text, known())
     ))
 }
 

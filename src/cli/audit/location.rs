@@ -35,7 +35,7 @@ pub(super) struct LogLocation {
     #[arg(long, value_name = "DIR", env = "PORTCULLIS_STATE")]
     state: Option<PathBuf>,
     /// The operator's configuration file [default:
-    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it is there]
+    /// $XDG_CONFIG_HOME/portcullis/portcullis.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
     config: Option<PathBuf>,
     /// Accepted like everywhere, but without meaning here
@@ -110,8 +110,8 @@ pub(super) struct LogSource {
 }
 
 impl LogSource {
-    /// Has the first output start a pager that no agent of the log's workspace can choose: none if that
-    /// workspace is not known.
+    /// Has the first output start a pager that no agent of the log's workspace can choose: none if
+    /// that workspace is not known.
     pub(super) fn enable(&self, pager: PagerOptions) {
         let LogLocation { workspace, state, .. } = &self.location;
         let workspace = match (workspace, &self.dir, state) {

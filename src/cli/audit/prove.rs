@@ -26,15 +26,15 @@ const MAX_ROOTS: u64 = 64 << 20;
 #[command(after_help = "Examples:\n  \
     portcullis audit prove 4711 > record.tlog-proof\n  \
     portcullis audit prove --from 4096 > growth.tlog-proof\n\n\
-    A proof holds the newest checkpoint and, of a record, its line. \
-    `portcullis audit check-proof` or\n`audit/verify.py proof` check it with the public key alone.")]
+    A proof has the newest checkpoint and, of a record, its line. `portcullis audit check-proof` \
+    and `audit/verify.py proof` check it with the public key alone.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: LogSource,
     /// The record
     #[arg(value_name = "SEQ", required_unless_present = "from", conflicts_with = "from")]
     seq: Option<u64>,
-    /// Prove that the log of so many records begins this one
+    /// Prove that this log continues the one that had SIZE records
     #[arg(long, value_name = "SIZE")]
     from: Option<u64>,
 }

@@ -24,9 +24,8 @@ use crate::{
     portcullis audit prune --before 90d\n  \
     portcullis audit prune --before 2026-01-01 --yes\n\n\
     Verifies the log first. The newest full segment (65,536 records) always stays. The prune is \
-    itself\nrecorded, and a checkpoint signed. What a copy of a target of `audit.ship` \
-    does not have\nis not removed, unless with `--unshipped`: copies in directories are read, others \
-    asked.")]
+    itself recorded, and a checkpoint signed. Records that a target of `audit.ship` does not have \
+    stay, unless `--unshipped` is given.")]
 pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
@@ -37,7 +36,7 @@ pub(super) struct Args {
     #[arg(long)]
     unshipped: bool,
     /// Remove them without a question
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
 }
 

@@ -39,17 +39,16 @@ const MAX_TABLE_ROWS: usize = 500;
     portcullis audit query --stats agent,decision\n  \
     portcullis audit query --hash 2c8b08da5ce60398 --json\n  \
     portcullis audit query --since 2026-11-01 --csv > november.csv\n\n\
-    An outcome repeats only session, agent, operation and path of its intent: for the rule and the\n\
-    decision look at the intent, for the result at the outcome (`of` names the intent). Only that of a\n\
+    An outcome repeats only session, agent, operation and path of its intent: the intent has rule \
+    and decision, the outcome has the result (`of` names the intent). Only the outcome of a \
     connection that was cut off has a decision of its own.\n\n\
-    Reports what the log says; `portcullis audit verify` reports whether the log is intact. A long log gets\n\
-    an index beside it (`index` in the state directory), which can be deleted at any time.\n\n\
+    Reports what the log says; `portcullis audit verify` reports whether the log is intact. A long \
+    log gets an index beside it (`index` in the state directory), which can be deleted at any \
+    time.\n\n\
     Exit codes: 0 searched, 5 something in the log could not be read.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
-    #[command(flatten)]
-    select: Select,
     /// Print the first N
     #[arg(long, value_name = "N", conflicts_with_all = ["last", "stats"])]
     first: Option<usize>,
@@ -70,6 +69,8 @@ pub(super) struct Args {
     /// Print CSV; `docs/audit.md` describes the columns
     #[arg(long)]
     csv: bool,
+    #[command(flatten)]
+    select: Select,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {

@@ -25,15 +25,15 @@ const MAX_NAMED: usize = 100;
 #[command(after_help = "Examples:\n  \
     portcullis audit verify\n  \
     portcullis audit recover\n\n\
-    Nothing is thrown away: everything from the first damage on is moved to \
-    `audit/quarantine` in the\nstate directory, and a record with its hash and size goes on from \
-    the last record before it.\nStop the gateways first. A log whose last line is torn needs no \
-    repair: the next gateway does it.")]
+    Nothing is thrown away: everything from the first damage on is moved to `audit/quarantine` in \
+    the state directory, and a record with its hash and size follows the last record before it. \
+    Stop the gateways first. A log whose last line is torn needs no repair: the next gateway does \
+    it.")]
 pub(super) struct Args {
     #[command(flatten)]
     location: LogLocation,
     /// Recover without a question
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
 }
 

@@ -31,7 +31,7 @@ use crate::{
 /// Show one session in order: what each party read, changed and was denied
 ///
 /// Prompt turns, then each command, process or client in the order of their first records, with
-/// the paths that it read, changed or was denied. What a program says of itself is told as that.
+/// the paths that it read, changed or was denied. A claim of a program about itself is marked so.
 /// With --records, each record by itself, with how it changed the contents.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -40,13 +40,12 @@ use crate::{
     portcullis audit session 223fb425\n  \
     portcullis audit session 223fb425 --records\n  \
     portcullis audit session 223fb425 --records --no-diff --json\n\n\
-    The differences of --records come from the backups and the disk, as they are: what a policy would withhold\n\
-    from an agent is in them.")]
+    The differences of --records come from the backups and the disk, without redaction.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
-    /// The session, how its identifier begins, the id of one of its ACP sessions, or `last` for that of
-    /// the last agent; without one, the sessions are listed
+    /// The session: the beginning of its identifier, the id of one of its ACP sessions, or `last`
+    /// for that of the last agent; without one, the sessions are listed
     id: Option<String>,
     /// Each record by itself, with differences
     #[arg(long, requires = "id")]
@@ -78,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let session = Session::find(&log, id);
     bar.finish();
     let session = session.map_err(|error| failure(args, error))?;
-    if !session.is_whole() {
+    if !session.has_start() {
         warn_of_pruned(&log, None);
     }
     // There are neither backups nor a workspace beside a copy of a log.
@@ -120,7 +119,7 @@ fn tell(args: &Args, log: &Log, bar: &ScanProgress, id: &str) -> Result<ExitCode
     let told = SessionSummary::find(log, id);
     bar.finish();
     let told = told.map_err(|error| failure(args, error))?;
-    if !told.is_whole() {
+    if !told.has_start() {
         warn_of_pruned(log, None);
     }
     if args.json {

@@ -17,11 +17,11 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     portcullis audit ship\n  \
     portcullis audit ship --status\n\n\
-    Targets stand in `portcullis.toml`:\n  \
+    Targets are in `portcullis.toml`:\n  \
     [audit]\n  \
     ship = [{ to = \"/mnt/elsewhere/log\" }, { to = \"s3://bucket/prefix\" }]\n\n\
     Each log has a copy of its own beneath a target, `TARGET/TIME-ID`, which is a log again.\n\n\
-    `portcullis run` sends all the while; what a checkpoint covers goes, in order, at least once.\n\
+    `portcullis run` sends while it serves: the records that a checkpoint covers, in order.\n\
     HTTP and S3 need a build with `--features full`.")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -236,9 +236,13 @@ impl Printer<'_> {
 
     /// Reports lines that are no records, and the damage of the files.
     fn damage(&self, files: &Scanned) -> Result<ExitCode, Failure> {
-        let files = files.damages.iter().map(|damage| Escaped(damage).to_string());
-        let mut words: Vec<_> = files.collect();
+        let named = files.damages.iter().map(|damage| Escaped(damage).to_string());
+        let mut words: Vec<_> = named.collect();
         let are_damaged = !words.is_empty();
+        let more = files.damaged.saturating_sub(words.len() as u64);
+        if more > 0 {
+            words.push(format!("and {more} more like these"));
+        }
         if self.newer > 0 {
             words.push(format!(
                 "a newer portcullis wrote {} of the log, which this one cannot read",

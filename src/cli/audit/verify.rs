@@ -30,10 +30,9 @@ const UNSIGNED: &str = "signed: nothing; no checkpoint covers these records";
     portcullis audit verify --key log.vkey --head checkpoint-of-last-week\n  \
     portcullis audit verify --dir /mnt/copy/audit --json\n\n\
     Exit codes: 0 the log is intact, 5 it is damaged, 1 it cannot be read.\n\n\
-    Only a head that was kept outside the log shows that its end was cut off or that it was \
-    written anew\nwith its key: a receipt, or a checkpoint. \
-    Give the public key too; the log's directory has one, but\na forger may \
-    have put it there with the log:\n  \
+    Only a receipt or a checkpoint that was stored outside the log shows that the end of the log \
+    was cut off, or that the log was written anew with its key. Give the public key, too: the one \
+    in the log's directory may be a forger's, like the log:\n  \
     portcullis audit verify --key log.vkey --head 41:6f1c…")]
 pub(super) struct Args {
     #[command(flatten)]

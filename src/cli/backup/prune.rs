@@ -19,7 +19,7 @@ use crate::{
 ///
 /// Happens by itself too, when room is needed and once a day. Never removes the
 /// first version that a session younger than `keep.days` replaced. Also removes
-/// what gateways that were killed kept for changes that never began.
+/// backups of changes that killed gateways never began.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis backup prune --dry-run\n  \

@@ -23,8 +23,8 @@ use crate::{
 
 /// Put back a backup, a path as it was, or the whole workspace as it was
 ///
-/// Decided, backed up and audited as any other change. What is there now is
-/// kept first, so a restore can be undone by another one. A directory that is in
+/// Decided, backed up and audited as any other change. The current content is
+/// backed up first, so a restore can be undone by another one. A directory that is in
 /// the way of a backup is replaced with all that is in it.
 ///
 /// With --at or --before, PATH becomes what it was then: changes that went

@@ -19,7 +19,7 @@ use crate::{
     undo::{self, Select},
 };
 
-/// Undo what a session or one record changed: the last session of an agent, or another
+/// Undo the changes of a session or of one record; by default those of the last session
 ///
 /// Shows what would be done; does it with --yes, or after a yes on the
 /// terminal. Every step is decided, backed up and recorded as any other change,
@@ -36,12 +36,11 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The last session that left a change and is no undo itself, that of an agent if there is one;
-    /// the default
+    /// The last session that left a change and is no undo, if possible one of an agent; the default
     #[arg(long, group = "what")]
     last: bool,
-    /// Every change of this session; the beginning of its id or the id of one of its ACP sessions is
-    /// enough, and `last` is as --last
+    /// Every change of this session; the beginning of its id or the id of one of its ACP sessions
+    /// is enough, and `last` is as --last
     #[arg(long, value_name = "ID", group = "what", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: Option<String>,
     /// The change of this record of the log; with what else was stored of a file while a program

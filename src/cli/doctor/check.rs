@@ -19,14 +19,14 @@ const MAX_WIDTH: usize = 80;
 pub(super) enum Status {
     /// No problem.
     Ok,
-    /// `run` works, with less than there could be.
+    /// `run` works, but confines less than it could.
     Warning,
-    /// `run` would refuse.
+    /// `run` refuses to start.
     Failed,
 }
 
 impl Status {
-    /// The word in the report.
+    /// Returns the word in the report.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -75,23 +75,23 @@ impl Check {
         }
     }
 
-    /// The same with what to do about it.
+    /// Adds the advice.
     pub(super) fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// The same with facts for programs.
+    /// Adds facts for programs.
     pub(super) fn facts(self, facts: Value) -> Self {
         Self { facts, ..self }
     }
 
-    /// The same with a line of its own below.
+    /// Adds a line below it.
     pub(super) fn detail(mut self, status: Status, line: impl Into<String>) -> Self {
         self.details.push((status, line.into()));
         self
     }
 
-    /// The check as a JSON object.
+    /// Returns the check as a JSON object.
     pub(super) fn json(&self) -> Value {
         let details = self
             .details
@@ -121,7 +121,8 @@ impl Check {
     }
 }
 
-/// Prints a line that begins with a status, after `first` blanks; its other rows begin after `other`.
+/// Prints a line that begins with a status, after `first` blanks; its other rows begin after
+/// `other`.
 fn print_with(status: Status, line: &str, first: usize, other: usize) {
     let line = prose(&format!("{:first$}{:<7}  {line}", "", status.as_str()), other);
     let (word, rest) = line.split_at_checked(first + 7).unwrap_or((&line, ""));

@@ -9,8 +9,7 @@ use crate::{
     policy::Policy,
 };
 
-/// Judges the credentials of the configuration; nothing where there are none and the policy names
-/// none.
+/// Checks the credentials of the configuration; `None` if neither it nor the policy has any.
 pub(super) fn judge(credentials: &[Credential], policy: &Policy) -> Option<Check> {
     const NAME: &str = "credentials";
     let named = policy.network().credentials();

@@ -29,8 +29,7 @@ const ABIS: [(u32, &str, &str); 10] = [
     (10, "7.2", "UDP only to port 53"),
 ];
 
-/// Up to this one, what is missing weakens `run`; later ones close limits that
-/// SECURITY.md names.
+/// The newest ABI without which `run` is weaker. Later ones close limits that SECURITY.md names.
 const COMPLETE_LANDLOCK_ABI: u32 = 6;
 
 /// The switches that forbid user namespaces, and the value that does.
@@ -44,7 +43,7 @@ const SWITCHES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The kernel's release.
+/// Checks the kernel's release.
 pub(super) fn release() -> Check {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
@@ -61,8 +60,7 @@ pub(super) fn release() -> Check {
     check.facts(json!({ "release": release, "machine": machine }))
 }
 
-/// Landlock: the ABI and what it gives.
-/// Also gives the ABI; 0 for none that helps.
+/// Checks Landlock. Returns its ABI, too; 0 if it has none that `run` can use.
 pub(super) fn landlock() -> (Check, u32) {
     const NAME: &str = "Landlock";
     let abi = match probe::try_apart(Probe::Landlock) {
@@ -138,7 +136,7 @@ pub(super) fn errata(abi: u32) -> Check {
     }
 }
 
-/// openat2, and that it refuses what it must.
+/// Checks that `openat2` refuses to leave a directory.
 pub(super) fn openat2_works() -> Check {
     const NAME: &str = "openat2";
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -165,8 +163,8 @@ pub(super) fn openat2_works() -> Check {
     }
 }
 
-/// User namespaces with all that a sandbox needs of them. `full` says that a full
-/// sandbox could be made all the same, as root can.
+/// Checks that user namespaces allow all that a sandbox needs. `full` is true if a full sandbox can
+/// be made without them, as root can.
 pub(super) fn namespaces(full: bool) -> Check {
     const NAME: &str = "namespaces";
     let switches: Vec<_> = SWITCHES
@@ -215,7 +213,7 @@ pub(super) fn namespaces(full: bool) -> Check {
     }))
 }
 
-/// System call filters.
+/// Checks system call filters.
 pub(super) fn seccomp() -> Check {
     const NAME: &str = "seccomp";
     match probe::try_apart(Probe::Filter) {

@@ -28,7 +28,7 @@ const NAME: &str = "self-test";
 /// More memory and processors than any machine has.
 const UNREACHABLE_LIMIT: u64 = 1 << 50;
 
-/// Programs that need not be there, of which one mostly is.
+/// Programs of which most machines have one.
 const PROGRAMS: [&str; 4] = ["/usr/bin/true", "/bin/true", "/usr/bin/env", "/bin/sh"];
 
 /// The checks that result from the test.
@@ -88,7 +88,7 @@ pub(super) fn test(
     })
 }
 
-/// A sandbox over `ground` for a program that mostly is there.
+/// Returns a sandbox over `ground` for a program that most machines have.
 fn spec(ground: &SandboxGround<'_>, home: &Path) -> Result<SandboxSpec, Failure> {
     let program =
         PROGRAMS.iter().map(PathBuf::from).find(|program| operator_files::exists(program));
@@ -104,7 +104,7 @@ fn spec(ground: &SandboxGround<'_>, home: &Path) -> Result<SandboxSpec, Failure>
     Ok(spec)
 }
 
-/// Tells of a grant that a start refuses.
+/// Reports a grant that a start refuses.
 fn judge_grant(refused: Failure) -> Check {
     let means = "`run`, `exec` and `shell` refuse such a grant of the policy";
     let check = Check::new("grants", Status::Failed, refused.message(), means);
@@ -165,8 +165,8 @@ fn judge_limits(limits: &EnforcedLimits) -> Check {
     check.facts(facts)
 }
 
-/// Judges if programs could have a proxy, with the processes behind it, by which they reach the
-/// hosts that the policy allows.
+/// Checks that programs could have a proxy, with the processes behind it, to reach the hosts that
+/// the policy allows.
 fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
     const NAME: &str = "proxy";
     let network = policy.network();
@@ -278,7 +278,7 @@ fn judge(report: &Report, mcp: Result<(), String>, full: bool, partial: bool) ->
     }))
 }
 
-/// `EPERM` of `EPERM: Operation not permitted`.
+/// Returns `EPERM` of `EPERM: Operation not permitted`.
 fn short(word: &str) -> &str {
     word.split(':').next().unwrap_or(word)
 }

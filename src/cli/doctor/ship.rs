@@ -11,8 +11,7 @@ use crate::{
     config::audit::Target,
 };
 
-/// A gateway that runs makes a checkpoint, and its broker sends it, within this
-/// many seconds as a rule.
+/// Seconds within which a running gateway normally makes a checkpoint and its broker sends it.
 const MAX_LAG_SECONDS: u64 = 120;
 
 /// Checks how far the copies of the log at the targets are behind.

@@ -1,5 +1,5 @@
-//! The state directory: whose it is, what fits in it, how backups are made
-//! there, and what the log's end is. Leaves nothing behind.
+//! Checks of the state directory: its owner, its space, copies of backups, and the end of the log.
+//! They leave nothing behind.
 
 use std::{
     fs::File,
@@ -30,7 +30,7 @@ use crate::{
     review::open_regular,
 };
 
-/// Less than this is worth a warning.
+/// Free space below which a check warns.
 const MIN_GOOD_SPACE: u64 = 256 << 20;
 /// Minimum free space: less may not suffice for the records of a start.
 const MIN_SPACE: u64 = 1 << 20;
@@ -38,7 +38,7 @@ const MIN_SPACE: u64 = 1 << 20;
 /// Directories in it that a start opens.
 const PARTS: [&str; 7] = ["approvals", "audit", "backups", "gateways", "keys", "logs", "policies"];
 
-/// The owner and the users who have access.
+/// Checks the owner and the users who have access.
 pub(super) fn directory(path: &Path) -> Check {
     const NAME: &str = "state directory";
     let shown = path.display().to_string();
@@ -75,10 +75,10 @@ pub(super) fn directory(path: &Path) -> Check {
     Check::new(NAME, Status::Ok, format!("{shown} (not made yet)"), means)
 }
 
-/// Looks at what is in it as a start does: parts that are there can be used.
+/// Checks, as a start does, that its existing parts can be used.
 ///
 /// # Errors
-/// The reason why one cannot.
+/// The reason why a part cannot be used.
 fn parts(path: &Path) -> Result<(), String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for part in PARTS {
@@ -143,12 +143,12 @@ pub(super) fn secret_key(path: &Path) -> Option<Check> {
     Some(check.help(failure.advice().unwrap_or_default()))
 }
 
-/// The path itself or what is above it and there.
+/// Returns the path itself, or its nearest ancestor that exists.
 pub(super) fn existing(path: &Path) -> PathBuf {
     path.ancestors().find(|path| operator_files::exists(path)).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Room for log and backups.
+/// Checks the space for log and backups.
 pub(super) fn space(path: &Path) -> Check {
     const NAME: &str = "free space";
     let means = "every change needs room for a copy of what it replaces";
@@ -212,7 +212,7 @@ fn try_reflink(directory: &Path) -> io::Result<()> {
     Ok(ioctl_ficlone(nameless()?, &source)?)
 }
 
-/// The end of the log, as a start looks at it.
+/// Checks the end of the log, as a start does.
 pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
     const NAME: &str = "audit log";
     let means = "`portcullis audit verify` checks everything";

@@ -10,9 +10,9 @@ use crate::{
 /// Find entries by their paths
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Patterns are those of policies: `*` and `?` within a name, `**` for any \
-    number of directories,\n`[a-z]`, `{a,b}`. They are relative to PATH; `*.rs` is what lies \
-    directly in it, `**/*.rs` any depth.\nExit code 1: nothing was found; 2: the pattern \
-    cannot be used.\n\nExamples:\n  \
+    number of directories, `[a-z]`, `{a,b}`. They are relative to PATH: `*.rs` finds what is \
+    directly in it, `**/*.rs` what is at any depth.\n\nExit code 1: nothing was found; 2: the \
+    pattern cannot be used.\n\nExamples:\n  \
     portcullis fs glob '**/*.rs'\n  \
     portcullis fs glob '*.{md,txt}' docs --json")]
 pub(super) struct GlobArgs {
@@ -21,7 +21,7 @@ pub(super) struct GlobArgs {
     /// The directory to search
     #[arg(default_value = ".")]
     pub(super) path: String,
-    /// Most entries to print, at most 100000 [default: 10000]
+    /// Maximum number of entries to print, at most 100000 [default: 10000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SearchResult::MAX_ENTRIES))]
     max_results: Option<u64>,
     /// Search entries that .gitignore files ignore, and .git, too
@@ -65,7 +65,8 @@ pub(super) struct GrepArgs {
     /// Print the names of files only
     #[arg(short = 'l', long)]
     files_with_matches: bool,
-    /// Most matching lines to print, or files with -l, at most 10000 [default: 1000]
+    /// Maximum number of matching lines to print, or of files with -l, at most 10000 [default:
+    /// 1000]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=Matches::MAX_LINES))]
     max_results: Option<u64>,
     /// Search entries that .gitignore files ignore, and .git, too

@@ -27,10 +27,10 @@ use crate::{
 /// Print changes until it is stopped
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Each line is an event and a path: create, modify, delete, rename (old -> \
-    new), or rescan:\nmore changed beneath that path than could be told; look again. A directory \
-    is removed or\nrenamed with all in it. Only what may be listed is shown. What is mapped into \
-    memory and\nchanged there is not seen.\nExit code 1: --timeout passed before --count \
-    events came.\n\nExamples:\n  \
+    new), or rescan: more changed beneath that path than could be reported; look again. A directory \
+    is removed or renamed with all in it. Only what may be listed is shown. Changes through mapped \
+    memory are not seen.\n\nExit code 1: --timeout passed before --count events \
+    came.\n\nExamples:\n  \
     portcullis fs watch\n  \
     portcullis fs watch src --no-recursive --json\n  \
     portcullis fs watch --ignore target --count 1 --timeout 60")]

@@ -56,8 +56,8 @@ pub(super) const BRANCH: &str = "main";
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The session, how its identifier begins, or the id of one of its ACP sessions; `last` is the
-    /// newest one
+    /// The session: the beginning of its identifier, or the id of one of its ACP sessions; `last`
+    /// is the newest one
     #[arg(long, value_name = "ID", default_value = "last", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: String,
     /// List the sessions that had a private repository
@@ -209,8 +209,8 @@ fn advice(
     Some(format!("  next: git log -p -m HEAD..{reference}; git {take} {reference}{note}"))
 }
 
-/// Returns true if the imported commits lead from `tip` to `head`. Commits of the operator's are not
-/// followed.
+/// Returns true if the imported commits lead from `tip` to `head`. Commits of the operator's are
+/// not followed.
 fn descends(
     tip: &ObjectId,
     head: &ObjectId,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use crate::app::failure::Failure;
 
-/// Commits that an agent made in its private repository
+/// Import commits that an agent made in its private repository
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis git import --dry-run\n  \

@@ -28,8 +28,8 @@ use crate::{
 ///
 /// Both policies are asked about every entry of the workspace, about an example of every pattern in
 /// them and, with `--log`, about every recorded request. Changes that make something readable come
-/// first. Content is not looked at, but the settings for content are compared. A policy that
-/// observes is asked what it would deny.
+/// first. Content is not looked at, but the settings for content are compared. Observe mode is
+/// ignored: what it would deny counts as denied.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy diff old.toml new.toml\n  \

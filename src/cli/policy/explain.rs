@@ -20,7 +20,10 @@ use crate::{
         presets::{self, PresetParser},
         workspace::open_workspace,
     },
-    cli::agent::options::{Purpose, hosts_of},
+    cli::{
+        agent::options::{Purpose, hosts_of},
+        render::unknown_word,
+    },
     config::Operator,
     gateway::{Follow, Refusal, Resolved, Workspace},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
@@ -155,11 +158,9 @@ fn give_hosts(policy: &mut Policy, reference: &str) -> Result<String, Failure> {
 }
 
 fn parse_operation(text: &str) -> Result<OperationKind, String> {
-    if text == OperationKind::Connect.as_str() {
-        return Ok(OperationKind::Connect);
-    }
-    let known = OperationKind::ALL.map(OperationKind::as_str).join(", ");
-    text.parse().map_err(|()| format!("expected one of {known}, connect"))
+    let mut known = OperationKind::ALL.into_iter().chain([OperationKind::Connect]);
+    let words = known.clone().map(OperationKind::as_str);
+    known.find(|kind| kind.as_str() == text).ok_or_else(|| unknown_word(text, words))
 }
 
 fn parse_path(workspace: &Workspace, text: &str) -> Result<WorkspacePath, Failure> {

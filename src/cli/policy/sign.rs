@@ -75,7 +75,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "KEY")]
     key: Vec<PolicyKey>,
     /// The operator's configuration file [default: $XDG_CONFIG_HOME/portcullis/portcullis.toml,
-    /// if it is there]
+    /// if it exists]
     #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object

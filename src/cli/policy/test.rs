@@ -24,7 +24,7 @@ use crate::{
 
 use super::files::policies;
 
-/// Run the tests of policies and show which rules no test makes decide
+/// Run the tests of policies and show which rules decide no test
 ///
 /// Runs the `[[tests]]` of each policy and those in the files `*.test.toml`
 /// beside it. Tests with content, files or steps are carried out by the real

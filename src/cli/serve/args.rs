@@ -17,7 +17,7 @@ use crate::{
     portcullis serve --workspace ~/project --policy mine.toml --listen 127.0.0.1:9000\n  \
     portcullis serve --config /etc/portcullis/portcullis.toml\n\n\
     SIGHUP reads the configuration and the policies again. SIGTERM stops within 10 seconds.\n\
-    docs/serve.md describes all.")]
+    docs/serve.md has the details.")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) common: Common,

@@ -75,7 +75,7 @@ fn run(parent: u32) -> Result<(), Failure> {
     // Until then connections wait in the kernel's queue.
     let (ToFront::Serve, _) = channel.receive::<ToFront>().or_fail("the service did not start")?
     else {
-        return Err(Failure::new("the broker went on with something else"));
+        return Err(Failure::new("the broker sent an unexpected message"));
     };
     serve(&start.tcp, sockets, &front, questions, channel)
 }

@@ -87,6 +87,23 @@ fn a_name_in_a_question_is_no_markdown() {
     assert_eq!(rig.agent.hear()["error"]["code"], -32001);
 }
 
+/// A backtick was shown as an apostrophe.
+#[test]
+fn no_two_names_in_a_question_look_alike() {
+    let mut rig = rig();
+    let mut titles = Vec::new();
+    for name in ["ci/`id`", "ci/'id'", "ci/`", "ci/ `"] {
+        rig.agent.send(&rig.write(5, name, "x"));
+        let asked = asked(&rig);
+        titles.push(asked["params"]["toolCall"]["title"].as_str().unwrap().to_owned());
+        rig.editor.send(&choose(&asked, "reject"));
+        assert_eq!(rig.agent.hear()["error"]["code"], -32001);
+    }
+    for (at, title) in titles.iter().enumerate() {
+        assert!(!titles[..at].contains(title), "{titles:?}");
+    }
+}
+
 #[test]
 fn other_requests_go_on_even_on_the_same_path() {
     let mut rig = rig();

@@ -247,6 +247,23 @@ fn a_removed_record_hides_no_other() {
     assert!(!query.stderr.contains("line 4 of"), "{query:?}");
 }
 
+/// It named ten and was silent about the rest.
+#[test]
+fn show_says_how_many_damages_it_does_not_name() {
+    let world = several();
+    for number in 1..=14 {
+        std::fs::write(world.state().join(format!("audit/seg-none-{number}")), "").unwrap();
+    }
+    for command in ["show", "query"] {
+        let done = world.run(&["audit", command]);
+        assert_eq!(done.code, 5, "{done:?}");
+        let named = done.stderr.matches("seg-").count();
+        let more = done.stderr.split("and ").filter_map(|text| text.split_once(" more"));
+        let more: Vec<usize> = more.filter_map(|(number, _)| number.parse().ok()).collect();
+        assert_eq!((named, more), (10, vec![4]), "{command} {done:?}");
+    }
+}
+
 #[test]
 fn a_segment_with_the_largest_number_is_damage_and_nothing_more() {
     let world = several();

@@ -96,7 +96,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     let world = world();
     let done = world.run(&["policy", "lint", "bad.toml"]).ok();
     insta::assert_snapshot!(done.text(), @r#"
-    warning[untested-rule]: no test makes `allowedPaths.read` decide
+    warning[untested-rule]: `allowedPaths.read` decides no test
      --> bad.toml:4:1
       |
     4 | read = ["**", "src/**"]
@@ -114,7 +114,7 @@ fn findings_have_id_place_reason_and_suggestion() {
       = note: a pattern that another one of the list covers is only noise to a reviewer
       = help: remove `src/**`
 
-    warning[untested-rule]: no test makes `allowedPaths.write` decide
+    warning[untested-rule]: `allowedPaths.write` decides no test
      --> bad.toml:5:1
       |
     5 | write = ["src/**", "src/**", "generated/**", "docs/**"]
@@ -158,7 +158,7 @@ fn findings_have_id_place_reason_and_suggestion() {
       = note: an agent that may name files gives one another ending and passes the rule by
       = help: put `pem` into `extensions.deny`, where any part of a name counts, or add `*.pem.*`
 
-    warning[untested-rule]: no test makes `secrets.names[0]` decide
+    warning[untested-rule]: `secrets.names[0]` decides no test
      --> bad.toml:8:10
       |
     8 | names = ["*.pem"]
@@ -199,7 +199,7 @@ fn findings_have_id_place_reason_and_suggestion() {
        = note: two rules that say the same drift apart when one of them is changed
        = help: remove one of `generated` and `generated-again`
 
-    warning[untested-rule]: no test makes `generated-again` decide
+    warning[untested-rule]: `generated-again` decides no test
       --> bad.toml:18:6
        |
     18 | id = "generated-again"
@@ -216,7 +216,7 @@ fn findings_have_id_place_reason_and_suggestion() {
        = note: a rule that changes nothing suggests a protection or a permission that is not there
        = help: remove `part`, or widen its `paths` or `operations`
 
-    warning[untested-rule]: no test makes `part` decide
+    warning[untested-rule]: `part` decides no test
       --> bad.toml:24:6
        |
     24 | id = "part"
@@ -233,7 +233,7 @@ fn findings_have_id_place_reason_and_suggestion() {
        = note: what it allows is denied elsewhere, so the rule permits nothing
        = help: remove `but-this`; no `allow` rule overrides a denial
 
-    warning[untested-rule]: no test makes `but-this` decide
+    warning[untested-rule]: `but-this` decides no test
       --> bad.toml:30:6
        |
     30 | id = "but-this"
@@ -255,7 +255,7 @@ fn findings_have_id_place_reason_and_suggestion() {
        |
        = help: remove `anyhow`, or narrow `allowedPaths`
 
-    warning[untested-rule]: no test makes `anyhow` decide
+    warning[untested-rule]: `anyhow` decides no test
       --> bad.toml:36:6
        |
     36 | id = "anyhow"
@@ -263,7 +263,7 @@ fn findings_have_id_place_reason_and_suggestion() {
        |
        = help: add a test with `expect = { …, rule = "anyhow" }`
 
-    warning[untested-rule]: no test makes `images` decide
+    warning[untested-rule]: `images` decides no test
       --> bad.toml:42:6
        |
     42 | id = "images"
@@ -421,7 +421,7 @@ fn sarif_is_for_code_scanning() {
         }
       ],
       "message": {
-        "text": "no test makes `allowedPaths.read` decide. nobody notices when a change of the policy makes the rule do nothing. add a test with `expect = { …, rule = \"allowedPaths.read\" }`"
+        "text": "`allowedPaths.read` decides no test. nobody notices when a change of the policy makes the rule do nothing. add a test with `expect = { …, rule = \"allowedPaths.read\" }`"
       },
       "ruleId": "untested-rule"
     }

@@ -107,7 +107,10 @@ fn an_agent_on_the_hosts_network_was_not_to_be_seen() {
     let page = net.world.base().join("report.html");
     net.run(&["audit", "report", "-o", page.to_str().unwrap()]);
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("but for its connections") && page.contains("2 agents shared"), "{page}");
+    assert!(
+        page.contains("except for the network of 2 agents") && page.contains("2 agents shared"),
+        "{page}"
+    );
 
     let status = net.run(&["status"]);
     assert!(status.text().contains("(`--agent-network`)"), "{}", status.text());

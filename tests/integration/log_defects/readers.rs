@@ -160,7 +160,7 @@ fn a_bundle_tells_a_changed_text_of_a_policy_from_one_that_is_gone() {
         let file = world.base().join("evidence.zip");
         let done = world.run(&["audit", "bundle", "-o", text(&file)]);
         assert_eq!(done.code, code, "{done:?}");
-        assert_eq!(done.stderr.contains("not kept any more"), !changed, "{done:?}");
+        assert_eq!(done.stderr.contains("no longer stored"), !changed, "{done:?}");
         // It holds as far as it goes.
         assert!(file.exists());
         world.run(&["audit", "check-bundle", text(&file)]).ok();

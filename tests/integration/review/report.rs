@@ -112,7 +112,8 @@ fn a_period_holds_only_its_records() {
     let (done, page) = self::report(&world, "r.html", &["--since", "2026-11-02"]);
     done.ok();
     assert!(
-        page.contains("Denied: 28400 of ") && page.contains("(28400 times, rule <code>r</code>)"),
+        page.contains("of which 28400 were denied")
+            && page.contains("(28400 times, rule <code>r</code>)"),
         "{page}"
     );
     assert!(page.contains("href=\"#denied-attempts\""), "{page}");
@@ -181,7 +182,7 @@ fn what_was_only_observed_is_not_said_to_be_allowed() {
     assert_eq!((&of("observed")["records"], &of("allow")["records"]), (&json!(1), &json!(1)));
     assert!(json["gateways"]["listed"].as_array().unwrap().iter().all(|g| g["mode"] == "observe"));
     let (_, page) = report(&world, "r.html", &[]);
-    for told in ["Attempts that observe mode let pass", "Gateways that only observed"] {
+    for told in ["Attempts that observe mode allowed", "Gateways in observe mode"] {
         assert!(page.contains(told), "{told}");
     }
     let blame = world.run(&["audit", "blame", "payroll"]).ok();
@@ -325,7 +326,7 @@ fn damage_and_a_changed_policy_are_said() {
     let (done, page) = report(&world, "r.html", &[]);
     assert_eq!(done.code, 5, "{done:?}");
     assert!(page.contains("The log is damaged") && page.contains("broken-link"));
-    assert!(page.contains("does not have this hash"));
+    assert!(page.contains("has another hash"));
     assert_eq!(report(&world, "r.txt", &[]).0.code, 2);
 }
 

@@ -39,10 +39,10 @@ impl<S: Source> Run<'_, S> {
             "no checkpoint of the log is signed with a key that was given: nothing shows that its \
              owner wrote the log"
         } else if self.stopped {
-            "records name a key for checkpoints, and a gateway that stops in order leaves one, but no \
-             right checkpoint is there: they were removed, or none could ever be signed"
+            "records name a key for checkpoints, and a gateway that stopped in order left one, but no \
+             valid checkpoint exists: they were removed, or none could be signed"
         } else {
-            "records name a key for checkpoints, but no right checkpoint is there: a gateway died \
+            "records name a key for checkpoints, but no valid checkpoint exists: a gateway died \
              before its first one, or they were removed"
         };
         let is_damage = self.stopped || (given && self.expected > 0);

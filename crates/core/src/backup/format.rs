@@ -57,7 +57,7 @@ impl BackupKind {
         .object()
     }
 
-    /// The word in backups and on the command line.
+    /// Returns the word in backups and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",

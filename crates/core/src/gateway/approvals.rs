@@ -47,7 +47,8 @@ pub struct Binding {
     pub buffer: Option<String>,
     /// SHA-256 of the content after the request.
     pub after: Option<Hash>,
-    /// SHA-256 of what a rename moves and its permission bits; of a directory, over everything in it.
+    /// SHA-256 of what a rename moves and its permission bits; of a directory, over everything in
+    /// it.
     pub moved: Option<String>,
     /// Attributes that are set, as the record has them.
     pub attributes: Option<Value>,
@@ -55,7 +56,8 @@ pub struct Binding {
     pub command: Option<Hash>,
     /// SHA-256 of the policy in force; of a connection, of the policies of all workspaces, joined.
     pub policy_sha256: String,
-    /// The ids of the rules that ask; of a connection, with their places and the labels that were read.
+    /// The ids of the rules that ask; of a connection, with their places and the labels that were
+    /// read.
     pub rules: Vec<String>,
 }
 
@@ -144,15 +146,15 @@ impl Question {
 pub enum Answer {
     /// Approves this request once.
     Once,
-    /// Approves this request, and the same operation on the same path with the same mode, or the same
-    /// command, for the rest of the session, as long as the policy stays in force.
+    /// Approves this request, and the same operation on the same path with the same mode, or the
+    /// same command, for the rest of the session, as long as the policy stays in force.
     Session,
     /// Rejects the request.
     Reject,
 }
 
 impl Answer {
-    /// The word in records.
+    /// Returns the word in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Once => "once",
@@ -219,7 +221,7 @@ impl WaitOutcome {
         matches!(self, Self::Answered { answer: Answer::Reject, .. })
     }
 
-    /// The word in records.
+    /// Returns the word in records.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Answered { answer, .. } => answer.as_str(),
@@ -249,7 +251,7 @@ impl Ticket {
         Self { question, end: Mutex::default(), ended: Condvar::new() }
     }
 
-    /// The question.
+    /// Returns the question.
     pub fn question(&self) -> &Question {
         &self.question
     }

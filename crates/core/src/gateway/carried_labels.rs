@@ -71,8 +71,8 @@ impl Gateway {
         })
     }
 
-    /// The carrier of the labels of what a session is shown. All sessions of a sandbox are one
-    /// program's; agents that share a gateway have nothing in common.
+    /// Returns the carrier of the labels of what a session is shown. All sessions of a sandbox are
+    /// one program's; agents that share a gateway have nothing in common.
     pub(super) fn carrier(&self, session: &Session) -> Arc<Carrier> {
         self.carriers.of(if self.slots.is_some() { session.agent.as_str() } else { "" })
     }
@@ -143,7 +143,7 @@ impl Transaction<'_> {
         Ok((receipt.seq, audit_log.boot().to_owned()))
     }
 
-    /// The same of what a rename takes out of reach of its labels: it can be read afterwards
+    /// Carries the labels of what a rename takes out of their reach: it can be read afterwards
     /// without them.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub struct ConnectionEnd<'a> {
     pub detail: Option<&'a str>,
     /// The number of requests that were sent, if they were counted.
     pub requests: Option<u64>,
-    /// The method of the request that had no whole reply yet, if requests are told apart.
+    /// The method of the request without a complete reply, if requests are parsed.
     pub method: Option<&'a str>,
     /// Its path, without the query.
     pub path: Option<&'a str>,

@@ -32,7 +32,8 @@ impl CredentialHosts {
         hosts.entry(host.to_string()).or_insert(reached);
     }
 
-    /// The denial of a connection to `host` that is made with this credential, or with none.
+    /// Returns the denial of a connection to `host` that is made with this credential, or with
+    /// none.
     pub(super) fn denial(
         &self,
         policy: &Policy,

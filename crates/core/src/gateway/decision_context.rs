@@ -27,7 +27,7 @@ pub(super) type FurtherPolicies = RwLock<Vec<Arc<RwLock<Arc<Policy>>>>>;
 pub(super) struct DecisionContext {
     /// The policy in force of the gateway's own workspace.
     pub(super) policy: Arc<Policy>,
-    /// Those of further workspaces, if different.
+    /// The policies of further workspaces, if different.
     further: Vec<Arc<Policy>>,
     pub(super) reads: Arc<Reads>,
 }
@@ -125,8 +125,8 @@ impl DecisionContext {
         })
     }
 
-    /// Returns the name of a rule that asks, as an approval has it: with its place, and the labels by
-    /// which it applies. Another label is another question.
+    /// Returns the name of a rule that asks, as an approval has it: with its place, and the labels
+    /// by which it applies. Another label is another question.
     pub(super) fn asking_rule(&self, decision: &Decision) -> String {
         let labels = self.network_rule(decision).map(|rule| &rule.when_read);
         let read = labels.into_iter().flatten().filter(|label| self.reads.ids().contains(*label));

@@ -66,7 +66,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The word in records and in replies for programs.
+    /// Returns the word in records and in replies for programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Denied => "denied",
@@ -87,22 +87,22 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// The kind.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The rule that denied.
+    /// Returns the rule that denied.
     pub fn rule(&self) -> Option<&str> {
         self.0.rule.as_deref()
     }
 
-    /// The reason in the rule that denied.
+    /// Returns the reason in the rule that denied.
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.as_deref()
     }
 
-    /// The receipt of the error's record; `None` when none could be written.
+    /// Returns the receipt of the error's record; `None` when none could be written.
     pub fn receipt(&self) -> Option<&Receipt> {
         self.0.receipt.as_ref()
     }

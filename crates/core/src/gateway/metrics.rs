@@ -121,7 +121,7 @@ impl Counter {
         times.sum = times.sum.saturating_add(micros);
     }
 
-    /// The counts now.
+    /// Returns the current counts.
     pub(super) fn numbers(&self) -> GatewayMetrics {
         let counts = self.lock();
         let decided =

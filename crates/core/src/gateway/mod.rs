@@ -229,28 +229,28 @@ impl Gateway {
         GatewayMetrics { waiting, running, uncovered: self.audit_log.uncovered(), ..counted }
     }
 
-    /// The policy in force now; one request is decided by one policy.
+    /// Returns the policy in force. One request is decided by one policy.
     pub fn policy(&self) -> Arc<Policy> {
         // A panic elsewhere leaves one of the two policies.
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The requests that wait for an approval.
+    /// Returns the requests that wait for an approval.
     pub fn approvals(&self) -> Arc<Approvals> {
         Arc::clone(&self.approvals)
     }
 
-    /// The random identifier of this process's lifetime in every record.
+    /// Returns the random identifier of this process's lifetime in every record.
     pub fn boot(&self) -> &str {
         self.audit_log.boot()
     }
 
-    /// The backups, to be read.
+    /// Returns the backups for reading.
     pub fn backups(&self) -> &BackupStore {
         &self.backup_store
     }
 
-    /// The maintenance of the backups.
+    /// Returns the maintenance of the backups.
     pub fn maintenance(&self) -> BackupMaintenance {
         BackupMaintenance::of(&self.backup_store)
     }

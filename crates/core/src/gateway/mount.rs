@@ -1,8 +1,9 @@
 //! The view that a mount has of the workspace, besides the requests that it sends: names,
 //! attributes, and the lengths of what reads would return.
 //!
-//! Lookups and lists are decided as `list` requests are. An entry that may not be listed is missing,
-//! whatever is there; only a lookup that its name denies has a record. Reads of links are recorded.
+//! Lookups and lists are decided as `list` requests are. An entry that may not be listed is
+//! missing, whatever is there; only a lookup that its name denies has a record. Reads of links are
+//! recorded.
 
 mod link;
 
@@ -270,9 +271,9 @@ impl MountView<'_> {
         self.gateway.fail(draft, denial.into(), meter.as_deref())
     }
 
-    /// Records that the name at `path` is hidden, if it is, and returns that. It is decided from the
-    /// name alone, and nothing at `path` is looked at. A record is written unless `facts` returns
-    /// `None`. It counts against no limit: programs look for names wherever they are.
+    /// Records that the name at `path` is hidden, if it is, and returns that. It is decided from
+    /// the name alone, and nothing at `path` is looked at. A record is written unless `facts`
+    /// returns `None`. It counts against no limit: programs look for names wherever they are.
     pub fn deny_lookup(
         &self,
         path: &WorkspacePath,
@@ -307,7 +308,7 @@ impl MountView<'_> {
         }
     }
 
-    /// The version of the policy in force.
+    /// Returns the version of the policy in force.
     pub fn policy_id(&self) -> u64 {
         self.gateway.policy().version()
     }

@@ -26,7 +26,7 @@ pub(super) struct Applied {
 }
 
 impl PreparedChange<'_> {
-    /// The canonical path of what changes.
+    /// Returns the canonical path of the changed entry.
     pub(super) fn path(&self) -> &WorkspacePath {
         self.sealed.permit().path()
     }

@@ -174,8 +174,8 @@ impl<'a> Transaction<'a> {
         Ok(reply)
     }
 
-    /// Confirms that the decision still holds before it has an effect: a policy that is no longer
-    /// in force decides nothing, and a session that was closed or a client that withdrew its
+    /// Confirms that the decision is still valid before it has an effect: a policy that is no
+    /// longer in force decides nothing, and a session that was closed or a client that withdrew its
     /// request gets nothing.
     pub(super) fn confirm(&self) -> Result<(), Failure> {
         if self.undo.is_some() {

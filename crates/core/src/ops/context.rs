@@ -53,7 +53,7 @@ impl Context<'_> {
         may_be_opened && self.policy.evaluate(&query).is_allow()
     }
 
-    /// The labels that content at `path` has.
+    /// Returns the labels that content at `path` has.
     pub(super) fn labels_of(&self, path: &WorkspacePath) -> Labelled {
         self.policy.labels().of(path)
     }

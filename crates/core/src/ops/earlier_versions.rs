@@ -30,7 +30,7 @@ pub(super) struct Renewed<'t> {
 }
 
 impl Renewed<'_> {
-    /// The identifier of the backup, for the record.
+    /// Returns the identifier of the backup, for the record.
     pub(super) fn backup(&self) -> BackupId {
         self.from.id
     }

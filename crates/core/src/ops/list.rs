@@ -55,7 +55,7 @@ impl EntryKind {
         }
     }
 
-    /// The word in replies.
+    /// Returns the word in replies.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",

@@ -50,7 +50,7 @@ pub(crate) enum Resolution {
 }
 
 impl Resolution {
-    /// The word in the `recovered` record.
+    /// Returns the word in the `recovered` record.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Committed => "committed",

@@ -203,7 +203,7 @@ fn too_large(error: backup::Error) -> Error {
     }
 }
 
-/// Returns the hash of what moves and its permission bits: an approval holds for both.
+/// Returns the hash of what moves and its permission bits: an approval applies to both.
 fn with_mode(content: Hash, mode: u32) -> Hash {
     Hash::of(format!("{:04o} {content}", mode & 0o7777).as_bytes())
 }

@@ -84,7 +84,7 @@ impl Facts {
 }
 
 impl<T> Sealed<T> {
-    /// Content, which has these labels.
+    /// Seals content with these labels.
     pub(super) fn content(inner: T, facts: Facts, labels: Labelled) -> Self {
         Self { inner, facts, labels }
     }
@@ -186,7 +186,7 @@ pub enum Committed {
 }
 
 impl Committed {
-    /// The word in records and in replies for programs.
+    /// Returns the word in records and in replies for programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stored(_) => "ok",
@@ -212,7 +212,7 @@ impl<'a> SealedChange<'a> {
         &self.facts
     }
 
-    /// The seal that a grant must be for.
+    /// Returns the seal that a grant must be for.
     pub(crate) fn seal(&self) -> &Seal {
         &self.seal
     }

@@ -32,7 +32,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The inode number.
+    /// Returns the inode number.
     pub(crate) fn ino(self) -> u64 {
         self.ino
     }

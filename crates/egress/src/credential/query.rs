@@ -20,7 +20,7 @@ const CREDENTIAL_PARTS: [&str; 15] = [
     "token",
 ];
 
-/// Such names that are parts of too many others.
+/// Names of credentials that are parts of too many other names.
 const CREDENTIALS: [&str; 7] = ["code", "pat", "pwd", "session", "sid", "sig", "sso"];
 
 /// Names that have such a part and are none.

@@ -220,8 +220,8 @@ struct IdleConnection {
     cut: ConnectionCloser,
 }
 
-/// The means to end a request: to cut its connection off, or to note its whole reply. Once all clones
-/// are dropped, the connection is closed.
+/// The means to end a request: to cut its connection off, or to note its complete reply. Once all
+/// clones are dropped, the connection is closed.
 #[derive(Clone)]
 pub(super) struct ConnectionCloser {
     open: Rc<ServerConnection>,
@@ -229,7 +229,7 @@ pub(super) struct ConnectionCloser {
 }
 
 impl ConnectionCloser {
-    /// Cuts the connection off; the operator is told why.
+    /// Cuts the connection off, and reports the reason to the operator.
     pub(super) fn cut_off(&self, why: &str) {
         if let Some(cut) = self.cut.take() {
             // The connection may have ended already.
@@ -237,7 +237,7 @@ impl ConnectionCloser {
         }
     }
 
-    /// Notes that the request has its whole reply.
+    /// Notes that the request has a complete reply.
     pub(super) fn answered(&self) {
         self.open.answered();
     }

@@ -101,7 +101,7 @@ fn closes_model(
     }
 }
 
-/// The ids of a list of tables, with their places.
+/// Returns the ids of a list of tables, with their places.
 fn ids(table: &DeTable<'_>, key: &str) -> Vec<(String, Range<usize>)> {
     let list = table.get(key).and_then(|value| value.get_ref().as_array());
     let tables = list.into_iter().flat_map(|list| list.iter());

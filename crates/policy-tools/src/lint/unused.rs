@@ -169,7 +169,7 @@ fn untested(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
             id: "untested-rule",
             file,
             span: statement.span.clone(),
-            message: format!("no test makes `{}` decide", rule.rule),
+            message: format!("`{}` decides no test", rule.rule),
             suggestion: format!("add a test with `expect = {{ …, rule = \"{}\" }}`", rule.rule),
         });
     }

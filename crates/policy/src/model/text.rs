@@ -20,6 +20,34 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// The characters with an escape of one letter.
+const LETTERS: [(char, char); 3] = [('n', '\n'), ('r', '\r'), ('t', '\t')];
+
+/// Escapes untrusted text for a person who decides on it, so that no two texts look alike: as
+/// [`Escaped`], with a backslash doubled where it could pass for the beginning of an escape. The
+/// characters of `unescaped` stay as they are.
+pub fn distinct(untrusted: &str, unescaped: &[char]) -> String {
+    let is_escaped = |c: &char| !unescaped.contains(c);
+    let mut text = String::with_capacity(untrusted.len());
+    let mut rest = untrusted.chars();
+    while let Some(c) = rest.next() {
+        let begins_escape = |next: char| {
+            let letter = LETTERS.iter().find(|(letter, _)| *letter == next);
+            letter.is_some_and(|(_, escaped)| is_escaped(escaped))
+                || matches!(next, '\\' | 'u')
+                || (is_hidden_character(next) && is_escaped(&next))
+        };
+        if c == '\\' && rest.clone().next().is_some_and(begins_escape) {
+            text.push('\\');
+        }
+        match is_escaped(&c) {
+            true => _ = write!(text, "{}", Escaped(c.encode_utf8(&mut [0; 4]))),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
 fn write_escaped(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
     match c {
         '\n' => f.write_str("\\n"),
@@ -36,13 +64,14 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
 pub struct Quoted<'a>(pub &'a str);
 
 impl Quoted<'_> {
-    /// True if the text could pass for more than itself: white space, separators, quotes, nothing,
-    /// or the sign for nothing.
+    /// True if the text could pass for more than itself: white space, separators, quotes, escapes,
+    /// nothing, or the sign for nothing.
     fn is_ambiguous(&self) -> bool {
         // Characters that are escaped separate nothing.
         let is_blank = |c: char| c.is_whitespace() && !is_hidden_character(c);
         let separates = |c: char| is_blank(c) || matches!(c, '"' | '`' | '=' | ',');
-        matches!(self.0, "" | "-") || self.0.contains(separates)
+        let has_escape = ["\\n", "\\r", "\\t", "\\u"].iter().any(|escape| self.0.contains(escape));
+        matches!(self.0, "" | "-") || self.0.contains(separates) || has_escape
     }
 }
 
@@ -136,6 +165,8 @@ mod tests {
             ("a\u{3000}b", "\"a\u{3000}b\""),
             ("a\nb\u{202e}", r"a\nb\u{202e}"),
             ("a\nb c", r#""a\nb c""#),
+            (r"a\nb", r#""a\\nb""#),
+            (r"a\u{202e}", r#""a\\u{202e}""#),
             ("", r#""""#),
             ("-", r#""-""#),
         ] {
@@ -145,6 +176,22 @@ mod tests {
         assert_eq!(QuotedName("a/b.rs").to_string(), "`a/b.rs`");
         assert_eq!(QuotedName("a` to `b").to_string(), r#""a` to `b""#);
         assert_eq!(QuotedName("a` to \"b").to_string(), r#""a` to \"b""#);
+    }
+
+    /// A literal `\n` looked like a line end.
+    #[test]
+    fn no_two_texts_look_alike() {
+        let texts =
+            ["a\n", r"a\n", r"a\\n", "a\\\n", "a\t", r"a\t", "\u{200b}", r"\u{200b}", r"a\b"];
+        for unescaped in [&[][..], &['\n'], &['\n', '\t']] {
+            let shown: std::collections::BTreeSet<_> =
+                texts.iter().map(|text| distinct(text, unescaped)).collect();
+            assert_eq!(shown.len(), texts.len(), "{unescaped:?} {shown:?}");
+        }
+        assert_eq!(distinct("\tprintf(\"a\\n\");\n", &['\n', '\t']), "\tprintf(\"a\\n\");\n");
+        let quoted: std::collections::BTreeSet<_> =
+            texts.iter().map(|text| QuotedName(text).to_string()).collect();
+        assert_eq!(quoted.len(), texts.len(), "{quoted:?}");
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub(super) fn may_have(text: &[u8]) -> bool {
     text.chunks(256).any(has_other)
 }
 
-/// The runs of them in a text, up to one more than [`MAX_FINDINGS`]; what is not UTF-8 has none.
+/// Returns their runs in a text, up to one more than [`MAX_FINDINGS`]; a text that is not UTF-8
+/// has none.
 pub(super) fn runs(
     text: &[u8],
     overdue: &dyn Fn() -> bool,

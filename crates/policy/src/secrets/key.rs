@@ -16,7 +16,7 @@ impl SecretKey {
     /// Length of a key in bytes.
     pub const LENGTH: usize = 32;
 
-    /// Makes the key of these random bytes.
+    /// Makes the key from these random bytes.
     pub fn new(bytes: &[u8; Self::LENGTH]) -> Self {
         // HMAC (RFC 2104) pads a key with zeros to the block size of the hash.
         let mut block = [0_u8; 64];

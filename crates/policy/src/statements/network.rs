@@ -151,7 +151,7 @@ impl Reader<'_, '_> {
             .ok()
     }
 
-    /// The connection that a test is about, and an address that its host has.
+    /// Returns the connection of a test, and the address of its host.
     pub(super) fn tested_connection(&mut self, table: &DeTable<'_>) -> Option<TestSubject> {
         for key in ["path", "to"] {
             if let Some((key, _)) = table.get_key_value(key) {

@@ -65,9 +65,9 @@ pub(crate) struct Rule {
 /// The agents that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agents {
-    /// All of them.
+    /// All agents.
     All,
-    /// Those with these names, compared in this way.
+    /// Agents with these names, compared in this way.
     Named(Vec<Name>, Comparison),
 }
 

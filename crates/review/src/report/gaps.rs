@@ -22,13 +22,10 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
         }
     };
     let pruned = report.period.pruned_before.as_ref().map(|t| {
-        let whose = match chain.pruned_by {
-            Some(seq) => format!(", as record {seq} says"),
-            None => String::new(),
-        };
+        let source = chain.pruned_by.map(|seq| format!(" (record {seq})")).unwrap_or_default();
         let last = chain.pruned.saturating_sub(1);
         format!(
-            "records 0 to {last} were pruned{whose}: of what was before {} nothing is known",
+            "records 0 to {last} were pruned{source}: nothing is known of the time before {}",
             moment(t)
         )
     });
@@ -39,10 +36,10 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
     if more > 0 {
         unreadable.push(format!("and {more} more"));
     }
-    list("Left out of this report because it could not be read", unreadable);
+    list("Left out of this report", unreadable);
     list("Warnings", chain.warnings.iter().map(|warning| text(&warning.to_string())).collect());
     list(
-        "Set aside by a recovery",
+        "Damaged bytes that a recovery set aside",
         (report.set_aside.iter())
             .map(|aside| {
                 let facts: Vec<_> =
@@ -53,7 +50,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Changes that nobody settled",
+        "Changes without a known outcome",
         report.missing_outcomes.iter().map(|seq| format!("record {seq}")).collect(),
     );
     let gateways = &report.gateways.listed;
@@ -70,7 +67,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Agents that shared the host's network: their connections were neither decided nor recorded",
+        "Agents that shared the host’s network: their connections were neither decided nor recorded",
         (gateways.iter())
             .filter_map(|gateway| Some((gateway, gateway.shared_network()?)))
             .map(|(gateway, network)| {
@@ -81,7 +78,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Gateways that only observed connections: what no rule of hosts allowed was let pass",
+        "Gateways in observe mode for connections: they allowed connections that no rule allows",
         (gateways.iter())
             .filter(|gateway| gateway.network_mode.as_deref() == Some("observe"))
             .map(|gateway| {
@@ -91,7 +88,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Gateways that only observed: what the policy would deny was let pass",
+        "Gateways in observe mode: they allowed requests that the policy denies",
         (gateways.iter())
             .filter(|gateway| gateway.mode.as_deref() == Some("observe"))
             .map(|gateway| {
@@ -101,7 +98,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     list(
-        "Gateways that did not stop in order, or still serve",
+        "Gateways without a record of their end: killed, or still running",
         (gateways.iter())
             .filter(|gateway| !gateway.stopped)
             .map(|gateway| {
@@ -113,7 +110,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
     let not_listed = report.gateways.total.saturating_sub(gateways.len() as u64);
     let all = text(&report.command("query --kind start"));
     list(
-        "Gateways that the report has no room for",
+        "Gateways that this report does not list",
         (not_listed > 0).then(|| format!("{not_listed}: <code>{all}</code>")).into_iter().collect(),
     );
     if none {

@@ -45,8 +45,9 @@ pub fn page(report: &Report) -> String {
     page.section("Denied attempts");
     attempts(&mut page, &report.denied, &report.command("query --decision deny"));
     if report.observed.total > 0 {
-        page.section("Attempts that observe mode let pass");
-        page.raw("<p>The policy would deny them: the rule is the one that would.</p>\n");
+        page.section("Attempts that observe mode allowed");
+        page.raw("<p>The policy denies these requests, and observe mode allowed them. The rule is the one that \
+             denies.</p>\n");
         attempts(&mut page, &report.observed, &report.to_json());
     }
     secrets(&mut page, report);
@@ -70,8 +71,8 @@ pub fn page(report: &Report) -> String {
 fn summary(page: &mut Page, report: &Report) {
     let period = &report.period;
     let asked = match (&period.since, &period.until) {
-        (None, None) => "the whole log".to_owned(),
-        (Some(since), None) => format!("from {} on", moment(since)),
+        (None, None) => "the complete log".to_owned(),
+        (Some(since), None) => format!("from {}", moment(since)),
         (None, Some(until)) => format!("before {}", moment(until)),
         (Some(since), Some(until)) => format!("{} to {}", moment(since), moment(until)),
     };
@@ -82,34 +83,34 @@ fn summary(page: &mut Page, report: &Report) {
         _ => "no record".to_owned(),
     };
     let pruned = match &period.pruned_before {
-        Some(t) => format!("; <b>of what was before {} nothing is known</b>", moment(t)),
+        Some(t) => format!("; <b>nothing is known of the time before {}</b>", moment(t)),
         None => String::new(),
     };
     let workspaces: Vec<_> =
         report.workspaces.iter().map(|path| format!("<code>{}</code>", text(path))).collect();
-    let allowed: u64 = report.agents.iter().map(|agent| agent.allowed).sum();
-    let denied = report.denied.total;
+    let figure = |count: u64, [one, many]: [&str; 2]| {
+        format!("<li><b>{count}</b> {}</li>", if count == 1 { one } else { many })
+    };
     let observed = match report.observed.total {
         0 => String::new(),
-        count => format!("<li><b>{count}</b> of the allowed would be denied: only observed</li>"),
+        count => figure(count, ["of them only by observe mode"; 2]),
     };
     page.raw(format_args!(
         "{}<dl>\n<dt>Workspace</dt><dd>{}</dd>\n<dt>Period</dt><dd>{asked}; {span}{pruned}</dd>\n\
          <dt>Records</dt><dd>{}</dd>\n</dl>\n\
-         <ul class=\"figures\"><li><b>{allowed}</b> requests allowed</li>{observed}\
-         <li><b>{denied}</b> denied</li>\
-         <li><b>{}</b> files changed</li><li><b>{}</b> files with secrets withheld</li>\
-         <li><b>{}</b> agents</li></ul>\n",
+         <ul class=\"figures\">{}{observed}{}{}{}{}</ul>\n",
         describe(report),
         if workspaces.is_empty() { maybe(None) } else { workspaces.join(", ") },
         report.records,
-        report.files.total,
-        report.secrets.total,
-        report.agents.len(),
+        figure(report.allowed(), ["request allowed", "requests allowed"]),
+        figure(report.denied.total, ["request denied", "requests denied"]),
+        figure(report.files.total, ["file changed", "files changed"]),
+        figure(report.secrets.total, ["request with secrets", "requests with secrets"]),
+        figure(report.agents.len() as u64, ["agent", "agents"]),
     ));
 }
 
-/// The findings in a few sentences, for readers who read no more.
+/// Returns the findings in a few sentences, for readers who read no more.
 fn describe(report: &Report) -> String {
     let mut words = if report.valid {
         "<p class=\"good\">The log is intact. ".to_owned()
@@ -124,38 +125,43 @@ fn describe(report: &Report) -> String {
         Some(value) => format!("<code>{}</code>", text(&Quoted(value).to_string())),
         None => maybe(None),
     };
-    let allowed: u64 = report.agents.iter().map(|agent| agent.allowed).sum();
-    let all = allowed + report.denied.total;
-    words += &match report.denied.listed.first() {
-        None => format!("Denied: none of {all} requests. "),
-        Some(most) => format!(
-            "Denied: {} of {all} requests, most often {} of {} by agent {} ({}, rule {}). ",
-            report.denied.total,
-            name(most.op.as_ref()),
-            name(most.path.as_ref()),
-            name(most.agent.as_ref()),
-            counted(most.times, "time"),
-            name(most.rule.as_ref()),
+    words += &match report.allowed() + report.denied.total {
+        0 => "No request was decided on. ".to_owned(),
+        all => format!(
+            "{} made {}, of which {} denied. ",
+            counted(report.agents.len() as u64, "agent"),
+            counted(all, "request"),
+            match report.denied.total {
+                0 => "none was".to_owned(),
+                1 => "1 was".to_owned(),
+                denied => format!("{denied} were"),
+            }
         ),
     };
-    words += &format!("Changed: {}. ", counted(report.files.total, "file"));
-    words + &confinement(&report.gateways) + &shared_networks(&report.gateways) + "</p>\n"
-}
-
-/// Says how many agents shared the host's network, past rules of hosts.
-fn shared_networks(gateways: &Listed<GatewayStart>) -> String {
-    let shared = gateways.listed.iter().filter(|gateway| gateway.shared_network().is_some());
-    match shared.count() as u64 {
-        0 => String::new(),
-        number => format!(
-            " <b>{} shared the host's network</b> (<code>--agent-network</code>): their connections were \
-             neither decided nor recorded (see “Gaps and damage”).",
-            counted(number, "agent")
-        ),
+    if let Some(most) = report.denied.listed.first() {
+        let part = |before: &str, value: Option<&String>| match value {
+            Some(_) => format!("{before}{}", name(value)),
+            None => String::new(),
+        };
+        words += &format!(
+            "Denied most often: {}{} by agent {} ({}{}). ",
+            name(most.op.as_ref()),
+            part(" of ", most.path.as_ref()),
+            name(most.agent.as_ref()),
+            counted(most.times, "time"),
+            part(", rule ", most.rule.as_ref()),
+        );
     }
+    words += &match report.files.total {
+        0 => "No file was changed. ".to_owned(),
+        1 => "1 file was changed. ".to_owned(),
+        files => format!("{files} files were changed. "),
+    };
+    words + &confinement(&report.gateways) + "</p>\n"
 }
 
-/// Says how many of the agents were fully confined. What is not listed is not known.
+/// Says how many of the agents were fully confined, and how many shared the host's network, past
+/// rules of hosts. Nothing is known of those that are not listed.
 fn confinement(gateways: &Listed<GatewayStart>) -> String {
     let count = |is: &dyn Fn(&str) -> bool| {
         let levels = gateways.listed.iter().filter_map(|gateway| gateway.enforcement.as_deref());
@@ -163,27 +169,32 @@ fn confinement(gateways: &Listed<GatewayStart>) -> String {
     };
     let (full, weak) = (count(&|level| level == "full"), count(&|level| level != "full"));
     let unknown = gateways.total.saturating_sub(full + weak);
-    if weak == 0 && unknown == 0 && full > 0 {
-        let is_shared = gateways.listed.iter().any(|gateway| gateway.shared_network().is_some());
-        let but = if is_shared { ", but for its connections" } else { "" };
-        return format!("Every agent that was started was fully confined{but}.");
+    let shared = gateways.listed.iter().filter(|gateway| gateway.shared_network().is_some());
+    let shared = shared.count() as u64;
+    let except = match shared {
+        0 => String::new(),
+        number => format!(", except for the network of {}", counted(number, "agent")),
+    };
+    let parts = [
+        (full, format!("ran a fully confined agent{except}")),
+        (weak, "ran an agent that was not fully confined (see “Gaps and damage”)".to_owned()),
+        (unknown, "had no sandbox on record, such as those of a person’s commands".to_owned()),
+    ];
+    let known = parts.iter().filter(|(number, _)| *number > 0);
+    let known: Vec<_> = known.map(|(number, what)| format!("{number} {what}")).collect();
+    let mut words = match (full, weak + unknown) {
+        (0, 0) => String::new(),
+        (_, 0) => format!("Every agent that was started was fully confined{except}."),
+        _ => format!("Of {}, {}.", counted(gateways.total, "session"), known.join("; ")),
+    };
+    if shared > 0 {
+        words += &format!(
+            " <b>{} shared the host’s network</b> (<code>--agent-network</code>): their connections \
+             were neither decided nor recorded (see “Gaps and damage”).",
+            counted(shared, "agent")
+        );
     }
-    let mut parts = Vec::new();
-    if full > 0 {
-        parts.push(format!("{full} with a fully confined agent"));
-    }
-    if weak > 0 {
-        parts.push(format!(
-            "{weak} with an agent that was not fully confined (see “Gaps and damage”)"
-        ));
-    }
-    if unknown > 0 {
-        parts.push(format!("{unknown} without a recorded sandbox"));
-    }
-    match parts.as_slice() {
-        [] => String::new(),
-        parts => format!("Sessions started: {}.", parts.join(", ")),
-    }
+    words
 }
 
 fn status(page: &mut Page, report: &Report) {
@@ -198,7 +209,7 @@ fn status(page: &mut Page, report: &Report) {
     } else if chain.newer().is_some() {
         page.raw(format_args!(
             "<p class=\"bad\">A newer Portcullis wrote a part of the log: only the first {} records \
-             were checked. Make the report with that one.</p>\n",
+             were checked. Make the report with the newer one.</p>\n",
             chain.intact.records
         ));
     } else {
@@ -210,8 +221,8 @@ fn status(page: &mut Page, report: &Report) {
     }
     if let Some(head) = &chain.head {
         page.raw(format_args!(
-            "<p>Head: record {}, leaf <code class=\"hash\">{}</code>. To detect a shortened or \
-             rewritten log, compare this hash with a receipt kept elsewhere.</p>\n",
+            "<p>The newest record is {}, with the leaf hash <code class=\"hash\">{}</code>. To detect a \
+             shortened or rewritten log, compare both with a receipt stored elsewhere.</p>\n",
             head.seq, head.leaf
         ));
     }
@@ -370,15 +381,7 @@ fn files(page: &mut Page, report: &Report) {
         return;
     }
     page.list(
-        [
-            "Path",
-            "Changes",
-            "Last",
-            "Record",
-            "Agent",
-            "SHA-256 before the first",
-            "after the last",
-        ],
+        ["Path", "Changes", "Last", "Record", "Agent", "SHA-256 before", "SHA-256 after"],
         report.files.listed.iter().map(|file| {
             let last = match &file.to {
                 Some(to) => format!("{} to {}", text(&file.op), text(to)),
@@ -452,15 +455,14 @@ fn policies(page: &mut Page, policies: &[PolicyInForce]) {
         ));
         match &policy.text {
             None if policy.text_is_genuine => {}
-            None if policy.text_is_stored => page.raw(
-                "<p class=\"bad\">Its stored text does not have this hash: it was changed since.</p>\n",
-            ),
-            None => page.raw("<p class=\"bad\">Its text was not found.</p>\n"),
+            None if policy.text_is_stored => {
+                page.raw("<p class=\"bad\">The stored text has another hash: it was changed.</p>\n")
+            }
+            None => page.raw("<p class=\"bad\">No text with this hash is stored.</p>\n"),
             Some(words) => {
                 if !policy.text_is_genuine {
                     page.raw(
-                        "<p class=\"bad\">The text below does not have this hash: it was changed \
-                         since.</p>\n",
+                        "<p class=\"bad\">The text below has another hash: it was changed.</p>\n",
                     );
                 }
                 page.raw(format_args!("<pre>{}</pre>\n", lines(words)));

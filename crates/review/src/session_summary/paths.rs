@@ -10,7 +10,7 @@ const MAX_PATHS: usize = 50_000;
 /// Numbers of occurrences by path and word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paths {
-    /// Those that are counted one by one.
+    /// The occurrences that are counted one by one.
     pub counts: BTreeMap<(String, String), u64>,
     /// Number of occurrences that are not among them.
     pub more: u64,

@@ -138,7 +138,7 @@ impl Execution<'_> {
         let gateway = self.gateway;
         // Not after the comparison: a directory that appears then is not the entry to remove, and what
         // somebody stores while the step is compared is not what was compared.
-        let is_whole = is_directory(gateway, &step.path);
+        let recursive = is_directory(gateway, &step.path);
         let bases: HashMap<_, _> =
             step.paths().into_iter().map(|path| (path, base(gateway, path))).collect();
         let now = preview::now(gateway, self.session, step);
@@ -156,7 +156,7 @@ impl Execution<'_> {
             (Status::Ready | Status::Conflict(_), _) => {}
             _ => return Ok(now),
         }
-        let Some(requests) = requests(gateway, step, is_whole, conflict.is_some()) else {
+        let Some(requests) = requests(gateway, step, recursive, conflict.is_some()) else {
             return Ok(Status::Conflict("something else is there now".to_owned()));
         };
         let mut requests = requests.into_iter().peekable();
@@ -184,10 +184,15 @@ fn base(gateway: &Gateway, path: &WorkspacePath) -> Base {
 /// A request of an undo.
 type Undo = Box<dyn Request<Output = Changed>>;
 
-/// Returns the requests to the gateway for a step; `None` if its path has another entry than the one
-/// whose replacement was confirmed. `is_whole` if a directory was there to remove, `overwrites` if a
-/// conflict was confirmed.
-fn requests(gateway: &Gateway, step: &Step, is_whole: bool, overwrites: bool) -> Option<Vec<Undo>> {
+/// Returns the requests to the gateway for a step; `None` if its path has another entry than the
+/// one whose replacement was confirmed. A removal removes the contents of a directory if
+/// `recursive`. `overwrites` is true if a person confirmed a conflict.
+fn requests(
+    gateway: &Gateway,
+    step: &Step,
+    recursive: bool,
+    overwrites: bool,
+) -> Option<Vec<Undo>> {
     let path = step.path.clone();
     let remove = |path, recursive| -> Undo { Box::new(Remove { path, recursive }) };
     Some(match &step.action {
@@ -195,7 +200,7 @@ fn requests(gateway: &Gateway, step: &Step, is_whole: bool, overwrites: bool) ->
             vec![Box::new(Restore { path, backup: id.to_string(), dry_run: false })]
         }
         // The directory is a restored tree, or one that conflicts.
-        Action::Remove => vec![remove(path, is_whole)],
+        Action::Remove => vec![remove(path, recursive)],
         Action::RemoveDirectory => vec![remove(path, false)],
         Action::SetAttributes(SomeAttributes { mode, modified }) => {
             vec![Box::new(SetAttributes { path, mode: *mode, modified: *modified })]

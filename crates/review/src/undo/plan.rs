@@ -81,9 +81,9 @@ pub enum Expected {
 /// The permission bits of a file, according to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedMode {
-    /// Those of the backup that is restored: no change set others.
+    /// The bits of the backup that is restored: no change set others.
     Kept,
-    /// Those that a change set.
+    /// The bits that a change set.
     Set(u32),
     /// No record has them.
     Unknown,

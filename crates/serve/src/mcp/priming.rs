@@ -1,4 +1,4 @@
-//! Events without data, which tell a client how to reconnect (2025-11-25). Clients
+//! Events without data, which make a client reconnect (2025-11-25). Clients
 //! of older revisions take them for messages, and fail.
 
 use hyper::body::{Bytes, Frame};

@@ -183,7 +183,7 @@ impl Reading {
             }
             ServerNotification::CancelledNotification(cancelled) => {
                 let id = cancelled.params.request_id.map(|id| json!(id).to_string());
-                // The task that waits for the client's reply tells the client.
+                // The task that waits for the client's reply reports it to the client.
                 id.and_then(|id| lock(&self.state).asked.remove(&id));
                 return;
             }

@@ -12,6 +12,7 @@ use crate::{
         policy_loading::{load, warn_of_observing},
         workspace::open_workspace,
     },
+    cli::render::unknown_word,
     model::{AgentName, Quoted},
     policy::{Decision, Effect, ObjectKind, Policy},
     policy_tools::{EntryOperation, Tree, decide_entry},
@@ -30,10 +31,11 @@ impl FromStr for AllowedOperation {
             !matches!(operation, EntryOperation::RenameTo | EntryOperation::Restore)
         };
         let known = EntryOperation::ALL.into_iter().filter(asked);
-        known.clone().find(|operation| operation.as_str() == text).map(Self).ok_or_else(|| {
-            let words: Vec<_> = known.map(EntryOperation::as_str).collect();
-            format!("expected one of {}", words.join(", "))
-        })
+        known
+            .clone()
+            .find(|operation| operation.as_str() == text)
+            .map(Self)
+            .ok_or_else(|| unknown_word(text, known.map(EntryOperation::as_str)))
     }
 }
 

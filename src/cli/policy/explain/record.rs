@@ -155,7 +155,7 @@ fn explain(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The labels because of which a connection was decided on so, each with the read.
+/// Returns the labels that led to the decision on a connection, each with its read.
 fn reads(record: &AuditRecord) -> impl Iterator<Item = (&String, &Value)> {
     let facts = record.draft.facts.as_ref();
     facts.and_then(|facts| facts.get("whenRead")?.as_object()).into_iter().flatten()

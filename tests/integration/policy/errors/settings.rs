@@ -91,7 +91,7 @@ operations = 5
     7 | operations = 5
       | ^^^^^^^^^^ not a key here
       |
-      = help: known keys: operationsPerSecond, bytesWritten, filesRemoved, denials, approvalTimeout
+      = help: did you mean `operationsPerSecond`?
 
     portcullis: the policy does not load
     "##);

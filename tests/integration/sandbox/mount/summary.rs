@@ -31,8 +31,8 @@ fn a_summary_for_programs_is_one_object() {
     assert!(summary["undo"].as_str().unwrap().contains(summary["session"].as_str().unwrap()));
 }
 
-/// The answer to a question was told as a failed write, also that it was approved, and a rejection as
-/// another denial.
+/// The answer to a question was told as a failed write, also that it was approved, and a rejection
+/// as another denial.
 #[test]
 fn answers_of_a_person_were_counted_as_refused_writes() {
     let world = SandboxWorld::mounted(users()[0]);
@@ -90,6 +90,24 @@ fn a_summary_is_written_through_no_link() {
         }
         assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
         assert_eq!(std::fs::read_dir(world.at("out")).unwrap().count(), 1);
+    }
+}
+
+/// The command wrote into it what `exec` had written, or what another agent did.
+#[test]
+fn a_summary_among_scratch_directories_or_homes_is_refused() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let policy = format!("{POLICY}\n[scratch]\npaths = [\"target\"]\n");
+    std::fs::write(world.at("policies/policy.toml"), policy).unwrap();
+    assert_eq!(world.exec(&[], "mkdir target").code, 0);
+    let scratch = world.records()[0]["facts"]["scratch"]["directory"].clone();
+    let homes = world.at("home/.local/share/portcullis/homes");
+    std::fs::create_dir_all(&homes).unwrap();
+    for directory in [scratch.as_str().unwrap(), &homes] {
+        let file = format!("{directory}/summary.json");
+        let ended = world.exec(&["--summary", &file], "echo ran");
+        assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{file} {ended:?}");
+        assert!(!std::path::Path::new(&file).exists(), "{file}");
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) struct Disclosure {
     pub bytes: u64,
     /// Lines disclosed.
     pub lines: u64,
-    /// Those of them that match.
+    /// Disclosed lines that match.
     pub matches: u64,
     /// The secrets in the file.
     pub findings: Vec<SecretFinding>,
@@ -131,7 +131,7 @@ impl<'a> View<'a> {
         (self.asked.load(Ordering::Relaxed), self.relaxed.load(Ordering::Relaxed))
     }
 
-    /// The labels of all contents that were looked through.
+    /// Returns the labels of all contents that were searched.
     pub(super) fn labels(&self) -> Labelled {
         self.labels.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
