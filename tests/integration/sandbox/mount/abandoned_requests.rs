@@ -299,8 +299,8 @@ fn a_signal_did_not_end_exec_after_its_command() {
     assert_eq!(ended.code, 1, "{ended:?}");
 }
 
-/// To name the program, the gateway waited for the end of its exec, and that for the gateway, which
-/// was to store the file that the exec closed: up to two minutes for each program that `cargo`
+/// The gateway waited for the end of the exec to name its program, and the exec for the gateway,
+/// which was to store the file that it closed: up to two minutes for each program that `cargo`
 /// started.
 #[test]
 fn an_exec_that_closed_a_changed_file_stood_still() {
