@@ -72,15 +72,20 @@ fn processes() -> Vec<Process> {
     numbers.filter_map(look).collect()
 }
 
+/// Reads no `stat`: that waits for the end of an `execve(2)` in progress, which waits for a mount
+/// where it closes files.
 fn look(pid: i32) -> Option<Process> {
-    let file = open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = open(format!("/proc/{pid}/status"), flags, Mode::empty());
     let mut bytes = Vec::new();
     File::from(file.ok()?).read_to_end(&mut bytes).ok()?;
-    // The program's name comes before, in parentheses, and may contain any bytes.
-    let end = bytes.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(bytes.get(end + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok());
-    Some(Process { pid, parent: fields.next()?, group: fields.next()? })
+    // The program's name may contain any bytes but a line end.
+    let status = String::from_utf8_lossy(&bytes);
+    let field = |name| {
+        let numbers = status.lines().find_map(|line| line.strip_prefix(name))?;
+        numbers.split_ascii_whitespace().next()?.parse().ok()
+    };
+    Some(Process { pid, parent: field("PPid:")?, group: field("NSpgid:")? })
 }
 
 #[cfg(test)]
