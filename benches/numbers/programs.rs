@@ -3,7 +3,7 @@
 //!
 //! `PORTCULLIS_PROGRAMS` names a directory with the sources of ripgrep in `ripgrep`, a package with
 //! its lock file in `npm`, and what they need offline: cargo's home in `cargo`, npm's cache in
-//! `npm-cache`. `rg` and the toolchains are those of the `PATH`.
+//! `npm-cache` (filled by an install from the lock file). `rg` and the toolchains are those of the `PATH`.
 #![expect(clippy::disallowed_methods, reason = "makes a tree behind the gateway's back")]
 
 use std::{
