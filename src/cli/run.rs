@@ -167,9 +167,11 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     agent_config::warn(&spec, &mut facts);
     let Recorded { session, records } = introduce(&mut gateway, (&pending, links), &spec, facts)?;
     let shipping = workspaces.ship()?;
+    let mut unoffered = Vec::new();
     for opened in workspaces.all() {
         let own = (opened, &*workspaces.writable_beside(opened));
-        repository::prepare(&pending, own, (&agent, &session), (&signals, None))?;
+        let (of, within) = ((&agent, &*session), (&signals, None));
+        repository::prepare(&pending, own, of, within, &mut unoffered)?;
     }
     gateway.begin()?;
     let running = pending.release().map_err(explain)?;
@@ -181,7 +183,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     workspaces.settle_scratch(&agent, mount_need);
     let RunEnd { code, at_once, connection_reported, .. } = ended?;
     for (opened, record) in workspaces.all().zip(records) {
-        if let Some(import) = repository::import(opened, record, None) {
+        if let Some(import) = repository::import(opened, record, &unoffered, None) {
             errln!("portcullis: the agent made commits: {import}");
         }
     }

@@ -41,6 +41,18 @@ impl Notifier {
         self.send(notify::INVAL_INODE, &[inode.as_bytes()])
     }
 
+    /// Invalidates the attributes of a node, and no page. The kernel waits for nothing then but the
+    /// end of a node that it is dropping. So a thread that serves an open of the node may call this,
+    /// too, because the kernel does not drop the node meanwhile.
+    ///
+    /// # Errors
+    /// `ENODEV` once the mount is gone.
+    pub fn invalidate_attributes(&self, node: NodeId) -> Result<()> {
+        // A negative offset means no page.
+        let inode = InvalInodeOut { ino: node.0, off: -1, len: 0 };
+        self.send(notify::INVAL_INODE, &[inode.as_bytes()])
+    }
+
     /// Invalidates the entry `name` of a directory.
     ///
     /// # Errors

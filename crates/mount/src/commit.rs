@@ -158,14 +158,16 @@ impl Mount<'_> {
         {
             let mut state = self.lock();
             state.views.remove(id);
-            if let (Some(node), Some(version)) = (state.nodes.get_mut(id), version) {
-                node.inode = Some(version.inode());
-                node.reason = None;
-                // Times that programs have seen of the staged file stay valid.
-                let (modified, changed) = (shows.modified, shows.changed);
-                node.times = Some(Times { version, modified, changed });
+            if let Some(node) = state.nodes.get_mut(id) {
                 node.returned_attr =
                     node.returned_attr.map(|returned_attr| returned_attr.staged(&shows));
+                if let Some(version) = version {
+                    node.inode = Some(version.inode());
+                    node.reason = None;
+                    // Times that programs have seen of the staged file stay valid.
+                    let (modified, changed) = (shows.modified, shows.changed);
+                    node.times = Some(Times { version, modified, changed });
+                }
             }
         }
         if creates || stored.attributes == Pending::default() {

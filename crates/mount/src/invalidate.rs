@@ -1,11 +1,13 @@
 //! Invalidations of the kernel's caches. A thread that handles no request sends them, since the
-//! kernel may wait for a request meanwhile.
+//! kernel may wait for a request meanwhile. Only those of attributes alone are sent at once.
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
+
+use portcullis_fuse::{NodeId, Notifier};
 
 /// The number of pending invalidations beyond which everything is invalidated.
 const MAX_PENDING: usize = 10_000;
@@ -15,6 +17,8 @@ const MAX_PENDING: usize = 10_000;
 pub(crate) struct Invalidations {
     queue: Mutex<Queue>,
     more: Condvar,
+    /// The notifier, once requests are served.
+    pub(crate) notifier: OnceLock<Notifier>,
 }
 
 #[derive(Debug)]
@@ -69,6 +73,13 @@ impl Invalidations {
         self.add(|work| {
             work.contents.insert(node);
         });
+    }
+
+    /// Invalidates the attributes of a node at once, for a request whose program holds the node, as
+    /// an open does.
+    pub(crate) fn attributes(&self, node: u64) {
+        // This fails once the mount is gone.
+        let _ = self.notifier.get().map(|notifier| notifier.invalidate_attributes(NodeId(node)));
     }
 
     /// Invalidates a name in a directory.

@@ -57,6 +57,35 @@ impl Content {
             Bytes::Staged(_) => 0,
         }
     }
+
+    /// Returns the size; none while a program changes it, since only the kernel knows it then.
+    fn size(&self) -> Option<u64> {
+        match &self.bytes {
+            Bytes::View(view, _) => Some(view.len() as u64),
+            Bytes::Staged(staged) => Some(staged.shows()).filter(|s| !s.dirty).map(|s| s.size),
+        }
+    }
+
+    /// Returns true if it is shorter than `size`, or longer, as far as a read up to `end` shows.
+    pub(crate) fn differs(&self, size: u64, end: u64) -> bool {
+        self.size().is_some_and(|own| size < own || (size > own && end > own))
+    }
+
+    /// Returns true if it has `size`, or a program changes it.
+    pub(crate) fn has_size(&self, size: u64) -> bool {
+        self.size().is_none_or(|own| own == size)
+    }
+
+    /// Returns true if it is `before` with more at the end, and `size` is one on the way.
+    pub(crate) fn continues(&self, before: &Self, size: u64) -> bool {
+        match (&self.bytes, &before.bytes) {
+            (Bytes::View(view, _), Bytes::View(before, _)) => {
+                (before.len() as u64..=view.len() as u64).contains(&size)
+                    && view.starts_with(before)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The bytes of an open file.
@@ -89,6 +118,8 @@ pub(crate) struct Node {
     pub(crate) times: Option<Times>,
     /// The last attributes returned.
     pub(crate) returned_attr: Option<Attr>,
+    /// True if their size is that of the content of an open, which the kernel may not know.
+    pub(crate) is_corrected: bool,
     /// The reason of the last refusal.
     pub(crate) reason: Option<Arc<str>>,
     /// The last recorded read of a link.
@@ -113,6 +144,7 @@ impl Node {
             size: None,
             times: None,
             returned_attr: None,
+            is_corrected: false,
             reason: None,
             link_read: None,
             denied: None,
@@ -122,6 +154,14 @@ impl Node {
     /// Returns true if its content was decided under this policy, at this path.
     pub(crate) fn is_shown_under(&self, policy: u64) -> bool {
         self.content.as_ref().is_some_and(|content| content.policy == policy)
+    }
+
+    /// Notes the size of the content with which it is opened.
+    pub(crate) fn correct_size(&mut self, size: u64) {
+        if let Some(attr) = self.returned_attr.as_mut().filter(|attr| attr.size != size) {
+            attr.size = size;
+            self.is_corrected = true;
+        }
     }
 
     /// Returns true if a handle is open.

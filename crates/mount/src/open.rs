@@ -68,6 +68,9 @@ impl Mount<'_> {
         let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
         if let Some(staged) = staged {
             let is_same = self.decide_staged(id, &staged, pid)?;
+            if !is_same {
+                self.correct_size(id, staged.shows().size);
+            }
             return self.add_handle(id, None, is_same);
         }
         let kept = self.keep_path(id);
@@ -87,12 +90,42 @@ impl Mount<'_> {
         self.add_handle(id, None, keeps_pages)
     }
 
-    /// Makes a snapshot the content of all handles of a node; returns true if the kernel's
-    /// pages are current.
+    /// Makes a snapshot the content of all handles of a node that is being opened; returns true if
+    /// the kernel's pages are current.
     ///
     /// # Errors
     /// `ENOMEM` when too much is open.
     pub(crate) fn show(&self, id: u64, snapshot: &Snapshot) -> Result<bool, Errno> {
+        let keeps_pages = self.set_view(id, snapshot)?;
+        self.correct_size(id, snapshot.view.len() as u64);
+        Ok(keeps_pages)
+    }
+
+    /// Notes the size of the content with which a node is opened.
+    pub(crate) fn correct_size(&self, id: u64, size: u64) {
+        if let Some(node) = self.lock().nodes.get_mut(id) {
+            node.correct_size(size);
+        }
+    }
+
+    /// Has the kernel ask for the attributes of a node again before its open is answered, if it has
+    /// another size than that of the content: otherwise it would cut the content to that size.
+    pub(crate) fn send_size(&self, id: u64) {
+        let corrected = || {
+            let state = self.lock();
+            state.nodes.get(id).filter(|node| node.is_corrected).and_then(|node| node.returned_attr)
+        };
+        let Some(sent) = corrected() else { return };
+        self.invalidations.attributes(id);
+        // Another open may have another size meanwhile.
+        if corrected().is_some_and(|attr| attr.size == sent.size)
+            && let Some(node) = self.lock().nodes.get_mut(id)
+        {
+            node.is_corrected = false;
+        }
+    }
+
+    fn set_view(&self, id: u64, snapshot: &Snapshot) -> Result<bool, Errno> {
         let mut state = self.lock();
         let bytes = Bytes::View(Arc::clone(&snapshot.view), snapshot.version);
         // Another thread may have begun to write meanwhile.
@@ -234,7 +267,8 @@ impl Mount<'_> {
     /// Reads an open file from `offset`, at most `count` bytes.
     ///
     /// # Errors
-    /// `EIO` after a refusal; the reason why it may not be read any more.
+    /// `EIO` after a refusal; the reason why it may not be read any more; `ESTALE` if it has changed
+    /// since its size was returned.
     pub(crate) fn read_file(
         &self,
         handle: u64,
@@ -242,25 +276,40 @@ impl Mount<'_> {
         count: usize,
         pid: u32,
     ) -> Result<Data, Errno> {
-        let (file, content) = {
+        let (file, content, returned_size) = {
             let state = self.lock();
             let file = state.handles.file(handle)?;
             let node = state.nodes.get(file.node);
             let content = node.and_then(|node| node.content.clone());
-            (file, content)
+            let returned = node.filter(|node| !node.is_detached());
+            let returned = returned.and_then(|node| node.returned_attr);
+            (file, content, returned.map(|attr| attr.size))
         };
         if let Some(staged) = &file.staged {
             staged.live()?;
         }
         let policy = self.policy();
+        let end = offset.saturating_add(count as u64);
         let content = match content {
             Some(content)
                 if content.policy == policy
-                    && !self.has_grown(&content, offset, count, file.node) =>
+                    && !returned_size.is_some_and(|size| content.differs(size, end)) =>
             {
                 content
             }
-            content => self.read_again(file.node, content, pid)?,
+            content => {
+                let known = content.clone().filter(|content| content.policy == policy);
+                let current = self.read_again(file.node, content, pid)?;
+                // The kernel would cut it, or fill it with zeros.
+                if let (Some(size), Some(known)) = (returned_size, known)
+                    && !current.has_size(size)
+                    && !current.continues(&known, size)
+                {
+                    self.invalidations.content(file.node);
+                    return Err(Errno::STALE);
+                }
+                current
+            }
         };
         match content.bytes {
             Bytes::View(view, _) => {
@@ -271,20 +320,7 @@ impl Mount<'_> {
         }
     }
 
-    /// Returns true if the read exceeds the view, and a larger version is known.
-    fn has_grown(&self, content: &Content, offset: u64, count: usize, id: u64) -> bool {
-        let Bytes::View(view, _) = &content.bytes else { return false };
-        let end = offset.saturating_add(count as u64);
-        end > view.len() as u64
-            && self.lock().nodes.get(id).is_some_and(|node| {
-                !node.is_detached()
-                    && node
-                        .returned_attr
-                        .is_some_and(|returned_attr| returned_attr.size > view.len() as u64)
-            })
-    }
-
-    /// Decides again on an open file after a policy reload, or after it has grown.
+    /// Decides again on an open file after a policy reload, or when another size of it was returned.
     fn read_again(&self, id: u64, content: Option<Content>, pid: u32) -> Result<Content, Errno> {
         if let Some(Content { bytes: Bytes::Staged(staged), .. }) = &content {
             self.decide_staged(id, staged, pid)?;
@@ -292,7 +328,7 @@ impl Mount<'_> {
         }
         let (_kept, path) = self.keep_path(id).map_err(|_| Errno::IO)?;
         let snapshot = self.snapshot(id, &path, pid)?;
-        self.show(id, &snapshot)?;
+        self.set_view(id, &snapshot)?;
         let bytes = Bytes::View(snapshot.view, snapshot.version);
         Ok(Content { bytes, policy: snapshot.policy })
     }

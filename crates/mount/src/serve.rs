@@ -52,10 +52,11 @@ impl Mount<'_> {
     /// # Errors
     /// When the device cannot be read.
     pub fn serve(&self, session: &Session) -> std::result::Result<(), SessionError> {
-        let (notifier, stopper) = (session.notifier(), session.stopper());
+        let stopper = session.stopper();
+        let notifier = self.invalidations.notifier.get_or_init(|| session.notifier());
         let ended = thread::scope(|scope| {
             self.invalidations.begin();
-            scope.spawn(|| self.invalidations.run(|work| self.invalidate(&notifier, work)));
+            scope.spawn(|| self.invalidations.run(|work| self.invalidate(notifier, work)));
             // An error of the log stops every other request, too.
             scope.spawn(|| self.keep_log());
             scope.spawn(|| {
@@ -323,7 +324,9 @@ impl FileSystem for Mount<'_> {
 
     fn open(&self, caller: Caller, node: NodeId, flags: OFlags) -> Result<Opened> {
         let how = how(flags);
-        self.open_file(node.0, how, caller.pid).map(|opening| opened(opening, how))
+        let opening = self.open_file(node.0, how, caller.pid)?;
+        self.send_size(node.0);
+        Ok(opened(opening, how))
     }
 
     fn create(

@@ -63,6 +63,9 @@ impl Mount<'_> {
         if let Some(staged) = existing {
             staged.live()?;
             let is_same = empty || self.decide_staged(id, &staged, pid)?;
+            if !is_same {
+                self.correct_size(id, staged.shows().size);
+            }
             return Ok((staged, is_same));
         }
         let (_kept, path) = self.keep_path(id)?;
@@ -136,8 +139,10 @@ impl Mount<'_> {
                 } else {
                     self.open_file(attr.node, OpenMode { writes: true, ..how }, pid)
                 };
-                let forget = |_: &Errno| self.forget_node(attr.node, 1);
-                return Ok((attr, opened.inspect_err(forget)?));
+                let opening = opened.inspect_err(|_| self.forget_node(attr.node, 1))?;
+                // Its size may have changed.
+                let returned = self.lock().nodes.get(attr.node).and_then(|node| node.returned_attr);
+                return Ok((returned.unwrap_or(attr), opening));
             }
         }
         let (_kept, path) = self.keep_path_of(parent, name)?;

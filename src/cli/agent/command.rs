@@ -246,9 +246,11 @@ impl SandboxCommand {
         let Recorded { session, records } =
             introduce(&mut gateway, (&pending, links), &spec, facts)?;
         let shipping = workspaces.ship()?;
+        let mut unoffered = Vec::new();
         for opened in workspaces.all() {
             let own = (opened, &*workspaces.writable_beside(opened));
-            if !repository::prepare(&pending, own, (&agent, &session), (&signals, self.timeout))? {
+            let (of, within) = ((&agent, &*session), (&signals, self.timeout));
+            if !repository::prepare(&pending, own, of, within, &mut unoffered)? {
                 errln!(
                     "portcullis: the command was not started: its time was over while a private \
                      git repository was made"
@@ -294,7 +296,8 @@ impl SandboxCommand {
             errln!("portcullis: help: if the browser has to call it back, {option}");
         }
         let begun = workspaces.all().zip(records);
-        let import = |opened: &Opened, record| repository::import(opened, record, time_is_over);
+        let import =
+            |opened: &Opened, record| repository::import(opened, record, &unoffered, time_is_over);
         let summary = Summaries::read(
             begun,
             &session,

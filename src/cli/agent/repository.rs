@@ -109,7 +109,8 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
 /// Prepares git for programs that have repositories of their own: their identity and, if the
 /// workspace has a repository, theirs. The agent may change the workspace and `writable`. Returns
-/// false if that takes longer than `limit`.
+/// false if that takes longer than `limit`. The workspace is added to `unoffered` if a warning says
+/// that commits are not offered for an import.
 ///
 /// # Errors
 /// When it was interrupted, or the sandbox is gone.
@@ -118,6 +119,7 @@ pub(in crate::cli) fn prepare(
     (opened, writable): (&Opened, &[PathBuf]),
     (agent, session): (&AgentName, &str),
     (signals, limit): (&SignalFd, Option<Duration>),
+    unoffered: &mut Vec<PathBuf>,
 ) -> Result<bool, Failure> {
     let has_own = opened.policy.scratch().is_some_and(Scratch::repositories);
     if !pending.report.mount || !has_own {
@@ -147,6 +149,11 @@ pub(in crate::cli) fn prepare(
     let prepared = pending.prepare(command, input, waits).map_err(explain)?;
     // The scratch location of another agent or policy has another repository.
     let exec = GatewayOptions::of(opened).command(format_args!("exec --agent {agent}"));
+    if is_private
+        && let Some(BRANCHES_UNREADABLE | BRANCHES_TIMEOUT | BRANCHES_NOT_STORED) = prepared
+    {
+        unoffered.push(opened.workspace.root().to_owned());
+    }
     match prepared {
         Some(_) if !is_private => {}
         Some(EXISTS) => {}
@@ -175,8 +182,8 @@ pub(in crate::cli) fn prepare(
             errln!(
                 "portcullis: warning: commits of this session will not be offered for an import: the \
                  branches of the programs' own git repository could not be read{time}; \
-                 `{exec} -- rm -rf .git` removes it with all its commits, and the next start makes \
-                 another one"
+                 `{exec} -- sh -c 'chmod -R u+rwX .git; rm -rf .git'` removes it with all its \
+                 commits, and the next start makes another one"
             );
         }
         Some(BRANCHES_NOT_STORED) => errln!(
@@ -212,9 +219,17 @@ fn history(opened: &Opened, writable: &[PathBuf]) -> Option<History> {
 
 /// Returns the command that imports the commits of an ended session, if they can be imported and it
 /// made any, or if their number is unknown. The session's `start` record has the number `record`.
-/// The count ends at `end`, plus a few seconds.
-pub(in crate::cli) fn import(opened: &Opened, record: u64, end: Option<Instant>) -> Option<String> {
+/// Those of `unoffered` workspaces cannot. The count ends at `end`, plus a few seconds.
+pub(in crate::cli) fn import(
+    opened: &Opened,
+    record: u64,
+    unoffered: &[PathBuf],
+    end: Option<Instant>,
+) -> Option<String> {
     let (root, state) = (opened.workspace.root(), &opened.state_path);
+    if unoffered.iter().any(|path| path == root) {
+        return None;
+    }
     let left = end.map(|end| end.saturating_duration_since(Instant::now()));
     let limit = left.unwrap_or(COUNT_TIMEOUT).clamp(MIN_COUNT_TIMEOUT, COUNT_TIMEOUT);
     let count = || -> Result<_, Failure> {

@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::{PermissionsExt as _, symlink},
     path::Path,
+    process::Stdio,
     thread,
     time::Duration,
 };
@@ -265,6 +267,70 @@ fn a_file_that_the_host_replaces_is_seen_within_a_second() {
         let output = command.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\nanother, longer text\n");
     });
+}
+
+/// Texts of changing length; none begins with another.
+const TEXTS: [&str; 4] = [
+    "first END\n",
+    "the second one, which is much longer END\n",
+    "3 END\n",
+    "the fourth one END\n",
+];
+
+/// Opens and reads a file that the host overwrites in between: before the open, which follows a
+/// stat(2), or after it.
+const READER: &str = r#"
+import os, sys
+mode, when = getattr(os, sys.argv[1]), sys.argv[2]
+def change():
+    print("ready", flush=True)
+    sys.stdin.readline()
+for _ in range(3):
+    os.stat("README")
+    if when == "before": change()
+    file = os.open("README", mode)
+    if when == "after": change()
+    text = b""
+    while part := os.read(file, 65536): text += part
+    assert os.fstat(file).st_size == len(text)
+    print(text.decode(), end="", flush=True)
+    os.close(file)
+"#;
+
+fn reads_whole_texts(mode: &str, when: &str, options: Options) {
+    let fill = |root: &Path| fs::write(root.join("README"), TEXTS[0]).unwrap();
+    with_options(ALL, options, fill, |rig| {
+        let arguments = ["-c", READER, mode, when];
+        let mut command = rig.command("python3", &arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut go, lines) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut lines = BufReader::new(lines).lines().map(Result::unwrap);
+        for text in &TEXTS[1..] {
+            assert_eq!(lines.next().unwrap(), "ready");
+            fs::write(rig.host("README"), text).unwrap();
+            go.write_all(b"\n").unwrap();
+            assert_eq!(lines.next().unwrap(), text.trim_end(), "{mode} {when}");
+        }
+        assert!(child.wait().unwrap().success());
+    });
+}
+
+/// Regression: the kernel cut a new version to the length of the one that a program had looked up.
+#[test]
+fn a_file_that_changes_between_its_look_up_and_its_open_is_not_cut() {
+    for mode in ["O_RDONLY", "O_RDWR"] {
+        reads_whole_texts(mode, "before", Options::new(0, 0));
+    }
+}
+
+/// Regression: the kernel cut the version of the open to the length of a later one.
+#[test]
+fn a_file_that_changes_between_its_open_and_its_first_read_is_not_cut() {
+    for mode in ["O_RDONLY", "O_RDWR"] {
+        let options = Options { timeout: Duration::ZERO, ..Options::new(0, 0) };
+        reads_whole_texts(mode, "after", options);
+    }
 }
 
 #[test]

@@ -136,10 +136,25 @@ fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "removed\n"), "{ended:?}");
     assert!(
         ended.stderr.contains(" --agent exec --workspace ")
-            && ended.stderr.contains(" -- rm -rf .git`"),
+            && ended.stderr.contains(" -- sh -c 'chmod -R u+rwX .git; rm -rf .git'`"),
         "{ended:?}"
     );
     assert!(!ended.stderr.contains("git import"), "{ended:?}");
+}
+
+/// The advice failed, since nothing in it could be removed, and the summary offered an import.
+#[test]
+fn a_repository_without_rights_was_not_removed_by_the_command_that_was_advised() {
+    let world = committed(users()[0]);
+    assert_eq!(world.exec(&[], "git commit -q --allow-empty -m one; chmod 000 .git").code, 0);
+    let ended = world.exec(&[], "echo ran");
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "ran\n"), "{ended:?}");
+    assert!(!ended.stderr.contains("git import"), "{ended:?}");
+    let (_, advised) = ended.stderr.split_once(" -- sh -c '").unwrap();
+    let (advised, _) = advised.split_once("'`").unwrap();
+    assert_eq!(world.exec(&[], advised).code, 0);
+    let ended = world.exec(&[], "git log --format=%an");
+    assert_eq!(ended.stdout, "portcullis\n", "{ended:?}");
 }
 
 /// Git read the home's configuration, which failed, or waited: the warning spoke of the repository,
