@@ -3,7 +3,7 @@
 use super::{
     Decision, Effect, Object, ObjectKind, Policy, Query,
     normalized::NormalizedForms,
-    stages::{NAMES, OBJECTS, PreparedQuery, default_deny},
+    stages::{NAMES, OBJECTS, PreparedQuery, Stage, default_deny},
 };
 use crate::model::{Access, AgentName, OperationKind, Transport, WorkspacePath};
 
@@ -13,7 +13,14 @@ const TERMINAL: &str = "agent.terminal";
 impl Policy {
     /// Decides by name.
     pub fn evaluate(&self, query: &Query<'_>) -> Decision {
-        self.named(query, None)
+        self.staged(&NAMES, query, None)
+    }
+
+    /// Decides by name, and by the object if it is known, on what the operator brings back.
+    /// `names.hidden` does not apply: the name was there before an agent changed it.
+    pub fn evaluate_returning(&self, query: &Query<'_>, object: Option<&Object>) -> Decision {
+        let [Stage::HiddenNames, stages @ ..] = &NAMES else { return default_deny() };
+        self.staged(stages, query, object)
     }
 
     /// Decides by name, with the entry of that name if it is known.
@@ -35,13 +42,17 @@ impl Policy {
     /// Decides on an entry beneath the requested path like on a request for the entry: by its name,
     /// and then by its object.
     pub fn evaluate_entry(&self, query: &Query<'_>, object: &Object) -> Decision {
+        self.staged(&NAMES, query, Some(object))
+    }
+
+    fn staged(&self, names: &[Stage], query: &Query<'_>, object: Option<&Object>) -> Decision {
         let forms = NormalizedForms::of(query.path);
         let subject = PreparedQuery::new(query, &forms);
-        let decision = self.answer(self.walk(&NAMES, &subject, None, false, |_, _| {}));
-        if decision.is_deny() {
+        let decision = self.answer(self.walk(names, &subject, None, false, |_, _| {}));
+        if object.is_none() || decision.is_deny() {
             return decision;
         }
-        let outcome = self.walk(&OBJECTS, &subject, Some(object), false, |_, _| {});
+        let outcome = self.walk(&OBJECTS, &subject, object, false, |_, _| {});
         if outcome.finding.is_some() { decision.and(self.answer(outcome)) } else { decision }
     }
 

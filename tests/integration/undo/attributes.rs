@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use portcullis::model::request::{SetAttributes, Symlink};
+use portcullis::{
+    gateway::Exchange,
+    model::request::{SetAttributes, Symlink},
+};
 
 use super::*;
 
@@ -89,6 +92,38 @@ fn an_undo_of_a_write_replaced_the_mode_that_somebody_else_set() {
             world.run(&["undo", "--session", "0101", "--yes", "--overwrite"]).ok();
         }
         assert_eq!(snapshot(&world.root())[name], "file 644 x");
+    }
+}
+
+/// Regression: an undo passed over the restore of a file whose content was there already, with
+/// another mode by a step before it, and reported success.
+#[test]
+fn an_undo_left_the_mode_of_a_file_that_was_made_again() {
+    let last = |agent: &Agent, is_exchanged: bool| match is_exchanged {
+        true => {
+            agent.does(&Exchange {
+                rename: Rename { from: path("x"), to: path("o"), replace: false },
+            });
+            agent.remove("o");
+        }
+        false => {
+            agent.rename("x", "z");
+            agent.does(&SetAttributes { path: path("z"), mode: Some(0o600), modified: None });
+        }
+    };
+    for is_exchanged in [false, true] {
+        let world = World::with_policy(POLICY);
+        world.file("x", "same");
+        world.file("o", "other");
+        std::fs::set_permissions(world.path("x"), PermissionsExt::from_mode(0o600)).unwrap();
+        let before = snapshot(&world.root());
+        let agent = Agent::new(&world, 1);
+        agent.remove("x");
+        agent.does(&Write { path: path("x"), content: b"same".into(), mode: Some(0o644) });
+        last(&agent, is_exchanged);
+        drop(agent);
+        world.run(&["undo", "--yes"]).ok();
+        assert_eq!(snapshot(&world.root()), before, "{is_exchanged}");
     }
 }
 

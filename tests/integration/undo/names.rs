@@ -43,12 +43,48 @@ fn names_cannot_steer_the_terminal_that_shows_them() {
     let agent = Agent::new(&world, 1);
     agent.remove(name);
     drop(agent);
-    // No name like that is ever created again.
-    let shown = backup(&world, &["undo", "--session", "0101"]);
-    assert!(shown.text().contains("denied by rule `names.hidden`"), "{shown:?}");
+    let shown = backup(&world, &["undo", "--session", "0101", "--dry-run"]).ok();
     assert!(!shown.text().contains('\u{1b}') && !shown.text().contains('\u{202e}'), "{shown:?}");
     assert_eq!(shown.text().lines().count(), 2, "{shown:?}");
     assert!(shown.text().contains("\\u{1b}[31mred"), "{shown:?}");
+}
+
+/// Regression: entries with names that no agent may write were removed with their directory or
+/// renamed, and no undo and no restore brought them back.
+#[test]
+fn names_that_no_agent_may_write_could_not_be_brought_back() {
+    let hidden = ["src/z\u{200d}w", "src/in\u{ad}/a", "\u{2764}\u{fe0f}.md", "bare\u{feff}/a"];
+    for is_restored in [false, true] {
+        let world = World::with_policy(POLICY);
+        for name in hidden {
+            world.file(name, name);
+        }
+        let before = snapshot(&world.root());
+        let agent = Agent::new(&world, 1);
+        agent.remove("src");
+        agent.rename(hidden[2], "heart.md");
+        agent.remove(hidden[3]);
+        agent.remove("bare\u{feff}");
+        let write = Write { path: path(hidden[3]), content: b"x".into(), mode: None };
+        let denied = agent.gateway.handle(&agent.session, &write, Client::default());
+        assert_eq!(denied.unwrap_err().rule(), Some("names.hidden"));
+        drop(agent);
+        if !is_restored {
+            world.run(&["undo", "--session", "0101", "--yes"]).ok();
+            assert_eq!(snapshot(&world.root()), before);
+            continue;
+        }
+        let list = backup(&world, &["list", "--json"]).ok().json();
+        let backups = list["backups"].as_array().unwrap();
+        // The directory of the second one is missing, too.
+        for name in ["src", hidden[3]] {
+            let entry = backups.iter().find(|entry| entry["path"] == name).unwrap();
+            backup(&world, &["restore", entry["id"].as_str().unwrap(), "--yes"]).ok();
+        }
+        for name in [hidden[0], hidden[1], hidden[3]] {
+            assert_eq!(world.read(name), name);
+        }
+    }
 }
 
 /// They read as more records, and as other files.

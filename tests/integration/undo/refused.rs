@@ -31,6 +31,65 @@ fn the_policy_decides_on_every_step_and_limits_do_not_count() {
     assert!(!world.path("made").exists() && world.path("locked/new").exists());
 }
 
+/// Regression: the preview decided on the name of a directory only. The run stopped at its step.
+#[test]
+fn directories_with_entries_that_may_not_be_written_passed_for_possible_to_undo() {
+    let policy = format!(
+        "{POLICY}\n[[rules]]\nid = \"images\"\neffect = \"deny\"\noperations = [\"write\", \
+         \"restore\", \"rename\"]\npaths = [\"**/*.png\"]\n"
+    );
+    for is_renamed in [false, true] {
+        let mut world = World::with_policy(POLICY);
+        world.file("a", "a0");
+        world.file("dir/in/a.png", "x");
+        let agent = Agent::new(&world, 1);
+        agent.write("a", "a1");
+        match is_renamed {
+            true => agent.rename("dir", "new"),
+            false => agent.remove("dir"),
+        };
+        drop(agent);
+        world.set_policy(&policy);
+        let shown = world.run(&["undo", "--yes", "--json"]);
+        let shown = (shown.code, shown.json()["steps"][0].clone());
+        assert_eq!((shown.0, &shown.1["status"]), (1, &"impossible".into()), "{shown:?}");
+        assert!(
+            shown.1["reason"].as_str().unwrap().contains("denied by rule `images`"),
+            "{shown:?}"
+        );
+        // Nothing was tried.
+        assert_eq!(world.read("a"), "a1");
+    }
+}
+
+/// Regression: a step about which a rule asks passed for impossible.
+#[test]
+fn steps_about_which_a_rule_asks_passed_for_impossible() {
+    let mut world = World::with_policy(POLICY);
+    for name in ["a", "b", "c", "d"] {
+        world.file(name, name);
+    }
+    Agent::new(&world, 2).remove("d");
+    let agent = Agent::new(&world, 1);
+    agent.write("a", "a1");
+    agent.remove("b");
+    agent.rename("c", "new");
+    drop(agent);
+    world.set_policy(&format!(
+        "{POLICY}\n[[rules]]\nid = \"asked\"\neffect = \"ask\"\n\
+         operations = [\"write\", \"remove\", \"restore\", \"rename\"]\npaths = [\"**\"]\n"
+    ));
+    let shown = world.run(&["undo", "--session", "0101", "--dry-run", "--json"]).ok().json();
+    let steps = shown["steps"].as_array().unwrap();
+    assert!(steps.len() == 3 && steps.iter().all(|step| step["status"] == "ready"), "{shown}");
+    let args = ["undo", "--session", "0202", "--yes"];
+    let mut undo = world.command(&args).spawn().unwrap();
+    let asked = crate::approvals::waiting(&world, 1).remove(0);
+    world.run(&["approve", &crate::approvals::id(&asked), "--yes"]).ok();
+    assert!(undo.wait().unwrap().success());
+    assert_eq!(world.read("d"), "d");
+}
+
 /// A move back would disclose it: the preview reported that as possible, and the run stopped
 /// there for ever.
 #[test]

@@ -35,7 +35,19 @@ pub(super) struct Authorizer<'a> {
 impl Authorizer<'_> {
     /// Decides on one name.
     pub(super) fn decide_name(&self, access: Access, path: &WorkspacePath) -> Decision {
-        decide_name(self.policy, &self.query(access, path))
+        if TempName::is_reserved(path) {
+            return reserved();
+        }
+        self.evaluate(&self.query(access, path), None)
+    }
+
+    /// Decides by name, and by the object if it is known.
+    fn evaluate(&self, query: &Query<'_>, object: Option<&Object>) -> Decision {
+        match (self.is_operators, object) {
+            (true, _) => self.policy.evaluate_returning(query, object),
+            (false, Some(object)) => self.policy.evaluate_entry(query, object),
+            (false, None) => self.policy.evaluate(query),
+        }
     }
 
     /// Decides on an entry beneath the requested path, of which the object is known.
@@ -43,7 +55,7 @@ impl Authorizer<'_> {
         if TempName::is_reserved(path) {
             return reserved();
         }
-        self.policy.evaluate_entry(&self.query(access, path), object)
+        self.evaluate(&self.query(access, path), Some(object))
     }
 
     /// Decides on one name for every access that the operation needs.
@@ -136,7 +148,7 @@ impl Authorizer<'_> {
                 access: Access::Write,
                 path,
             };
-            let decision = self.policy.evaluate(&query);
+            let decision = self.evaluate(&query, None);
             if decision.is_deny() && !decision.is_default_deny() {
                 return Err(decision.into());
             }
@@ -180,7 +192,7 @@ impl Authorizer<'_> {
             let object = node.object();
             // A name reserved for the gateway is removed with its directory.
             let query = self.query(Access::Remove, &path);
-            let decision = self.policy.evaluate_entry(&query, &object);
+            let decision = self.evaluate(&query, Some(&object));
             self.require_beneath(&entry.path, (&path, &object), decision)?;
         }
         Ok(())
@@ -211,7 +223,7 @@ impl Authorizer<'_> {
         for ((old, object), new) in nodes.iter().zip(&new_paths) {
             // A reserved name in the tree, planted or left behind, is restored with it; `to` itself
             // was decided on.
-            let decision = self.policy.evaluate_entry(&self.query(Access::Write, new), object);
+            let decision = self.evaluate(&self.query(Access::Write, new), Some(object));
             self.require(decision)?;
             let read_decision = reader.decide_name(Access::Read, old);
             if old == new {

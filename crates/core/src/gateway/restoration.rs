@@ -3,7 +3,9 @@
 use portcullis_audit::Draft;
 
 use super::{
-    error::Failure,
+    Gateway,
+    client::Client,
+    error::{Error, Failure, render},
     record,
     reply::{Attempt, Changed, Recalled, Reply},
     request::Request,
@@ -12,13 +14,54 @@ use super::{
 use crate::{
     backup::{self, BackupKind},
     model::{
-        Access,
-        request::{Recall, Restore},
+        Access, Operation, Session,
+        request::{Recall, Rename, Restore},
     },
-    ops::{Committed, prepare},
-    policy::{Decision, ObjectKind},
-    workspace::{Follow, Permit, VisitedName},
+    ops::{self, Base, Committed, Findings, prepare},
+    policy::{Decision, Object, ObjectKind},
+    workspace::{Follow, Permit, VisitedName, Walked},
 };
+
+impl Gateway {
+    /// Decides on a request as [`Gateway::undo`] does, by the names alone: those of the request, of
+    /// all entries in the backup that it restores, and of the entry that it renames, `moved`, with
+    /// everything beneath that. Returns true if a person must be asked. Nothing is recorded.
+    ///
+    /// # Errors
+    /// The denial; errors of the backup.
+    pub fn decide_undo(
+        &self,
+        session: &Session,
+        operation: Operation<'_>,
+        moved: Option<(&Object, &[Walked])>,
+    ) -> Result<bool, Error> {
+        let (policy, findings) = (self.policy(), Findings::default());
+        let transaction = Transaction {
+            undo: Some(Base::Anything),
+            ..Transaction::new(self, &policy, session, operation, Client::default(), &findings)
+        };
+        let authorizer = transaction.authorizer();
+        let decide = || -> Result<(), Failure> {
+            authorizer.decide_request(operation.path(), operation.new_path()).map(drop)?;
+            match (operation, moved) {
+                (Operation::Restore(Restore { path, backup, .. }), _) => {
+                    let entry = self.backup_store.find(backup)?;
+                    authorizer.decide_restore(&self.backup_store, &entry, path)
+                }
+                (Operation::Rename(Rename { from, to, .. }), Some((object, tree))) => {
+                    authorizer.decide_rename(from, to, object, tree)
+                }
+                _ => Ok(()),
+            }
+        };
+        decide().map_err(|failure| match failure {
+            Failure::Denied(decision) | Failure::Hidden(decision, _) => Error::denied(&decision),
+            Failure::Operation(error) => render(&error),
+            _ => render(&ops::Error::Conflict),
+        })?;
+        Ok(!transaction.obligations.asks().is_empty())
+    }
+}
 
 impl Request for Recall {
     type Output = Recalled;

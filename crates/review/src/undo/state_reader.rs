@@ -14,10 +14,13 @@ use super::{
 use crate::{
     change::Change,
     gateway::{
-        Backup, BackupId, BackupKind, EntryIdentity, Gateway, SomeAttributes, WorkspaceError,
+        self, Backup, BackupId, BackupKind, EntryIdentity, Gateway, SomeAttributes, WorkspaceError,
     },
-    model::{Access, OperationKind, Session, WorkspacePath},
-    policy::Query,
+    model::{
+        Session, WorkspacePath,
+        request::{AsOperation as _, Remove, Rename, Restore, SetAttributes},
+    },
+    policy::ObjectKind,
 };
 
 /// Reads the current state of paths, as it is after the steps that were taken in a simulation.
@@ -83,9 +86,16 @@ impl<'a> StateReader<'a> {
     }
 
     fn status(&mut self, step: &Step) -> Result<Status, Error> {
-        if let Some(rule) = self.denied(step) {
-            return Ok(Status::Impossible(format!("denied by rule `{rule}`")));
-        }
+        let status = self.compared(step)?;
+        let denied = match status {
+            Status::Ready | Status::Conflict(_) => self.denied(step)?,
+            _ => None,
+        };
+        Ok(denied.map_or(status, Status::Impossible))
+    }
+
+    /// Compares a step with the current state.
+    fn compared(&mut self, step: &Step) -> Result<Status, Error> {
         match &step.action {
             Action::Rename { from } => self.rename(step, from),
             Action::Exchange { with } => self.exchange(step, with),
@@ -136,30 +146,62 @@ impl<'a> StateReader<'a> {
         !is_set && expected.is_some() && expected != *mode
     }
 
-    /// Returns the rule that denies a step by its names.
-    fn denied(&self, step: &Step) -> Option<String> {
-        let ask = |operation, access, path: &WorkspacePath| {
-            let query = Query { agent: &self.session.agent, operation, access, path };
-            let decision = self.gateway.policy().evaluate(&query);
-            (!decision.is_allow()).then(|| decision.rule().to_owned())
+    /// Returns the reason why a step is denied by its names, and by those of what it restores or
+    /// moves.
+    fn denied(&self, step: &Step) -> Result<Option<String>, Error> {
+        let path = step.path.clone();
+        let (gateway, session) = (self.gateway, self.session);
+        let decided = match &step.action {
+            Action::Restore(id) => {
+                let restore = Restore { path, backup: id.to_string(), dry_run: false };
+                gateway.decide_undo(session, restore.as_operation(), None)
+            }
+            Action::Remove | Action::RemoveDirectory => {
+                let remove = Remove { path, recursive: true };
+                gateway.decide_undo(session, remove.as_operation(), None)
+            }
+            Action::SetAttributes(_) => {
+                let set = SetAttributes { path, mode: None, modified: None };
+                gateway.decide_undo(session, set.as_operation(), None)
+            }
+            Action::Rename { from } => self.decide_move(from, &path)?,
+            Action::Exchange { with } => {
+                let asks = match self.decide_move(with, &path)? {
+                    Ok(asks) => self.decide_move(&path, with)?.map(|other| asks || other),
+                    denied => denied,
+                };
+                if asks == Ok(true) {
+                    // Nobody can be asked about both at once.
+                    return Ok(Some("denied by rule `exchange`".to_owned()));
+                }
+                asks
+            }
         };
-        use OperationKind as O;
-        match &step.action {
-            Action::Restore(_) => ask(O::Restore, Access::Write, &step.path),
-            Action::Remove | Action::RemoveDirectory => ask(O::Remove, Access::Remove, &step.path),
-            Action::SetAttributes(_) => ask(O::SetAttributes, Access::Write, &step.path),
-            Action::Rename { from } => ask(O::Rename, Access::Remove, from)
-                .or_else(|| ask(O::Rename, Access::Write, &step.path))
-                .or_else(|| {
-                    let policy = self.gateway.policy();
-                    let agent = &self.session.agent;
-                    let decision = policy.evaluate_move(agent, from, &step.path, None);
-                    (!decision.is_allow()).then(|| decision.rule().to_owned())
-                }),
-            Action::Exchange { with } => [with, &step.path].into_iter().find_map(|path| {
-                ask(O::Rename, Access::Remove, path).or_else(|| ask(O::Rename, Access::Write, path))
-            }),
-        }
+        Ok(decided.err().map(|error| error.to_string()))
+    }
+
+    /// Decides on a rename, and on everything that it moves if the disk has that now.
+    fn decide_move(
+        &self,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+    ) -> Result<Result<bool, gateway::Error>, Error> {
+        let rename = Rename { from: from.clone(), to: to.clone(), replace: false };
+        let decide = |moved| self.gateway.decide_undo(self.session, rename.as_operation(), moved);
+        let SimulatedEntry::Disk(on_disk) = self.simulation.find(from) else {
+            return Ok(decide(None));
+        };
+        let workspace = self.gateway.workspace();
+        let Ok(stat) = workspace.stat(&on_disk) else { return Ok(decide(None)) };
+        let mut tree = match stat.kind {
+            ObjectKind::Directory => workspace.walk(&on_disk)?,
+            _ => Vec::new(),
+        };
+        tree.retain_mut(|walked| {
+            let now = walked.path.rebase(&on_disk, from);
+            now.map(|now| walked.path = now).is_some()
+        });
+        Ok(decide(Some((&stat.object(false), &tree))))
     }
 
     fn rename(&self, step: &Step, from: &WorkspacePath) -> Result<Status, Error> {
@@ -384,7 +426,7 @@ impl<'a> StateReader<'a> {
             return Ok(tree.restored_fingerprint()? == *found);
         }
         let kept = entry.restored_mode();
-        Ok(entry.sha256 == *found && (kept.is_none() || mode.is_none() || kept == *mode))
+        Ok(entry.sha256 == *found && (kept.is_none() || kept == *mode))
     }
 
     fn there(&self, path: &WorkspacePath) -> Result<CurrentState, Error> {
@@ -397,12 +439,19 @@ impl<'a> StateReader<'a> {
                 {
                     return Ok(CurrentState::AsKept);
                 }
-                on_disk_at(self.gateway, &on_disk)
+                let is_set = self.set.get(&on_disk).and_then(|set| set.mode);
+                Ok(match on_disk_at(self.gateway, &on_disk)? {
+                    CurrentState::Content(hash, Some(mode)) => {
+                        CurrentState::Content(hash, Some(is_set.unwrap_or(mode)))
+                    }
+                    state => state,
+                })
             }
             SimulatedEntry::Inside(root, id, inside) => {
                 Ok(self.nodes(&root, id)?.get(&inside).cloned().unwrap_or(CurrentState::Missing))
             }
             SimulatedEntry::Backup(id) => Ok(match entry(self.gateway.backups(), path, id)? {
+                // An earlier step may have set the mode.
                 Some(entry) if entry.kind != BackupKind::Tree => {
                     CurrentState::Content(entry.sha256, None)
                 }
