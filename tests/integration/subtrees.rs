@@ -45,8 +45,8 @@ fn a_directory_takes_no_script_to_a_new_place_under_the_embedded_policy() {
     let mut world = World::new();
     world.use_policy("docs-writer");
     world.file("docs/bin/deploy", "#!/bin/sh\n");
-    world.fs(&["mv", "docs/bin/deploy", "docs/deploy"]).denied("extensions.allow.write");
-    world.fs(&["mv", "docs/bin", "docs/sbin"]).denied("extensions.allow.write");
+    world.fs(&["mv", "docs/bin/deploy", "docs/deploy"]).denied("extensions.allow.remove");
+    world.fs(&["mv", "docs/bin", "docs/sbin"]).denied("extensions.allow.remove");
     std::fs::rename(world.path("docs/bin/deploy"), world.path("docs/bin/deploy.md")).unwrap();
     world.fs(&["mv", "docs/bin", "docs/sbin"]).ok();
 }
