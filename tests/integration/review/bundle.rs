@@ -62,7 +62,7 @@ fn python(world: &World, members: &Members, key: Option<&str>) -> Done {
     }
     let mut command = Command::new("python3");
     command.args(["-I", "-B", "-c"]).arg(
-        "import runpy, sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[1:]; \
+        "import pkgutil, re, runpy, sys; sys.path.insert(0, sys.argv[1]); sys.argv = sys.argv[1:]; \
          sys.argv[0] += '/check.py'; runpy.run_path(sys.argv[0], run_name='__main__')",
     );
     command.arg(&directory).args(key.iter().flat_map(|key| ["--key", key]));
