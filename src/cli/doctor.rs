@@ -55,6 +55,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    args.common.adopts_nothing()?;
     process::check_children()?;
     let checks = examine(args)?;
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);

@@ -77,6 +77,7 @@ struct LastSession {
 /// # Errors
 /// When state directory or log cannot be read.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    args.common.adopts_nothing()?;
     let path = args.common.state_directory()?;
     let Some(state) = state_directory::look(&path)? else {
         return Ok(unused(args, &path, "not made yet"));

@@ -284,8 +284,15 @@ fn an_undo_that_adopts_took_back_changes_of_its_own() {
     assert!(two.other.join("g.txt").exists());
     let named = two.world.state();
     let state = ["--state", text(&named), "--adopt", text(&two.own)];
-    for command in [["backup", "list"], ["backup", "verify"]] {
-        assert_eq!(run(&[&command[..], &state].concat()).code, 2);
+    let commands: [&[&str]; 5] = [
+        &["backup", "list"],
+        &["backup", "verify"],
+        &["doctor"],
+        &["status"],
+        &["policy", "explain", "read", "f.txt"],
+    ];
+    for command in commands {
+        assert_eq!(run(&[command, &state].concat()).code, 2, "{command:?}");
     }
     std::fs::write(two.other.join("f.txt"), "A2").unwrap();
     run(&[&["undo", "--yes"][..], &state].concat()).ok();

@@ -85,6 +85,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    args.common.adopts_nothing()?;
     if !args.json {
         args.pager.enable(&args.common.workspace);
     }
