@@ -48,7 +48,7 @@ impl<'a> PartialEnvelope<'a> {
     }
 
     /// True if there is an ID of any kind.
-    pub fn has_id(&self) -> bool {
+    pub(crate) fn has_id(&self) -> bool {
         self.id.is_some()
     }
 

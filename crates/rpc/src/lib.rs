@@ -14,6 +14,7 @@ mod memory_budget;
 mod message;
 mod object;
 pub mod output;
+mod parsed_size;
 mod queue;
 pub mod response;
 pub mod spin_wait;
@@ -25,6 +26,7 @@ pub use id::Id;
 pub use memory_budget::{MemoryBudget, MemoryShares, Reservation};
 pub use message::{Addressee, InvalidMessage, Message, MessageError, Outcome, is_text};
 pub use object::{Object, folds_to};
+pub use parsed_size::{parsed_size, value_size};
 pub use queue::{BoundedQueue, Notify, Rejected};
 pub use strict_json::JsonError;
 

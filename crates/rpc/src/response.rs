@@ -25,19 +25,19 @@ pub struct ErrorObject {
 }
 
 #[derive(Serialize)]
-struct Response<I, T> {
+struct Response<I, T, E> {
     jsonrpc: &'static str,
     /// The ID of the request, or `null` if it is unknown.
     id: Option<I>,
     #[serde(flatten)]
-    outcome: ResponseMember<T>,
+    outcome: ResponseMember<T, E>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum ResponseMember<T> {
+enum ResponseMember<T, E> {
     Result(T),
-    Error(ErrorObject),
+    Error(E),
 }
 
 #[derive(Serialize)]
@@ -46,26 +46,29 @@ struct Call<'a, I, P> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<I>,
     method: &'a str,
-    params: P,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<P>,
 }
 
 /// Writes a reply with a result.
 pub fn result(id: impl Serialize, result: impl Serialize) -> Vec<u8> {
-    line(&Response { jsonrpc: "2.0", id: Some(id), outcome: ResponseMember::Result(result) })
+    let outcome = ResponseMember::<_, ()>::Result(result);
+    line(&Response { jsonrpc: "2.0", id: Some(id), outcome })
 }
 
 /// Writes a reply with an error; JSON-RPC has `null` for an unknown ID.
-pub fn error(id: Option<impl Serialize>, error: ErrorObject) -> Vec<u8> {
-    line(&Response::<_, ()> { jsonrpc: "2.0", id, outcome: ResponseMember::Error(error) })
+pub fn error(id: Option<impl Serialize>, error: impl Serialize) -> Vec<u8> {
+    let outcome = ResponseMember::<(), _>::Error(error);
+    line(&Response { jsonrpc: "2.0", id, outcome })
 }
 
 /// Writes a request.
-pub fn request(id: impl Serialize, method: &str, params: impl Serialize) -> Vec<u8> {
+pub fn request(id: impl Serialize, method: &str, params: Option<impl Serialize>) -> Vec<u8> {
     line(&Call { jsonrpc: "2.0", id: Some(id), method, params })
 }
 
 /// Writes a notification.
-pub fn notification(method: &str, params: impl Serialize) -> Vec<u8> {
+pub fn notification(method: &str, params: Option<impl Serialize>) -> Vec<u8> {
     line(&Call { jsonrpc: "2.0", id: None::<()>, method, params })
 }
 

@@ -15,9 +15,10 @@ use serde_json::error::Category;
 /// Maximum number of keys in one line, nested ones included. It bounds the memory for finding
 /// repeated ones.
 const MAX_KEYS: usize = 262_144;
-/// Maximum number of elements of arrays in one line, nested ones included. A reader needs at least
-/// 16 bytes of memory for each, which takes two bytes on the line. Arrays of numbers in a tool's
-/// output are far smaller.
+/// Maximum number of elements of arrays in one line, nested ones included. A reader that leaves them
+/// as text needs at least 16 bytes of memory for each, which takes two bytes on the line. Arrays of
+/// numbers in a tool's output are far smaller. A reader that builds values of them needs more, and
+/// bounds that ([`parsed_size`](crate::parsed_size)).
 const MAX_ELEMENTS: usize = 1 << 20;
 
 /// Reasons why a text is not strict JSON.
@@ -66,7 +67,7 @@ pub fn check_line(line: &[u8]) -> Result<&str, JsonError> {
 ///
 /// # Errors
 /// If it is not strict JSON.
-pub fn check_text(body: &[u8]) -> Result<&str, JsonError> {
+pub(crate) fn check_text(body: &[u8]) -> Result<&str, JsonError> {
     let text = std::str::from_utf8(body).map_err(|_| JsonError::Utf8)?;
     if text.starts_with('\u{feff}') {
         return Err(JsonError::ByteOrderMark);
