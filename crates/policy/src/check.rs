@@ -21,16 +21,23 @@ const MAX_SUGGESTIONS: usize = 100;
 const MIN_BEGINNING: usize = 3;
 
 /// Words of other policy languages, with ours.
-const SYNONYMS: [(&str, &str); 11] = [
+const SYNONYMS: [(&str, &str); 18] = [
     ("block", "deny"),
+    ("cat", "read"),
     ("create", "write"),
     ("delete", "remove"),
+    ("dir", "list"),
     ("forbid", "deny"),
+    ("get", "read"),
+    ("link", "symlink"),
+    ("ls", "list"),
     ("move", "rename"),
+    ("patch", "edit"),
     ("permit", "allow"),
     ("prompt", "ask"),
     ("reject", "deny"),
     ("rm", "remove"),
+    ("rmdir", "remove"),
     ("search", "grep"),
     ("unlink", "remove"),
 ];
@@ -215,7 +222,10 @@ pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     };
     known
         .map(|word| (distance(word), word))
-        .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
+        // Two letters of a short word make another word: `rmdir` is not `mkdir`.
+        .filter(|(distance, word)| {
+            *distance <= if word.len() <= 5 { 1 } else { 1 + word.len() / 4 }
+        })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }
@@ -231,4 +241,32 @@ pub(super) fn shortened(text: &str) -> String {
 
 fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+    use crate::model::OperationKind;
+
+    /// A rule that followed the advice guarded another operation: `mkdir` in place of `rmdir`.
+    #[test]
+    fn another_operation_was_suggested() {
+        let meant = |text| nearest(text, OperationKind::ALL.into_iter().map(OperationKind::as_str));
+        for (text, word) in [
+            ("rmdir", "remove"),
+            ("cat", "read"),
+            ("get", "read"),
+            ("link", "symlink"),
+            ("dir", "list"),
+            ("ls", "list"),
+            ("patch", "edit"),
+            ("raed", "read"),
+            ("wirte", "write"),
+            ("lst", "list"),
+            ("renmae", "rename"),
+        ] {
+            assert_eq!(meant(text), Some(word), "{text}");
+        }
+        assert_eq!(nearest("hosts", ["rules", "tests", "limits"].into_iter()), None);
+    }
 }

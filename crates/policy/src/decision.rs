@@ -12,18 +12,20 @@ pub struct Decision {
     pub(crate) location: Option<SourceLocation>,
     pub(crate) reason: Option<String>,
     pub(crate) would_deny: bool,
+    /// The decisions of the other rules that ask, if this one does.
+    pub(crate) others: Vec<Decision>,
 }
 
 impl Decision {
+    /// Makes a decision by one rule, which is in no policy file, without a reason.
+    pub(crate) fn new(effect: Effect, rule: impl Into<String>) -> Self {
+        let rule = rule.into();
+        Self { effect, rule, location: None, reason: None, would_deny: false, others: Vec::new() }
+    }
+
     /// Makes a denial by a rule that is in no policy file.
     pub fn built_in_denial(rule: &str, reason: &str) -> Self {
-        Self {
-            effect: Effect::Deny,
-            rule: rule.to_owned(),
-            location: None,
-            reason: Some(reason.to_owned()),
-            would_deny: false,
-        }
+        Self::new(Effect::Deny, rule).with_reason(reason)
     }
 
     /// Returns the effect.
@@ -108,6 +110,11 @@ impl Decision {
     /// True if the operator must be asked.
     pub fn is_ask(&self) -> bool {
         self.effect == Effect::Ask
+    }
+
+    /// Returns the decisions of all rules that ask, each alone, if the operator must be asked.
+    pub fn questions(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others).filter(|decision| decision.is_ask())
     }
 
     /// True if the effect is deny.

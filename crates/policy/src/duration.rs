@@ -2,21 +2,13 @@
 
 use std::time::Duration;
 
+use crate::size::number_of;
+
 /// Parses a duration: a whole number and one of `ms`, `s`, `m`, `h`. `None` for anything else, and
 /// for an overflow.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.strip_prefix(digits)? {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        _ => return None,
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_millis)
+    let units = [("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 60 * 60 * 1000)];
+    number_of(text, &units).map(Duration::from_millis)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Evaluation of a policy. It is total: every query has a decision, and nothing here fails.
 
 use super::{
-    Decision, Effect, Object, ObjectKind, Policy, Query,
+    Decision, Effect, Object, ObjectKind, Policy, Query, Scratch,
     normalized::NormalizedForms,
     stages::{NAMES, OBJECTS, PreparedQuery, Stage, default_deny},
 };
@@ -9,6 +9,8 @@ use crate::model::{Access, AgentName, OperationKind, Transport, WorkspacePath};
 
 /// The rule of decisions on commands.
 const TERMINAL: &str = "agent.terminal";
+/// Objects of the workspace's git repository, which are in one file each or together in a pack.
+const GIT_OBJECTS: [&str; 2] = [".git/objects/00/x", ".git/objects/pack/x.pack"];
 
 impl Policy {
     /// Decides by name.
@@ -45,10 +47,19 @@ impl Policy {
         self.staged(&NAMES, query, Some(object))
     }
 
+    /// Adds the decisions of the other rules that ask about the names, if one of them decided.
+    pub(crate) fn with_others(&self, decision: Decision, subject: &PreparedQuery<'_>) -> Decision {
+        if !decision.is_ask() {
+            return decision;
+        }
+        Decision { others: self.asking(subject).skip(1).collect(), ..decision }
+    }
+
     fn staged(&self, names: &[Stage], query: &Query<'_>, object: Option<&Object>) -> Decision {
         let forms = NormalizedForms::of(query.path);
         let subject = PreparedQuery::new(query, &forms);
         let decision = self.answer(self.walk(names, &subject, None, false, |_, _| {}));
+        let decision = self.with_others(decision, &subject);
         if object.is_none() || decision.is_deny() {
             return decision;
         }
@@ -80,7 +91,20 @@ impl Policy {
             Effect::Deny => Some("the policy allows no terminals"),
         };
         let reason = reason.map(str::to_owned);
-        Decision { effect, rule: TERMINAL.to_owned(), location: None, reason, would_deny: false }
+        Decision { reason, ..Decision::new(effect, TERMINAL) }
+    }
+
+    /// True if programs of `agent` in a mount can read the objects of the workspace's git
+    /// repository: all that was ever committed, past the rules on its files.
+    pub fn shows_git_objects(&self, agent: &AgentName) -> bool {
+        let may_be_read = |path: &str| {
+            let (operation, access) = (OperationKind::Read, Access::Read);
+            WorkspacePath::parse(path).is_ok_and(|path| {
+                self.evaluate(&Query { agent, operation, access, path: &path }).is_allow()
+            })
+        };
+        !self.scratch().is_some_and(Scratch::repositories)
+            && GIT_OBJECTS.into_iter().any(may_be_read)
     }
 
     /// Decides whether a rename discloses something: entries that may not be read or listed, or
@@ -154,13 +178,7 @@ impl Policy {
             Effect::Ask => Decision { effect: Effect::Allow, ..decision },
             Effect::Deny if decision.is_default_deny() && self.may_allow_beneath(query) => {
                 let reason = "nothing allows this directory, but something beneath it";
-                Decision {
-                    effect: Effect::Allow,
-                    rule: "search.beneath".to_owned(),
-                    location: None,
-                    reason: Some(reason.to_owned()),
-                    would_deny: false,
-                }
+                Decision::new(Effect::Allow, "search.beneath").with_reason(reason)
             }
             Effect::Allow | Effect::Deny => decision,
         }
@@ -169,13 +187,8 @@ impl Policy {
     /// Returns the decision for reversing a change of a batch in which another one failed: the
     /// change was allowed, and must not remain.
     pub fn batch_rollback(&self) -> Decision {
-        Decision {
-            effect: Effect::Allow,
-            rule: "batch".to_owned(),
-            location: None,
-            reason: Some("another change of the batch could not be made".to_owned()),
-            would_deny: false,
-        }
+        let reason = "another change of the batch could not be made";
+        Decision::new(Effect::Allow, "batch").with_reason(reason)
     }
 
     /// Decides on a move from `old` to `new`, which must not open an entry that `old` closes.
@@ -224,6 +237,13 @@ impl Policy {
             }
         }
         if let (OperationKind::Rename, Some(to)) = (operation, to) {
+            let is_link = object.is_some_and(|object| object.kind == ObjectKind::Symlink);
+            if is_link {
+                let so_far = add(self.evaluate_link(agent, to));
+                if so_far.is_deny() {
+                    return so_far;
+                }
+            }
             return add(self.evaluate_move(agent, path, to, object));
         }
         answer.unwrap_or_else(default_deny)
@@ -256,6 +276,22 @@ mod tests {
 
     fn path(text: &str) -> WorkspacePath {
         WorkspacePath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn the_objects_of_a_repository_are_shown_where_they_are_the_workspaces_and_may_be_read() {
+        let shows = |text: &str| {
+            let text = format!("schema = 1\n{text}");
+            let policy = compile(&PolicySource::from_text("p", &text)).unwrap();
+            policy.shows_git_objects(&"agent".parse().unwrap())
+        };
+        let workspace = "[git]\nrepository = \"workspace\"\n";
+        let all = "[allowedPaths]\nread = [\"**\"]\n";
+        let denied = "[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\".git\"]\n";
+        let packs = "[extensions]\nallow = { read = [\"pack\"] }\n";
+        assert!(shows(&[all, workspace].concat()) && shows(&[all, packs, workspace].concat()));
+        assert!(!shows(all) && !shows(workspace) && !shows(&[all, denied, workspace].concat()));
+        assert!(shows(&[all, workspace, "[scratch]\npaths = [\"target\"]\n"].concat()));
     }
 
     #[test]

@@ -77,10 +77,10 @@ impl Policy {
         let forms = NormalizedForms::of(query.path);
         let subject = PreparedQuery::new(query, &forms);
         let mut stages = Vec::new();
-        let mut decision =
-            self.answer(self.walk(&NAMES, &subject, None, true, |stage, verdict| {
-                stages.push(self.report(stage, verdict));
-            }));
+        let decision = self.answer(self.walk(&NAMES, &subject, None, true, |stage, verdict| {
+            stages.push(self.report(stage, verdict));
+        }));
+        let mut decision = self.with_others(decision, &subject);
         if object.is_some() {
             let outcome = self.walk(&OBJECTS, &subject, object, true, |stage, verdict| {
                 // A stage with a verdict on the name is reported again only if the object changes

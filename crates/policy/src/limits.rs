@@ -3,7 +3,7 @@
 //! bound.
 
 use super::{
-    Decision, Effect, SourceLocation,
+    Decision, SourceLocation,
     layered::{Layered, least},
 };
 
@@ -38,24 +38,22 @@ impl Limits {
 }
 
 impl Limit {
+    /// Makes a limit that a file states; `file` returns the file of a layer.
     pub(super) fn new(
-        maximum: u64,
+        Layered { value, location }: Layered<u64>,
         rule: &'static str,
-        location: Option<SourceLocation>,
         reason: &'static str,
+        file: impl Fn(usize) -> Option<String>,
     ) -> Self {
-        Self { maximum, rule, location, reason }
+        let location =
+            location.and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
+        Self { maximum: value, rule, location, reason }
     }
 
     /// Returns the denial of a request that would exceed it.
     pub fn exceeded(&self) -> Decision {
-        Decision {
-            effect: Effect::Deny,
-            rule: self.rule.to_owned(),
-            location: self.location.clone(),
-            reason: Some(self.reason.to_owned()),
-            would_deny: false,
-        }
+        let location = self.location.clone();
+        Decision { location, ..Decision::built_in_denial(self.rule, self.reason) }
     }
 }
 
@@ -126,11 +124,7 @@ impl StatedLimits {
         file: impl Fn(usize) -> Option<String>,
     ) -> Limits {
         let limit = |layered: Option<Layered<u64>>, rule, reason| {
-            let layered = layered?;
-            let location = layered
-                .location
-                .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
-            Some(Limit { maximum: layered.value, rule, location, reason })
+            layered.map(|layered| Limit::new(layered, rule, reason, &file))
         };
         Limits {
             operations_per_second: limit(

@@ -284,7 +284,7 @@ impl Policy {
         if let Host::Address(asked) = connect.host
             && asked != address
         {
-            return Decision::built_in_denial(ADDRESS, "another address was asked for");
+            return Decision::built_in_denial(ADDRESS, "another address was requested");
         }
         let about = |rule: &&NetworkRule| rule.is_about(agent, connect) && rule.holds_after(read);
         let holds = |rule: &&NetworkRule| about(rule) && rule.holds_address(address);
@@ -305,13 +305,7 @@ impl Policy {
         }
         match network.first(Effect::Ask, holds).or(named) {
             Some(rule) => self.decision(rule, read),
-            None => Decision {
-                effect: Effect::Allow,
-                rule: ADDRESS.to_owned(),
-                location: None,
-                reason: None,
-                would_deny: false,
-            },
+            None => Decision::new(Effect::Allow, ADDRESS),
         }
     }
 
@@ -380,13 +374,11 @@ impl Policy {
             Some(rule) if would_deny && rule.effect == Effect::Ask => {
                 Decision { would_deny, ..self.decision(rule, read) }
             }
-            _ => Decision {
-                effect: if would_deny { Effect::Allow } else { Effect::Deny },
-                rule: "default".to_owned(),
-                location: None,
-                reason: Some("no rule of `[network]` allows this host and port".to_owned()),
-                would_deny,
-            },
+            _ => {
+                let effect = if would_deny { Effect::Allow } else { Effect::Deny };
+                let reason = "no rule of `[network]` allows this host and port";
+                Decision { would_deny, ..Decision::new(effect, "default").with_reason(reason) }
+            }
         }
     }
 
@@ -444,13 +436,8 @@ impl Policy {
             (Some(reason), Some(was_read)) => Some(format!("{reason} ({was_read})")),
             (reason, was_read) => reason.clone().or(was_read),
         };
-        Decision {
-            effect: rule.effect,
-            rule: rule.id.clone(),
-            location: self.place_of(rule),
-            reason,
-            would_deny: false,
-        }
+        let location = self.place_of(rule);
+        Decision { location, reason, ..Decision::new(rule.effect, &rule.id) }
     }
 }
 

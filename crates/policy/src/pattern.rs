@@ -7,6 +7,8 @@
 //! unanchored forms do not exist. The time to match is at most proportional to pattern length times
 //! path length.
 
+mod advice;
+pub(super) mod look_alike;
 mod misleading;
 mod name;
 mod parse;
@@ -161,38 +163,61 @@ impl Pattern {
         segments.next().is_some()
     }
 
+    /// True if the pattern names something beneath the directory made of `components`, and would
+    /// not name the same beneath any other directory, as one does that begins with `**`.
+    pub(super) fn names_beneath<'c>(
+        &self,
+        components: impl Iterator<Item = &'c str> + Clone,
+    ) -> bool {
+        let is_name = |segment: &Segment| matches!(segment, Segment::Name(_));
+        (1..self.segments.len()).any(|length| {
+            let (above, beneath) = self.segments.split_at(length);
+            above.iter().any(is_name)
+                && beneath.iter().any(is_name)
+                && matches(above, components.clone())
+        })
+    }
+
     /// True if the pattern matches the path made of `components`.
     pub fn matches<C: Component>(&self, components: impl Iterator<Item = C> + Clone) -> bool {
-        // This is the classic wildcard algorithm: after a mismatch it returns to the last `**`,
-        // which takes one more component. Earlier `**` need no second try.
-        let mut segments = self.segments.iter();
-        let mut rest = components;
-        let mut retry = None;
-        loop {
-            match segments.next() {
-                Some(Segment::AnyDepth) => {
-                    if segments.len() == 0 {
-                        return true;
-                    }
-                    retry = Some((segments.clone(), rest.clone()));
-                    continue;
+        matches(&self.segments, components)
+    }
+}
+
+/// True if the path made of `components` has the form of `segments`.
+fn matches<C: Component>(
+    segments: &[Segment],
+    components: impl Iterator<Item = C> + Clone,
+) -> bool {
+    // This is the classic wildcard algorithm: after a mismatch it returns to the last `**`,
+    // which takes one more component. Earlier `**` need no second try.
+    let mut segments = segments.iter();
+    let mut rest = components;
+    let mut retry = None;
+    loop {
+        match segments.next() {
+            Some(Segment::AnyDepth) => {
+                if segments.len() == 0 {
+                    return true;
                 }
-                Some(Segment::Name(name)) => match rest.next() {
-                    Some(component) if component.is(name) => continue,
-                    Some(_) => {}
-                    // A path that is too short stays too short after any retry.
-                    None => return false,
-                },
-                None if rest.next().is_none() => return true,
-                None => {}
+                retry = Some((segments.clone(), rest.clone()));
+                continue;
             }
-            let Some((after, from)) = &mut retry else { return false };
-            if from.next().is_none() {
-                return false;
-            }
-            segments = after.clone();
-            rest = from.clone();
+            Some(Segment::Name(name)) => match rest.next() {
+                Some(component) if component.is(name) => continue,
+                Some(_) => {}
+                // A path that is too short stays too short after any retry.
+                None => return false,
+            },
+            None if rest.next().is_none() => return true,
+            None => {}
         }
+        let Some((after, from)) = &mut retry else { return false };
+        if from.next().is_none() {
+            return false;
+        }
+        segments = after.clone();
+        rest = from.clone();
     }
 }
 

@@ -3,19 +3,20 @@
 /// Parses a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`, `TiB`. `None` for
 /// anything else, and for an overflow.
 pub fn parse(text: &str) -> Option<u64> {
+    let units = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+    number_of(text, &units)
+}
+
+/// Parses a whole number and one of `units`, each a word and its factor. `None` for anything else,
+/// and for an overflow.
+pub(crate) fn number_of(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.strip_prefix(digits)? {
-        "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1 << 40,
-        _ => return None,
-    };
+    let word = text.strip_prefix(digits)?;
+    let (_, factor) = units.iter().find(|(unit, _)| *unit == word)?;
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    digits.parse::<u64>().ok()?.checked_mul(unit)
+    digits.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 #[cfg(test)]

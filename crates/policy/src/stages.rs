@@ -6,6 +6,7 @@
 
 mod content;
 mod finding;
+mod links;
 mod names;
 mod objects;
 mod subject;
@@ -24,6 +25,7 @@ pub(super) enum Stage {
     DeniedExtensions,
     SecretNames,
     Rules,
+    Links,
     AllowedExtensions,
     AllowedPaths,
     Symlinks,
@@ -32,11 +34,12 @@ pub(super) enum Stage {
 }
 
 /// The stages that depend on names only.
-pub(super) const NAMES: [Stage; 6] = [
+pub(super) const NAMES: [Stage; 7] = [
     Stage::HiddenNames,
     Stage::DeniedExtensions,
     Stage::SecretNames,
     Stage::Rules,
+    Stage::Links,
     Stage::AllowedExtensions,
     Stage::AllowedPaths,
 ];
@@ -66,6 +69,7 @@ impl Stage {
             Self::DeniedExtensions => "extensions.deny",
             Self::SecretNames => "secrets.names",
             Self::Rules => "rules",
+            Self::Links => "links",
             Self::AllowedExtensions => "extensions.allow",
             Self::AllowedPaths => "allowedPaths",
             Self::Symlinks => "files.symlinks",
@@ -144,6 +148,7 @@ impl Policy {
             Stage::DeniedExtensions => self.denied_extension(subject),
             Stage::SecretNames => self.secret_names(subject),
             Stage::Rules => self.ruled(subject),
+            Stage::Links => self.links(subject),
             Stage::AllowedExtensions => self.allowed_extension(subject, object),
             Stage::AllowedPaths => self.allowed_path(subject),
             Stage::Symlinks => self.symlinks(object),
@@ -155,6 +160,5 @@ impl Policy {
 
 /// Returns the decision if nothing allowed.
 pub(super) fn default_deny() -> Decision {
-    let rule = "default".to_owned();
-    Decision { effect: Effect::Deny, rule, location: None, reason: None, would_deny: false }
+    Decision::new(Effect::Deny, "default")
 }

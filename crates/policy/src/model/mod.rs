@@ -1,7 +1,7 @@
 //! The types that most crates share: paths, operations, sessions.
 //!
-//! They are plain data, parsed once where input enters. Nothing here does I/O, reads a clock or
-//! depends on a protocol.
+//! They are parsed once where input enters. Nothing here does I/O, reads a clock or depends on a
+//! protocol.
 
 mod host;
 mod operation;
@@ -19,7 +19,7 @@ pub use request::{AsOperation, Operation};
 pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AcpSession, AgentName, AgentNameError, ClaimedToolCall, Session, Transport};
 pub use text::{
-    Escaped, Quoted, QuotedName, changes_direction, distinct, has_hidden_characters,
-    is_hidden_character, is_text,
+    Escaped, Quoted, QuotedName, changes_direction, complete_words, distinct,
+    has_hidden_characters, is_hidden_character, is_text,
 };
 pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

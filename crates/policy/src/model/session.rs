@@ -113,7 +113,7 @@ impl Session {
 pub struct AcpSession {
     /// The ID of the run's session.
     run: String,
-    id: OnceLock<String>,
+    id: Arc<OnceLock<String>>,
     /// The tool call that the agent says is in progress in it.
     pub tool_call: ClaimedToolCall,
 }
@@ -125,9 +125,9 @@ impl AcpSession {
         Arc::new(Self { run: run.to_owned(), id, tool_call })
     }
 
-    /// Returns a copy without a tool call, for a part of the session that has its own.
+    /// Returns the same session without a tool call, for a part of it that has its own.
     pub fn without_tool_call(&self) -> Arc<Self> {
-        let (run, id) = (self.run.clone(), self.id.clone());
+        let (run, id) = (self.run.clone(), Arc::clone(&self.id));
         Arc::new(Self { run, id, tool_call: ClaimedToolCall::default() })
     }
 

@@ -20,9 +20,6 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The characters with an escape of one letter.
-const LETTERS: [(char, char); 3] = [('n', '\n'), ('r', '\r'), ('t', '\t')];
-
 /// Escapes untrusted text for a person who decides on it, so that no two texts look alike: as
 /// [`Escaped`], with a backslash doubled where it could pass for the beginning of an escape. The
 /// characters of `unescaped` stay as they are.
@@ -31,11 +28,12 @@ pub fn distinct(untrusted: &str, unescaped: &[char]) -> String {
     let mut text = String::with_capacity(untrusted.len());
     let mut rest = untrusted.chars();
     while let Some(c) = rest.next() {
-        let begins_escape = |next: char| {
-            let letter = LETTERS.iter().find(|(letter, _)| *letter == next);
-            letter.is_some_and(|(_, escaped)| is_escaped(escaped))
-                || matches!(next, '\\' | 'u')
-                || (is_hidden_character(next) && is_escaped(&next))
+        let begins_escape = |next: char| match next {
+            '\\' | 'u' => true,
+            'n' => is_escaped(&'\n'),
+            'r' => is_escaped(&'\r'),
+            't' => is_escaped(&'\t'),
+            next => is_hidden_character(next) && is_escaped(&next),
         };
         if c == '\\' && rest.clone().next().is_some_and(begins_escape) {
             text.push('\\');
@@ -145,6 +143,17 @@ pub fn is_hidden_character(c: char) -> bool {
         )
 }
 
+/// Returns the beginning of a text that is to be searched for secrets: at most `most` bytes, without
+/// the word or the part of a path that would be cut. No rule finds half a secret.
+pub fn complete_words(text: &str, most: usize) -> &str {
+    let separates = |c: char| c == '/' || c.is_whitespace();
+    let (beginning, rest) = text.split_at(text.floor_char_boundary(most));
+    match rest.is_empty() || rest.starts_with(separates) {
+        true => beginning,
+        false => beginning.trim_end_matches(|c| !separates(c)),
+    }
+}
+
 /// True if any character of `text` [is hidden](is_hidden_character).
 pub fn has_hidden_characters(text: &str) -> bool {
     text.chars().any(is_hidden_character)
@@ -153,6 +162,22 @@ pub fn has_hidden_characters(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_would_be_cut_is_left_out() {
+        for (text, most, beginning) in [
+            ("one two", 7, "one two"),
+            ("one two", 6, "one "),
+            ("one two", 3, "one"),
+            ("one two", 2, ""),
+            ("/v1/files/secret", 14, "/v1/files/"),
+            ("/v1/files/secret", 9, "/v1/files"),
+            ("a éé", 3, "a "),
+            ("", 0, ""),
+        ] {
+            assert_eq!(complete_words(text, most), beginning, "{text} {most}");
+        }
+    }
 
     #[test]
     fn quotes_what_could_pass_for_more_than_itself() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Network, NetworkLimits, NetworkRule, SessionHosts};
 use crate::{
-    Mode, SourceLocation,
+    Mode,
     layered::{Layered, least},
     limits::Limit,
 };
@@ -49,11 +49,7 @@ impl StatedNetwork {
         file: impl Fn(usize) -> Option<String>,
     ) -> Network {
         let limit = |layered: Option<Layered<u64>>, rule, reason| {
-            let layered = layered?;
-            let location = layered
-                .location
-                .and_then(|(layer, line)| Some(SourceLocation { file: file(layer)?, line }));
-            Some(Limit::new(layered.value, rule, location, reason))
+            layered.map(|layered| Limit::new(layered, rule, reason, &file))
         };
         Network {
             is_stated: self.is_stated,

@@ -4,8 +4,10 @@
 //! names that nothing has, and a denial of them would protect nothing. So they are errors, and a
 //! literal character is written in a class of its own: `[!]private`.
 
-use super::parse::{Lexeme, PatternError};
-use crate::normalized::is_separator_look_alike;
+use super::{
+    look_alike,
+    parse::{Lexeme, PatternError},
+};
 
 /// Refuses braces of other languages.
 pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
@@ -126,7 +128,10 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
         Lexeme::Char(',' | ';') => Err(PatternError::List),
         Lexeme::Char('<' | '>') => Err(PatternError::Placeholder),
         Lexeme::Char('\u{2026}') => Err(PatternError::Ellipsis),
-        Lexeme::Char(c) if is_look_alike(*c) => Err(PatternError::LookAlike),
+        Lexeme::Char(found) => match look_alike::meant(*found) {
+            Some(meant) => Err(PatternError::LookAlike { found: *found, meant }),
+            None => Ok(()),
+        },
         _ => Ok(()),
     })
 }
@@ -252,98 +257,6 @@ fn is_typographic_quote(c: char) -> bool {
     matches!(c, '\u{2018}'..='\u{201f}' | '\u{ab}' | '\u{bb}' | '\u{2039}' | '\u{203a}')
 }
 
-/// True for characters that look like those of patterns.
-fn is_look_alike(c: char) -> bool {
-    // Star, question mark, full stop and backslash in other widths and forms.
-    is_separator_look_alike(c)
-        || matches!(c, '\u{2217}' | '\u{ff0a}' | '\u{ff1f}' | '\u{ff0e}' | '\u{2024}' | '\u{ff3c}')
-}
-
-impl PatternError {
-    /// Returns the problem and the correction in one line.
-    pub(crate) fn explained(self) -> String {
-        match self.help() {
-            "" => self.to_string(),
-            help => format!("{self}; {help}"),
-        }
-    }
-
-    /// Returns the correction.
-    pub(crate) fn help(self) -> &'static str {
-        match self {
-            Self::Negation => {
-                "there is no negation: to exclude a path, add a rule with `effect = \"deny\"`; a \
-                 name that begins with `!` is `[!]name`"
-            }
-            Self::Home => {
-                "patterns are relative to the workspace root, and nothing outside it is served; \
-                 a name that begins with `~` is `[~]name`"
-            }
-            Self::Drive => {
-                "patterns are relative to the workspace root, and nothing outside it is served; \
-                 a `:` in a name is `[:]`"
-            }
-            Self::Backslash => {
-                "between directories write `/`; to match a special character itself, write a class: \
-                 `[*]`, `[\\]`"
-            }
-            Self::BackslashInClass => {
-                "write the characters themselves: `[0-9]` for `\\d`, a `-` at the end: `[a-z-]`; a \
-                 `\\` that is meant stands in a class of its own: `[\\]`"
-            }
-            Self::CombiningInClass => "write alternatives: `{é,è}`",
-            Self::Range => "write the alternatives: `{1,2,3}`, or a class: `[1-3]`",
-            Self::ExtendedGlob => {
-                "for alternatives write `{a,b}`; there is no repetition and no negation; a \
-                 parenthesis in a name is `[(]`"
-            }
-            Self::Blank => "remove the blank; a name with one there has `[ ]`",
-            Self::BlankBesideStar => {
-                "write a list of strings: `[\"*.js\", \"*.ts\"]`; a name with a blank there has `[ ]`"
-            }
-            Self::Group => {
-                "parentheses group nothing: leave them out, or for alternatives write `{a,b}`; a \
-                 parenthesis in a name is `[(]`"
-            }
-            Self::BlankInBraces => "write `{a,b}`; a name with a blank there has `[ ]`",
-            Self::OneAlternative => {
-                "write `{a,b}`, or leave the braces out; a brace in a name is `[{]`"
-            }
-            Self::Regex => {
-                "patterns are globs: `*` is any text in a name, `**` any directories, as in \
-                 `src/**/*.env`; a character that is meant stands in a class: `[$]`"
-            }
-            Self::Bar => "for alternatives write `{a,b}`; a `|` in a name is `[|]`",
-            Self::Variable => {
-                "nothing is expanded; patterns are relative to the workspace root; in a name \
-                 write `[$]` or `[%]`"
-            }
-            Self::Encoded => "write the character itself; a `%` in a name is `[%]`",
-            Self::Address => {
-                "there is one kind of pattern, relative to the workspace root: leave out what \
-                 comes before; a `:` in a name is `[:]`"
-            }
-            Self::List => {
-                "write a list of strings: `[\"a/**\", \"b/**\"]`; a `,` in a name is `[,]`, a `;` is `[;]`"
-            }
-            Self::Quotes => {
-                "TOML's own quotes are enough; a quote in a name stands in a class: `[']`, `[\"]`"
-            }
-            Self::Comment => "a comment stands outside the string; a name with `#` has `[#]`",
-            Self::Placeholder => "write the name that is meant; `<` in a name is `[<]`",
-            Self::Ellipsis => "for any directories write `**`; a `…` in a name is `[…]`",
-            Self::LookAlike => {
-                "write the character of the keyboard; the other one is meant in a class of its own"
-            }
-            Self::PosixClass => "write the characters: `[a-zA-Z]`, `[0-9]`",
-            Self::UnopenedClass => "a `]` in a name is `\\]`",
-            Self::Absolute => "leave out the `/` at the start: `/src` is `src`",
-            Self::Dots => "leave out `./`; instead of `a/../b` write `b`",
-            _ => "",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Comparison, parse};
@@ -412,7 +325,6 @@ mod tests {
             (&["file:///x", "https://a/b", "file:/x", "a/private:", "private:"], E::Address),
             (&["src/**/a, docs/b", "a, b"], E::List),
             (&["'a'", "\"src/**\""], E::Quotes),
-            (&["src\u{2215}a", "a\u{ff0f}b", "\u{ff0a}.rs"], E::LookAlike),
         ] {
             for text in texts {
                 for mode in [Comparison::Exact, Comparison::Folded] {

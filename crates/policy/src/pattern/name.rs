@@ -141,7 +141,7 @@ impl Name {
 
     /// True if a folded form matches the name `text`, which is not folded: its texts are compared
     /// folded, and a token for one character takes one of `text`.
-    pub fn matches_unfolded(&self, text: &str) -> bool {
+    pub(crate) fn matches_unfolded(&self, text: &str) -> bool {
         let after = |rest: Chars<'_>, wanted: &str| {
             strip_folded(&rest, wanted).map(|rest| rest.as_str().len())
         };

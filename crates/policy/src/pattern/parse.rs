@@ -3,7 +3,7 @@
 use unicode_normalization::char::is_combining_mark;
 
 use super::{
-    Comparison, Pattern, Segment, misleading,
+    Comparison, Pattern, Segment, look_alike, misleading,
     name::{Class, Name, Token},
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(crate) enum PatternError {
     PartialDoubleStar,
     #[error("`[` has no matching `]`")]
     UnclosedClass,
-    #[error("`[]` is empty or its range runs backwards")]
+    #[error("a range in a class `[…]` runs backwards")]
     BadClass,
     #[error("a class `[…]` cannot hold `/`")]
     SlashInClass,
@@ -93,8 +93,8 @@ pub(crate) enum PatternError {
     Placeholder,
     #[error("`...` and `…` stand for no directories")]
     Ellipsis,
-    #[error("a character only looks like one that means something in patterns")]
-    LookAlike,
+    #[error("`{found}` (U+{:04X}) only looks like `{meant}`", u32::from(*found))]
+    LookAlike { found: char, meant: char },
     #[error("`[:…:]` is not known")]
     PosixClass,
     #[error("`]` has no matching `[`")]
@@ -254,6 +254,9 @@ fn class(
             (Some('-'), Some(last)) if last != ']' => {
                 *chars = ahead;
                 last
+            }
+            (Some(found), Some(last)) if last != ']' && look_alike::is_dash(found) => {
+                return Err(PatternError::LookAlike { found, meant: '-' });
             }
             _ => first,
         };

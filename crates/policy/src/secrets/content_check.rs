@@ -13,9 +13,12 @@ use super::{
     view::{Redacted, has_marker, redact},
 };
 use crate::{
-    Decision, Effect,
+    Decision,
     model::{WorkspacePath, is_text},
 };
+
+/// The rule that denies a content because of a placeholder in it.
+const PLACEHOLDER: &str = "secrets.placeholder";
 
 /// The inputs of a decision besides the content.
 #[derive(Clone, Copy)]
@@ -99,12 +102,12 @@ impl Secrets {
         };
         let first = |word| found.iter().find(|found| found.on_read == word);
         let verdict = match (first(OnRead::Deny), first(OnRead::Redact)) {
-            (Some(first), _) => Err(self.denial(&first.hit, "the content holds {}")),
+            (Some(first), _) => Err(self.denial(&first.hit, "the content contains {}")),
             (None, None) => Ok(Disclosed { bytes: content, redacted: false, whole: None }),
             // In other bytes a placeholder could not be distinguished from content when it is
             // written back, and the bytes around it may contain the secret again.
             (None, Some(first)) if !is_text(&content) => {
-                let reason = "the content holds {}, and only text can be redacted";
+                let reason = "the content contains {}, and only text can be redacted";
                 Err(self.denial(&first.hit, reason))
             }
             (None, Some(_)) => {
@@ -207,13 +210,14 @@ impl Secrets {
                 let reason = "with this, {} in the file would no longer be recognised";
                 Some(self.denial(&bared.hit, reason))
             }
-            (None, Some(_), ..) => Some(self.misuse(
+            (None, Some(_), ..) => Some(Decision::built_in_denial(
+                PLACEHOLDER,
                 "with these changes around it, a secret that stays in the file would no longer be \
                  recognised; change other lines, or leave out the line with the placeholder",
             )),
             (None, None, Some(new)) => {
                 let line = new.finding.line;
-                let reason = format!("line {line} of the new content holds {{}}");
+                let reason = format!("line {line} of the new content contains {{}}");
                 Some(self.denial(&new.hit, &reason))
             }
             (None, None, None) => None,
@@ -348,7 +352,8 @@ impl Secrets {
         }
         let view = self.redacted(subject, original, &found);
         restore(text, &view, original).map_err(|MisusedPlaceholder { line, reason }| {
-            self.misuse(&format!("line {line} of the new content cannot be stored: {reason}"))
+            let reason = format!("line {line} of the new content cannot be stored: {reason}");
+            Decision::built_in_denial(PLACEHOLDER, &reason)
         })
     }
 
@@ -357,27 +362,13 @@ impl Secrets {
         let rule = self.scanner.rules().get(hit.rule);
         let reason = reason.replace("{}", rule.map_or("a secret", |rule| rule.noun()));
         let what = rule.and_then(|rule| rule.description.as_deref());
-        Decision {
-            effect: Effect::Deny,
-            rule: rule.map_or_else(|| "secrets".to_owned(), |rule| rule.decision_id()),
-            location: rule.map(|rule| rule.location.clone()),
-            reason: Some(match what {
-                Some(what) => format!("{reason} ({what})"),
-                None => reason,
-            }),
-            would_deny: false,
-        }
-    }
-
-    fn misuse(&self, reason: &str) -> Decision {
-        let rule = "secrets.placeholder".to_owned();
-        Decision {
-            effect: Effect::Deny,
-            rule,
-            location: None,
-            reason: Some(reason.to_owned()),
-            would_deny: false,
-        }
+        let reason = match what {
+            Some(what) => format!("{reason} ({what})"),
+            None => reason,
+        };
+        let id = rule.map_or_else(|| "secrets".to_owned(), |rule| rule.decision_id());
+        let location = rule.map(|rule| rule.location.clone());
+        Decision { location, ..Decision::built_in_denial(&id, &reason) }
     }
 
     fn incomplete(&self, why: Incomplete) -> Decision {
@@ -393,8 +384,7 @@ impl Secrets {
                 format!("rules about content find something at more than {MAX_FINDINGS} places"),
             ),
         };
-        let (rule, reason) = (rule.to_owned(), Some(reason));
-        Decision { effect: Effect::Deny, rule, location, reason, would_deny: false }
+        Decision { location, ..Decision::built_in_denial(rule, &reason) }
     }
 }
 

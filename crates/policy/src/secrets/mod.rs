@@ -176,7 +176,7 @@ impl Secrets {
     }
 
     /// Returns the consequence for reads of the file at `path` if it contains invisible text.
-    pub fn on_invisible(&self, path: &WorkspacePath) -> Option<OnRead> {
+    pub(crate) fn on_invisible(&self, path: &WorkspacePath) -> Option<OnRead> {
         let rules = self.scanner.rules().iter().filter_map(|rule| rule.invisible.as_ref());
         rules.filter(|rule| rule.applies(path.as_str())).map(|rule| rule.on_read).min()
     }

@@ -35,7 +35,7 @@ const UNKNOWN: &str = "it holds a placeholder that is none of this file as it is
 const MOVED: &str = "it holds a placeholder that was moved out of its line, or its line was \
                      changed; a line with a placeholder must stay exactly as it was read";
 const TWICE: &str = "its placeholder is used more often than it stands in the file";
-const AMBIGUOUS: &str = "its placeholder cannot be told from other text of the file";
+const AMBIGUOUS: &str = "its placeholder cannot be distinguished from other text of the file";
 
 /// A line of the view that contains a placeholder, or similar text.
 struct Line<'v> {

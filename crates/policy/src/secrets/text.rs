@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
+
 use crate::model::is_text;
 
 /// The byte order mark in UTF-8, which every reading is in; it is not part of the text.
@@ -12,35 +14,17 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// mark is not trusted, since a receiver of the bytes can read them in any way. Each reading is
 /// made on demand, since it may be half as large again as the content.
 pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
-    let wide: &[(usize, ByteOrder)] = if is_text(content) { &[] } else { &WIDE };
-    let decoded = wide.iter().map(|(start, order)| {
-        Cow::Owned(decode(content.get(*start..).unwrap_or_default(), *order))
+    let wide: &[(usize, &Encoding)] = if is_text(content) { &[] } else { &WIDE };
+    let decoded = wide.iter().map(|(start, encoding)| {
+        let (pairs, _) = content.get(*start..).unwrap_or_default().as_chunks::<2>();
+        let (text, _) = encoding.decode_without_bom_handling(pairs.as_flattened());
+        Cow::Owned(text.into_owned().into_bytes())
     });
     std::iter::once(Cow::Borrowed(content)).chain(decoded)
 }
 
-/// A conversion of two bytes into one unit.
-type ByteOrder = fn([u8; 2]) -> u16;
-
-/// The starting byte and the byte order.
-const WIDE: [(usize, ByteOrder); 4] = [
-    (0, u16::from_le_bytes),
-    (0, u16::from_be_bytes),
-    (1, u16::from_le_bytes),
-    (1, u16::from_be_bytes),
-];
-
-fn decode(content: &[u8], unit: ByteOrder) -> Vec<u8> {
-    let (pairs, _) = content.as_chunks::<2>();
-    let text = || {
-        let read = char::decode_utf16(pairs.iter().map(|pair| unit(*pair)));
-        read.map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-    };
-    // The exact capacity, since growing would take up to twice that.
-    let mut whole = String::with_capacity(text().map(char::len_utf8).sum());
-    whole.extend(text());
-    whole.into_bytes()
-}
+/// The starting byte and the encoding.
+const WIDE: [(usize, &Encoding); 4] = [(0, UTF_16LE), (0, UTF_16BE), (1, UTF_16LE), (1, UTF_16BE)];
 
 #[cfg(test)]
 mod tests {

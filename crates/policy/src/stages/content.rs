@@ -74,12 +74,6 @@ impl Policy {
 
     /// Returns the decision if neither the object nor the content is denied.
     pub(crate) fn no_objection(&self) -> Decision {
-        Decision {
-            effect: Effect::Allow,
-            rule: "files".to_owned(),
-            location: None,
-            reason: None,
-            would_deny: false,
-        }
+        Decision::new(Effect::Allow, "files")
     }
 }

@@ -70,6 +70,6 @@ impl<'p> Finding<'p> {
             Some(SourceLocation { file: policy.layers.get(layer)?.file.clone(), line })
         });
         let reason = self.reason.map(Cow::into_owned);
-        Decision { effect, rule, location, reason, would_deny: false }
+        Decision { location, reason, ..Decision::new(effect, rule) }
     }
 }

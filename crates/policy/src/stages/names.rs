@@ -1,12 +1,14 @@
 //! The stages that need only the name.
 
+use std::collections::BTreeSet;
+
 use super::{
     finding::{Finding, RuleName, Verdict},
     objects::{Object, ObjectKind},
     subject::PreparedQuery,
 };
 use crate::{
-    Policy,
+    Decision, Effect, Policy, Query,
     compiled::{CompiledRule, Layer},
     index::{Components, PatternSet},
     model::{Access, OperationKind},
@@ -14,9 +16,12 @@ use crate::{
 };
 
 impl Policy {
-    /// Refuses to create names that a person would misread.
+    /// Refuses to create names that a person would misread. A restore is the operator's, of a name
+    /// that was there before.
     pub(super) fn hidden_names(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
-        if subject.query.access == Access::Write && subject.query.path.has_hidden_characters() {
+        let Query { access, operation, path, .. } = *subject.query;
+        let creates = access == Access::Write && operation != OperationKind::Restore;
+        if creates && path.has_hidden_characters() {
             return Verdict::Deny(Finding::fixed(
                 "names.hidden",
                 None,
@@ -111,6 +116,23 @@ impl Policy {
         }
     }
 
+    /// Returns the decisions of all rules that ask about the path, in any of its forms.
+    pub(crate) fn asking(&self, subject: &PreparedQuery<'_>) -> impl Iterator<Item = Decision> {
+        let mut found = BTreeSet::new();
+        for components in subject.forms() {
+            // Each pattern is tried, because none is accepted.
+            self.asks.first(components, |entry, pattern| {
+                let rule = self.ask_rules.get(entry as usize);
+                if rule.is_some_and(|rule| asks(rule, subject)) && components.are(pattern) {
+                    found.insert(entry);
+                }
+                false
+            });
+        }
+        let rules = found.into_iter().filter_map(|entry| self.ask_rules.get(entry as usize));
+        rules.map(|rule| finding(rule).decision(Effect::Ask, self))
+    }
+
     /// Checks the extension. Directories need no allowed extension; the operation or the object
     /// shows if a name is a directory's.
     pub(super) fn allowed_extension(
@@ -197,10 +219,10 @@ fn default_deny<'p>(access: Access) -> Verdict<'p> {
 
 fn not_allowed(access: Access) -> &'static str {
     match access {
-        Access::Read => "nothing in the policy allows to read this path",
-        Access::List => "nothing in the policy allows to list this path",
-        Access::Write => "nothing in the policy allows to write this path",
-        Access::Remove => "nothing in the policy allows to remove this path",
+        Access::Read => "nothing in the policy allows reading this path",
+        Access::List => "nothing in the policy allows listing this path",
+        Access::Write => "nothing in the policy allows writing this path",
+        Access::Remove => "nothing in the policy allows removing this path",
     }
 }
 

@@ -183,12 +183,6 @@ impl Reader<'_, '_> {
     }
 
     fn host(&mut self, value: &Value<'_>) -> Option<Host> {
-        let text = value.get_ref().as_str()?;
-        Host::parse(text)
-            .map_err(|error| {
-                let problem = Problem::new(format!("bad host \"{}\"", shortened(text)));
-                self.report(value.span(), problem.label(error.to_string()));
-            })
-            .ok()
+        self.parsed(value, "host", Host::parse)
     }
 }

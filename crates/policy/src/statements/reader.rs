@@ -1,6 +1,6 @@
 //! Extraction of values from a parsed file.
 
-use std::ops::Range;
+use std::{fmt::Display, ops::Range};
 
 use toml::{
     Spanned,
@@ -76,6 +76,21 @@ impl<'a, 'r> Reader<'a, 'r> {
                 None
             }
         }
+    }
+
+    /// Reads a text that `parse` takes; reports an invalid one. `what` names what it stands for.
+    pub(super) fn parsed<T, E: Display>(
+        &mut self,
+        value: &Value<'_>,
+        what: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let text = value.get_ref().as_str()?;
+        let report = |error: E| {
+            let problem = Problem::new(format!("bad {what} \"{}\"", shortened(text)));
+            self.report(value.span(), problem.label(error.to_string()));
+        };
+        parse(text).map_err(report).ok()
     }
 
     /// Reads a text that is shown to people and agents; reports an invalid one.

@@ -245,7 +245,7 @@ impl Reader<'_, '_> {
 
     fn test(&mut self, table: &DeTable<'_>) -> Option<Test> {
         let agent = match table.get("agent") {
-            Some(value) => self.agent_name(value),
+            Some(value) => self.parsed(value, "agent name", str::parse::<AgentName>),
             None => "agent".parse().ok(),
         };
         let operation = table.get("operation")?.get_ref().as_str()?;
@@ -299,23 +299,7 @@ impl Reader<'_, '_> {
     }
 
     fn workspace_path(&mut self, value: &Value<'_>) -> Option<WorkspacePath> {
-        let text = value.get_ref().as_str()?;
-        WorkspacePath::parse(text)
-            .map_err(|error| {
-                let problem = Problem::new(format!("bad path \"{}\"", shortened(text)));
-                self.report(value.span(), problem.label(error.to_string()));
-            })
-            .ok()
-    }
-
-    fn agent_name(&mut self, value: &Value<'_>) -> Option<AgentName> {
-        let text = value.get_ref().as_str()?;
-        text.parse()
-            .map_err(|error: crate::model::AgentNameError| {
-                let problem = Problem::new(format!("bad agent name \"{}\"", shortened(text)));
-                self.report(value.span(), problem.label(error.to_string()));
-            })
-            .ok()
+        self.parsed(value, "path", WorkspacePath::parse)
     }
 }
 

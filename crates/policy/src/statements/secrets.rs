@@ -201,7 +201,7 @@ impl Reader<'_, '_> {
                 if rule.ends_lazily() {
                     let problem = Problem::new("the secret ends in a lazy repetition")
                         .label("finds as little as it may, and the rest would be shown")
-                        .help("leave out its `?`, or write behind it what ends the secret");
+                        .help("remove its `?`, or write after it what ends the secret");
                     self.report(regex_value.span(), problem);
                 }
                 if let Some((most, value)) = rule.unreached_entropy().zip(entropy) {

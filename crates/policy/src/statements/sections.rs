@@ -20,7 +20,7 @@ use crate::{
     model::{Access, is_hidden_character},
     mount::StatedMount,
     normalized::fold,
-    pattern::{Comparison, Pattern},
+    pattern::{Comparison, Pattern, look_alike},
     scratch::{History, PathList, Repository, StatedScratch, is_one_name},
     settings::{Binary, Hardlinks, StatedSettings, Symlinks},
     size,
@@ -28,8 +28,10 @@ use crate::{
 
 /// True if `[extensions]` can list the extension.
 pub fn is_extension(text: &str) -> bool {
-    let good =
-        |c: char| !is_hidden_character(c) && !c.is_whitespace() && !"./\\*?[]{}()|!,;~".contains(c);
+    let good = |c: char| {
+        let is_plain = !is_hidden_character(c) && !c.is_whitespace();
+        is_plain && !"./\\*?[]{}()|!,;~".contains(look_alike::meant(c).unwrap_or(c))
+    };
     !text.is_empty() && text.len() <= 64 && text.chars().all(good)
 }
 
@@ -313,7 +315,7 @@ impl Reader<'_, '_> {
         let text = value.get_ref().as_str()?;
         let label = match text.strip_prefix('/') {
             None => "expected an absolute path",
-            Some("") => "`/` holds the workspace and the gateway's own state",
+            Some("") => "`/` contains the workspace and the gateway's own state",
             Some(rest) if rest.split('/').any(|part| matches!(part, "" | "." | "..")) => {
                 "expected a path without `.`, `..`, empty components or a slash at the end"
             }
