@@ -15,7 +15,7 @@ use std::{
 
 use rustix::io::{Errno, Result};
 
-use crate::{file_system::FileSystem, reply, types::Caller};
+use crate::{change_queue::ChangeQueue, file_system::FileSystem, reply, types::Caller};
 
 thread_local! {
     /// The slot of this thread, if it serves requests.
@@ -43,16 +43,35 @@ pub(crate) struct Slot {
 }
 
 #[derive(Debug)]
-struct Serving {
+pub(crate) struct Serving {
     unique: u64,
     caller: Caller,
-    since: Instant,
+    /// The begin of its timeout; `None` while it waits for a thread.
+    since: Option<Instant>,
     is_answered: bool,
     /// Set if it must not begin. A request that is only late continues.
     is_given_up: bool,
     /// Set when a signal was sent to the waiting program.
     is_interrupted: bool,
     has_begun: bool,
+}
+
+impl Serving {
+    pub(crate) fn new(unique: u64, caller: Caller) -> Self {
+        Self {
+            unique,
+            caller,
+            since: None,
+            is_answered: false,
+            is_given_up: false,
+            is_interrupted: false,
+            has_begun: false,
+        }
+    }
+
+    fn is_late(&self, timeout: Duration) -> bool {
+        self.since.is_some_and(|since| since.elapsed() >= timeout)
+    }
 }
 
 impl Slot {
@@ -64,23 +83,31 @@ impl Slot {
         served
     }
 
+    /// Returns the slot of a request that waits for a thread.
+    pub(crate) fn waiting(unique: u64, caller: Caller) -> Self {
+        let serving = Mutex::new(Some(Serving::new(unique, caller)));
+        Self { serving, is_ended: AtomicBool::new(false) }
+    }
+
+    /// Takes the request, unless it has its reply.
+    pub(crate) fn take(&self) -> Option<Serving> {
+        self.lock().take_if(|serving| !serving.is_answered)
+    }
+
+    /// Returns true if the request has its reply already.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.lock().as_ref().is_some_and(|serving| serving.is_answered)
+    }
+
     /// Begins a request.
-    pub(crate) fn begin(&self, unique: u64, caller: Caller) {
-        *self.lock() = Some(Serving {
-            unique,
-            caller,
-            since: Instant::now(),
-            is_answered: false,
-            is_given_up: false,
-            is_interrupted: false,
-            has_begun: false,
-        });
+    pub(crate) fn begin(&self, serving: Serving) {
+        *self.lock() = Some(Serving { since: Some(Instant::now()), ..serving });
     }
 
     /// Ends a request; returns false if it has its reply already. That stays known until the next
     /// request, because references and handles that the kernel did not get must be released.
     pub(crate) fn end(&self) -> bool {
-        self.lock().take_if(|serving| !serving.is_answered).is_some()
+        self.take().is_some()
     }
 
     /// Replies to the request if its program must not wait any longer.
@@ -98,7 +125,7 @@ impl Slot {
         serving.is_given_up = !serving.has_begun && gives_up();
         let errno = match serving.is_given_up {
             true => Errno::INTR,
-            false if serving.since.elapsed() >= timeout => Errno::TIMEDOUT,
+            false if serving.is_late(timeout) => Errno::TIMEDOUT,
             false => return,
         };
         serving.is_answered = true;
@@ -138,23 +165,28 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) all: Vec<Arc<Slot>>,
+    pub(crate) changes: ChangeQueue,
     timeout: Duration,
 }
 
 impl Slots {
     pub(crate) fn new(threads: usize, timeout: Duration) -> Self {
-        Self { all: (0..threads.max(1)).map(|_| Arc::default()).collect(), timeout }
+        let all = (0..threads.max(1)).map(|_| Arc::default()).collect();
+        Self { all, changes: ChangeQueue::new(threads), timeout }
     }
 
     /// Replies to requests whose programs must not wait any longer.
     pub(crate) fn look(&self, device: BorrowedFd<'_>, fs: &impl FileSystem) {
         let is_ending = |caller| fs.is_ending(caller);
-        self.all.iter().for_each(|slot| slot.look(device, self.timeout, is_ending));
+        let waiting = self.changes.waiting();
+        self.all.iter().chain(&waiting).for_each(|slot| slot.look(device, self.timeout, is_ending));
     }
 
     /// Ends the session: requests that have not begun are cancelled.
     pub(crate) fn end(&self, device: BorrowedFd<'_>, fs: &impl FileSystem) {
-        self.all.iter().for_each(|slot| slot.is_ended.store(true, Ordering::Release));
+        let waiting = self.changes.waiting();
+        let end = |slot: &Arc<Slot>| slot.is_ended.store(true, Ordering::Release);
+        self.all.iter().chain(&waiting).for_each(end);
         self.look(device, fs);
     }
 
@@ -166,11 +198,12 @@ impl Slots {
         fs: &impl FileSystem,
         (interrupt, unique): (u64, u64),
     ) -> Result<()> {
-        if self.all.iter().any(|slot| slot.interrupt(unique)) {
-            self.look(device, fs);
+        let waiting = self.changes.waiting();
+        if let Some(slot) = self.all.iter().chain(&waiting).find(|slot| slot.interrupt(unique)) {
+            slot.look(device, self.timeout, |caller| fs.is_ending(caller));
             return Ok(());
         }
-        // A thread has read the request and is about to begin it, or the kernel has the reply; then
+        // A thread has the request and is about to begin it, or the kernel has the reply; then
         // it does not send the interrupt again.
         match reply::send(device, interrupt, Err(Errno::AGAIN)) {
             Err(Errno::NODEV) => Err(Errno::NODEV),

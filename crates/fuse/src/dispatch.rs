@@ -2,12 +2,15 @@
 
 use std::{ffi::OsStr, os::fd::BorrowedFd, os::unix::ffi::OsStrExt as _, time::Duration};
 
-use rustix::io::{Errno, Result};
+use rustix::{
+    fs::OFlags,
+    io::{Errno, Result},
+};
 use zerocopy::IntoBytes as _;
 
 use crate::{
     abi::{GetxattrOut, LseekOut, StatfsOut, WriteOut},
-    deadline::{Slot, Slots},
+    deadline::{Serving, Slot, Slots},
     directory::Directory,
     file_system::FileSystem,
     reply,
@@ -66,7 +69,8 @@ impl ReplyReferences {
     }
 }
 
-/// Serves a request and sends the reply; `slot`, one of all `slots`, holds it meanwhile.
+/// Serves a request and sends the reply; `slot`, one of all `slots`, holds it meanwhile. A change
+/// may be left to another thread; after one, this thread serves those that wait.
 ///
 /// # Errors
 /// The error of the descriptor: `ENODEV` once the mount is gone.
@@ -83,11 +87,33 @@ pub(crate) fn serve(
         }
         Err(Malformed::Header) => return Ok(()),
     };
-    let (unique, node, mut given) = (request.unique, request.node, ReplyReferences::default());
     if let Operation::Interrupt(of) = request.operation {
-        return slots.interrupt(device, fs, (unique, of));
+        return slots.interrupt(device, fs, (request.unique, of));
     }
-    slot.begin(unique, request.caller);
+    let is_change = is_change(fs, &request);
+    if is_change && !slots.changes.begin(&request, bytes) {
+        return Ok(());
+    }
+    slot.begin(Serving::new(request.unique, request.caller));
+    let mut sent = answer(device, fs, request, slot);
+    // Also once the mount is gone: these were read.
+    while is_change && let Some((serving, bytes)) = slots.changes.next() {
+        slot.begin(serving);
+        if let Ok(request) = Request::parse(&bytes) {
+            sent = sent.and(answer(device, fs, request, slot));
+        }
+    }
+    sent
+}
+
+/// Carries out the request that `slot` has, and sends the reply.
+fn answer(
+    device: BorrowedFd<'_>,
+    fs: &impl FileSystem,
+    request: Request<'_>,
+    slot: &Slot,
+) -> Result<()> {
+    let (unique, node, mut given) = (request.unique, request.node, ReplyReferences::default());
     let output = carry_out(fs, request, &mut given);
     let is_in_time = slot.end();
     let Some(output) = output else { return Ok(()) };
@@ -96,6 +122,28 @@ pub(crate) fn serve(
         given.take_back(fs, node);
     }
     Ok(())
+}
+
+/// Returns true for a request that stores something, or waits for one that does.
+fn is_change(fs: &impl FileSystem, request: &Request<'_>) -> bool {
+    let handle = match request.operation {
+        Operation::Flush(handle) | Operation::Sync { handle, .. } => Some(handle),
+        Operation::Open(flags)
+            if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) =>
+        {
+            None
+        }
+        Operation::SetAttributes(_)
+        | Operation::Symlink { .. }
+        | Operation::MakeNode { .. }
+        | Operation::MakeDirectory { .. }
+        | Operation::Unlink(_)
+        | Operation::RemoveDirectory(_)
+        | Operation::Rename { .. }
+        | Operation::Link { .. } => None,
+        _ => return false,
+    };
+    fs.stores(request.node, handle)
 }
 
 /// Sends a reply; returns true if the kernel has its references and handle.

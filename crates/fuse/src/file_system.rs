@@ -38,6 +38,12 @@ pub trait FileSystem: Sync {
         false
     }
 
+    /// Returns true if a change of a node, or with a handle its FLUSH or FSYNC, stores something. At
+    /// most half of the threads carry out such requests at once; the others of them wait.
+    fn stores(&self, node: NodeId, handle: Option<Handle>) -> bool {
+        true
+    }
+
     /// Returns the time for which the kernel may cache that a name is missing in a directory.
     fn missing_timeout(&self, parent: NodeId) -> std::time::Duration {
         std::time::Duration::ZERO

@@ -9,6 +9,7 @@
 mod abi;
 #[cfg(test)]
 mod campaign;
+mod change_queue;
 mod deadline;
 mod directory;
 mod dispatch;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{ObjectId, Source, commit};
+use super::{Error, ObjectId, Source, commit};
 
 /// Maximum number of commits that are visited to find out which commits contain which.
 const MAX_VISITED: usize = 200_000;
@@ -39,33 +39,42 @@ impl Ancestry {
 
     /// True if the history of `newer` has all commits of the operator's in the history of `older`;
     /// false also if that takes too long to find out.
+    ///
+    /// # Errors
+    /// If a commit cannot be read.
     pub(super) fn includes(
         &mut self,
         source: &mut dyn Source,
         newer: &ObjectId,
         older: &ObjectId,
-    ) -> bool {
+    ) -> Result<bool, Error> {
         let (mut open, mut seen) = (vec![older.clone()], HashSet::new());
         while let Some(commit) = open.pop() {
-            if self.has(source, newer, &commit) {
+            if self.has(source, newer, &commit)? {
                 continue;
             }
             if !self.made.contains(&commit) {
-                return false;
+                return Ok(false);
             }
-            for parent in commit::parents(source, &commit) {
+            for parent in commit::parents(source, &commit)? {
                 if seen.insert(parent.clone()) {
-                    let Some(left) = self.left.checked_sub(1) else { return false };
+                    let Some(left) = self.left.checked_sub(1) else { return Ok(false) };
                     self.left = left;
                     open.push(parent);
                 }
             }
         }
-        true
+        Ok(true)
     }
 
-    /// True if `wanted` was found in the history of `commit`, of which it may be the newest.
-    fn has(&mut self, source: &mut dyn Source, commit: &ObjectId, wanted: &ObjectId) -> bool {
+    /// True if `wanted` was found in the history of `commit`, of which it may be the newest. A missing
+    /// commit has no parents: the history of a shallow repository ends there.
+    fn has(
+        &mut self,
+        source: &mut dyn Source,
+        commit: &ObjectId,
+        wanted: &ObjectId,
+    ) -> Result<bool, Error> {
         let begin = || History {
             seen: HashSet::from([commit.clone()]),
             open: VecDeque::from([commit.clone()]),
@@ -73,15 +82,21 @@ impl Ancestry {
         let history = self.histories.entry(commit.clone()).or_insert_with(begin);
         while !history.seen.contains(wanted) {
             let is_long = history.seen.len() > MAX_HISTORY;
-            let Some(next) = history.open.pop_front().filter(|_| !is_long) else { return false };
-            for parent in commit::parents(source, &next) {
+            let Some(next) = history.open.pop_front().filter(|_| !is_long) else {
+                return Ok(false);
+            };
+            let parents = match commit::parents(source, &next) {
+                Err(Error::Missing(_)) => Vec::new(),
+                parents => parents?,
+            };
+            for parent in parents {
                 if history.seen.insert(parent.clone()) {
-                    let Some(left) = self.left.checked_sub(1) else { return false };
+                    let Some(left) = self.left.checked_sub(1) else { return Ok(false) };
                     self.left = left;
                     history.open.push_back(parent);
                 }
             }
         }
-        true
+        Ok(true)
     }
 }

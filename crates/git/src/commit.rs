@@ -94,13 +94,19 @@ impl Commit {
     /// True if the message has a line that is, or looks like, a trailer of an import, where characters
     /// that `is_invisible` are not displayed.
     pub(super) fn has_reserved_trailers(&self, is_invisible: impl Fn(char) -> bool) -> bool {
-        let is_dash = |c: char| matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}');
+        let is_dash = |c: char| {
+            matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}')
+        };
         let is_reserved = |line: &str| {
             let shown = line.chars().filter(|c| !is_invisible(*c));
             let shown: String = shown.map(|c| if is_dash(c) { '-' } else { c }).collect();
             shown.trim_start().to_lowercase().starts_with(RESERVED)
         };
-        self.message.split(['\n', '\u{2028}', '\u{2029}']).any(is_reserved)
+        // Programs differ in whether they display a soft hyphen.
+        let as_dashes = self.message.replace('\u{ad}', "-");
+        let messages = [&self.message, &as_dashes];
+        let mut lines = messages.iter().flat_map(|text| text.split(['\n', '\u{2028}', '\u{2029}']));
+        lines.any(is_reserved)
     }
 
     /// Makes the object with this content.
@@ -115,14 +121,16 @@ impl Commit {
     }
 }
 
-/// Returns the parents of a commit, also of one of another form than [`Commit::parse`] takes; none if
-/// it cannot be read.
-pub(super) fn parents(source: &mut dyn Source, id: &ObjectId) -> Vec<ObjectId> {
-    let bytes = source.read(id, ObjectKind::Commit, MAX_COMMIT).unwrap_or_default();
+/// Returns the parents of a commit, also of one of another form than [`Commit::parse`] takes.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn parents(source: &mut dyn Source, id: &ObjectId) -> Result<Vec<ObjectId>, Error> {
+    let bytes = source.read(id, ObjectKind::Commit, MAX_COMMIT)?;
     let headers = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
     let parent =
         |line: &[u8]| ObjectId::parse(str::from_utf8(line.strip_prefix(b"parent ")?).ok()?);
-    headers.filter_map(parent).collect()
+    Ok(headers.filter_map(parent).collect())
 }
 
 /// Appends trailers to a message.
@@ -181,11 +189,14 @@ mod tests {
     #[test]
     fn trailers_of_an_import_and_identities_that_git_does_not_write_are_found() {
         let reserved = commit("", "x\n\n portcullis-Session: y").unwrap();
-        let is_invisible = |c: char| c == '\u{200b}';
+        let is_invisible = |c: char| matches!(c, '\u{200b}' | '\u{ad}');
         assert!(reserved.has_reserved_trailers(is_invisible));
-        for line in
-            ["\u{200b}Portcullis-Session: y", "a\u{2028}Port\u{200b}cullis\u{2011}Record: 1"]
-        {
+        for line in [
+            "\u{200b}Portcullis-Session: y",
+            "a\u{2028}Port\u{200b}cullis\u{2011}Record: 1",
+            "Portcullis\u{ad}Session: y",
+            "Port\u{ad}cullis\u{ff0d}Session: y",
+        ] {
             assert!(commit("", line).unwrap().has_reserved_trailers(is_invisible), "{line}");
         }
         for line in ["a\n\n\tb Portcullis-x\n", "portcullis: a subject\n"] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Entry, Error, Mode, ObjectId, Source, Tree};
+use super::{Entry, Error, Mode, ObjectId, Source, Tree, name::MAX_PATH};
 
 /// Maximum number of paths that one commit may change.
 const MAX_CHANGES: usize = 100_000;
@@ -10,8 +10,6 @@ const MAX_CHANGES: usize = 100_000;
 const MAX_TREES: usize = 100_000;
 /// Maximum number of bytes of all these paths.
 const MAX_PATH_BYTES: usize = 64 << 20;
-/// Maximum length of a path, in bytes.
-const MAX_PATH: usize = 4096;
 
 /// A path that differs. Directories are not listed, but their entries are.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,8 @@ const IGNORED: [char; 16] = [
     '\u{202e}', '\u{206a}', '\u{206b}', '\u{206c}', '\u{206d}', '\u{206e}', '\u{206f}', '\u{feff}',
 ];
 
+/// Maximum length of a path, or of a link's target, in bytes, as Linux has it.
+pub(crate) const MAX_PATH: usize = 4095;
 /// Maximum length of a line of attributes that git reads, in bytes.
 const MAX_ATTRIBUTES: usize = 2047;
 

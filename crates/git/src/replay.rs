@@ -243,7 +243,7 @@ impl<'a> Replay<'a> {
         let Some(names) = names else {
             return refused(REFUSED_PARENT.to_owned());
         };
-        let (reference, is_newest) = self.reference(&old);
+        let (reference, is_newest) = self.reference(&old)?;
         let (before, onto) = match &reference {
             Some(at) => (Some(Commit::read(self.from, at)?.tree), self.new_name(at)),
             None => (None, None),
@@ -271,7 +271,7 @@ impl<'a> Replay<'a> {
             commit: id,
             decide,
             paths_left: &mut self.paths_left,
-            most_refusals: MAX_ALL_REFUSALS.saturating_sub(self.refusals).clamp(1, MAX_REFUSALS),
+            max_refusals: MAX_ALL_REFUSALS.saturating_sub(self.refusals).clamp(1, MAX_REFUSALS),
             paths: BTreeSet::new(),
             refusals: Vec::new(),
         };
@@ -310,21 +310,24 @@ impl<'a> Replay<'a> {
     /// operator's commits that the parents build on. If none has, it is the first one, and the result
     /// is compared with the others, too: each may have commits of the operator's that the result would
     /// undo.
-    fn reference(&mut self, parents: &[ObjectId]) -> (Option<ObjectId>, bool) {
+    fn reference(&mut self, parents: &[ObjectId]) -> Result<(Option<ObjectId>, bool), Error> {
         let roots: Vec<_> = parents.iter().map(|parent| self.root(parent)).collect();
-        for (parent, root) in parents.iter().zip(&roots) {
-            if roots.iter().all(|other| other == root || self.includes(root, other)) {
-                return (Some(parent.clone()), true);
+        'parents: for (parent, root) in parents.iter().zip(&roots) {
+            for other in roots.iter().filter(|other| *other != root) {
+                if !self.includes(root, other)? {
+                    continue 'parents;
+                }
             }
+            return Ok((Some(parent.clone()), true));
         }
-        (parents.first().cloned(), parents.is_empty())
+        Ok((parents.first().cloned(), parents.is_empty()))
     }
 
     /// True if what one commit became in the target repository has all commits of the operator's that
     /// another one has.
-    fn includes(&mut self, newer: &ObjectId, older: &ObjectId) -> bool {
+    fn includes(&mut self, newer: &ObjectId, older: &ObjectId) -> Result<bool, Error> {
         let (Some(newer), Some(older)) = (self.new_name(newer), self.new_name(older)) else {
-            return false;
+            return Ok(false);
         };
         let mut target = Overlay::new(self.onto, &self.added, self.left);
         self.ancestry.includes(&mut target, &newer, &older)

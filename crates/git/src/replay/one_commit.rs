@@ -5,14 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::{FileChange, PathAuthorizer};
 use crate::{
     Change, Entry, Error, Mode, Object, ObjectId, ObjectKind, Source, Tree, diff,
-    name::{check_content, check_link, check_path, check_target},
+    name::{MAX_PATH, check_content, check_link, check_path, check_target},
     update::{Node, Overlay},
 };
 
 /// Maximum size of a file in a commit, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// Maximum length of a link's target, in bytes, as Linux has it.
-const MAX_TARGET: u64 = 4095;
 
 /// The reason why a merge is refused that takes back what the agent does not see.
 pub(super) const DIFFERS: &str = "the operator's commits that the merge joins have different versions of it, and \
@@ -34,7 +32,7 @@ pub(super) struct CommitReplay<'a, 'o> {
     pub(super) decide: &'a mut dyn PathAuthorizer,
     /// The numbers of paths and of their bytes that may still be changed.
     pub(super) paths_left: &'a mut (usize, usize),
-    pub(super) most_refusals: usize,
+    pub(super) max_refusals: usize,
     /// The paths that were decided on.
     pub(super) paths: BTreeSet<Vec<u8>>,
     /// The reasons for a refusal and the path of each, if any.
@@ -52,7 +50,7 @@ impl CommitReplay<'_, '_> {
         self.count(changes)?;
         let mut node = Node::default();
         for change in changes {
-            if self.refusals.len() >= self.most_refusals {
+            if self.refusals.len() >= self.max_refusals {
                 break;
             }
             // The operator's side of a merge may have what the other side changed.
@@ -94,7 +92,7 @@ impl CommitReplay<'_, '_> {
         changes.retain(|change| self.paths.insert(change.path.clone()));
         self.count(&changes)?;
         for change in &changes {
-            if self.refusals.len() >= self.most_refusals {
+            if self.refusals.len() >= self.max_refusals {
                 break;
             }
             let made = match seen.remove(&change.path) {
@@ -201,7 +199,7 @@ impl CommitReplay<'_, '_> {
             return Ok(None);
         };
         if new.mode == Mode::Link {
-            let target = self.from.read(&new.id, ObjectKind::Blob, MAX_TARGET)?;
+            let target = self.from.read(&new.id, ObjectKind::Blob, MAX_PATH as u64)?;
             let text = check_target(&target).map_err(|reason| refuse(reason.to_owned()))?;
             check_link(path).map_err(|reason| refuse(reason.to_owned()))?;
             self.decide.link(&file, text).map_err(refuse)?;

@@ -314,6 +314,33 @@ fn a_merge_of_two_lines_of_the_operators_takes_back_neither() {
     }
 }
 
+/// Regression: an earlier import that could not be read passed for one without parents, so that a merge
+/// took back what the operator had changed before it.
+#[test]
+fn a_merge_on_an_import_that_cannot_be_read_is_refused() {
+    let (mut theirs, mut ours) = (Memory::default(), Memory::default());
+    let [one, two] = ["1\n", "2\n"].map(|text| [("a", File, "1\n"), ("hidden", File, text)]);
+    let base = ours.commit(&[], &[("a", File, "0\n"), ("hidden", File, "0\n")]);
+    let [left, right] = [&one, &two].map(|files| ours.commit(&[&base], files));
+    let left = ours.commit(&[&left], &one);
+    let unreadable = ours.commit(&[&right], &two);
+    let right = ours.commit(&[&unreadable], &two);
+    ours.0.remove(&unreadable);
+    let seen = [("a", File, "1\n")];
+    let [from_left, before] = ["l", "r"].map(|name| theirs.commit(&[], &[(name, File, "")]));
+    let from_right = theirs.commit(&[&before], &seen);
+    let merge = theirs.commit(&[&from_left, &from_right], &seen);
+    let begin = Begin {
+        base,
+        start: None,
+        listed: HashSet::from([merge.clone()]),
+        known: HashMap::from([(from_left, left), (before, unreadable), (from_right, right)]),
+    };
+    let mut replay = Replay::new((&mut theirs, &mut ours), begin, Vec::new()).unwrap();
+    let reasons = refusals(replay.commit(&merge, &mut Judge(Vec::new())).outcome);
+    assert!(reasons[0].1.contains("is missing"), "{reasons:?}");
+}
+
 /// Regression: which parent came first decided whether a merge could keep a file with a secret.
 #[test]
 fn a_merge_keeps_a_file_that_one_parent_removed_in_any_order() {

@@ -304,8 +304,8 @@ impl<D: Directories> WatchState<D> {
         for scope in &self.scopes {
             let shows =
                 |place: &WatchedEntry| scope.shows(&self.policy, place.parent, &place.path, kind);
-            let (old, new) = (shows(from), shows(to) && !known);
-            if let Some(change) = renaming(from, to, (old, new), kind) {
+            let (old, new) = (shows(from), shows(to));
+            if let Some(change) = renaming(from, to, (old, new && !known), kind) {
                 scope.report(&change);
             }
             // Entries beneath a hidden directory may have been visible.
@@ -313,7 +313,8 @@ impl<D: Directories> WatchState<D> {
             if scope.leads_through(&from.path) || (entered && !old) {
                 scope.report(&rescan(scope.start()));
             }
-            follow.push(old && new);
+            // Of what was found and reported, something may be gone.
+            follow.push(new && (old || known));
         }
         self.forget_child(from);
         self.forget_child(to);
