@@ -125,8 +125,8 @@ pub enum Error {
     PublicKeyGone,
     /// The tree up to the newest checkpoint is not stored, and much has to be read to compute it.
     #[error(
-        "where the last checkpoint left off is not noted any more: `portcullis audit checkpoint` \
-         reads the whole log once"
+        "the position of the last checkpoint is not stored any more: `portcullis audit \
+         checkpoint` reads the complete log once"
     )]
     FrontierGone,
     /// The signer did not sign.

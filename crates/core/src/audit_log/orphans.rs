@@ -122,7 +122,13 @@ impl AuditLog {
             while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
                 let record = RecordView::parse(&entry.bytes)
                     .map_err(|error| Error::line(entry.segment, &error))?;
-                take_in(&mut open, &dead, &record);
+                update_open(&mut open, &record, || {
+                    let gateway = dead.iter().find(|dead| record.boot() == Some(&dead.boot))?;
+                    let mut intent = record.clone().into_record();
+                    // The gateway finished these batches: nothing has to be rolled back.
+                    intent.draft.facts.take_if(|_facts| gateway.ended);
+                    Some(intent)
+                });
                 questions.take_in(&dead, &record);
                 traces.take_in(&dead, &record);
             }
@@ -133,26 +139,23 @@ impl AuditLog {
     }
 }
 
-fn take_in(open: &mut BTreeMap<u64, AuditRecord>, dead: &[DeadGateway], record: &RecordView<'_>) {
+/// Adds the record to those without an outcome if it is an intent that `intent` returns, and removes
+/// the one of which it is the outcome.
+pub(super) fn update_open<T>(
+    open: &mut BTreeMap<u64, T>,
+    record: &RecordView<'_>,
+    intent: impl FnOnce() -> Option<T>,
+) {
     match (record.kind, record.of) {
-        (Kind::Intent, _) => {
-            let gateway = dead.iter().find(|gateway| record.boot() == Some(&gateway.boot));
-            let Some(gateway) = gateway else { return };
-            let mut intent = record.clone().into_record();
-            // The gateway finished these batches: nothing has to be rolled back.
-            intent.draft.facts.take_if(|_facts| gateway.ended);
-            open.insert(record.seq, intent);
-        }
-        (Kind::Outcome | Kind::Recovered, Some(of)) => {
-            open.remove(&of);
-        }
+        (Kind::Intent, _) => open.extend(intent().map(|intent| (record.seq, intent))),
+        (Kind::Outcome | Kind::Recovered, Some(of)) => drop(open.remove(&of)),
         _ => {}
     }
 }
 
-/// Returns the gateways with intents that have no outcome before record `end`, the future end of
-/// the log, each with the first of these intents.
-pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u64>, Error> {
+/// Returns the gateways with intents without an outcome before record `end`, the future end of the
+/// log, each with the first of these intents.
+pub(super) fn without_outcome(audit: &Folder, end: u64) -> Result<BTreeMap<String, u64>, Error> {
     let mut open = BTreeMap::new();
     let (mut reader, mut next) = (Reader::new(audit, 0), 0);
     // Later lines may be invalid.
@@ -162,17 +165,13 @@ pub(super) fn unanswered(audit: &Folder, end: u64) -> Result<BTreeMap<String, u6
         next = entry.seq().saturating_add(1);
         let record =
             RecordView::parse(&entry.bytes).map_err(|error| Error::line(entry.segment, &error))?;
-        match (record.kind, record.of) {
-            (Kind::Intent, _) => drop(open.insert(record.seq, record.boot().map(str::to_owned))),
-            (Kind::Outcome | Kind::Recovered, Some(of)) => drop(open.remove(&of)),
-            _ => {}
-        }
+        update_open(&mut open, &record, || {
+            record.boot().filter(|boot| lifetime::is_boot(boot)).map(str::to_owned)
+        });
     }
     let mut gateways = BTreeMap::new();
     for (seq, boot) in open {
-        if let Some(boot) = boot.filter(|boot| lifetime::is_boot(boot)) {
-            gateways.entry(boot).or_insert(seq);
-        }
+        gateways.entry(boot).or_insert(seq);
     }
     Ok(gateways)
 }

@@ -168,6 +168,6 @@ fn check(audit: &Folder, segment: Segment, temp: &str) -> Result<(), Error> {
     if kept.len() as u64 == segment.next().0 && kept.last() == Some(&tree.root()) {
         return Ok(());
     }
-    let reason = "a segment does not have the root that is kept".to_owned();
+    let reason = "a segment does not have the stored root".to_owned();
     Err(Error::Damaged { segment, reason })
 }

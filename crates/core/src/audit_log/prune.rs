@@ -8,9 +8,9 @@ use portcullis_audit::{
 };
 use rustix::fs::OFlags;
 
-use super::{AuditLog, Error, checkpoints, disk::Folder, lifetime, pack::Exclusive};
+use super::{AuditLog, Error, checkpoints, disk::Folder, lifetime, orphans, pack::Exclusive};
 
-const NOT_OLD: &str = "no full segment is that old, with every intent in it answered";
+const NOT_OLD: &str = "no full segment is that old and has an outcome for each of its intents";
 
 /// The effect of a prune.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,8 +74,8 @@ impl AuditLog {
         };
         if !checkpoints::roots_reach(&audit, until)? {
             return Ok(Pruning::Nothing(
-                "`roots`, which must tell of segments that are gone, does not reach that far or is \
-             damaged; `portcullis audit checkpoint` goes on with it",
+                "`roots`, which must list the removed segments, does not reach that far or is \
+             damaged; `portcullis audit checkpoint` continues it",
             ));
         }
         let gone = segments.iter().filter(|(segment, _)| *segment < until);
@@ -94,7 +94,7 @@ fn old(
     end: Segment,
     before: &str,
 ) -> Result<Option<(Segment, Hash)>, Error> {
-    let mut open = std::collections::BTreeSet::new();
+    let mut open = std::collections::BTreeMap::new();
     let mut until = None;
     let mut reader = Reader::new(audit, first.first());
     while let Some(entry) = reader.next().map_err(Error::std("read the audit log"))? {
@@ -103,15 +103,7 @@ fn old(
         if entry.segment >= end || record.t.as_str() >= before {
             break;
         }
-        match (record.kind, record.of) {
-            (Kind::Intent, _) => {
-                open.insert(record.seq);
-            }
-            (Kind::Outcome | Kind::Recovered, Some(of)) => {
-                open.remove(&of);
-            }
-            _ => {}
-        }
+        orphans::update_open(&mut open, &record, || Some(()));
         let next = entry.segment.next();
         if record.seq.checked_add(1) == Some(next.first()) && open.is_empty() {
             until = Some((next, Hash::leaf(&entry.bytes)));

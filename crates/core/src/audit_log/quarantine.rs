@@ -143,7 +143,7 @@ impl Pending {
         let (kind, sha256) = self.name.rsplit_once('-').unwrap_or(("", &self.name));
         let reason = match kind {
             "torn" => "the log ended within a line: a gateway or the machine died while it wrote",
-            "checkpoint" => "an operator had a checkpoint set aside that the log does not bear out",
+            "checkpoint" => "an operator had a checkpoint set aside that the log does not confirm",
             "signed" => {
                 "an operator had the log signed again: it differs from the checkpoint that was signed last"
             }

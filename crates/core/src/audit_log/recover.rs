@@ -316,7 +316,7 @@ impl AuditLog {
 /// the log is cut, which removes the information.
 fn leave_traces(state: &Dir, audit: &Folder, records: u64) -> Result<(), Error> {
     let gateways = Folder::open(state, "gateways")?;
-    for (boot, first) in orphans::unanswered(audit, records)? {
+    for (boot, first) in orphans::without_outcome(audit, records)? {
         lifetime::leave(&gateways, &boot, first)?;
     }
     gateways.sync().map_err(Error::io("sync the gateways' locks"))

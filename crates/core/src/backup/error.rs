@@ -12,8 +12,8 @@ use crate::audit_log;
 pub enum Error {
     /// The backups that must stay leave no space within the policy's `backups.keep.size`.
     #[error(
-        "the backup store is full: backups that may not go yet leave no room within `backups.keep.size` \
-         ({limit} bytes) of the policy; raise that, or undo what filled it"
+        "the backup store is full: backups that may not be deleted yet leave no room within \
+         `backups.keep.size` ({limit} bytes) of the policy; raise that, or undo what filled it"
     )]
     Full {
         /// The policy's limit in bytes.
@@ -30,7 +30,7 @@ pub enum Error {
     #[error("not a regular file")]
     NotRegular,
     /// A tree has an object that a backup cannot restore.
-    #[error("the tree holds a FIFO, a socket or a device, which cannot be kept")]
+    #[error("the tree contains a FIFO, a socket or a device, which cannot be backed up")]
     Special,
     /// Another file system is mounted inside a tree.
     #[error("another file system is mounted inside the tree")]

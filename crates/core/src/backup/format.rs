@@ -18,7 +18,10 @@
 use std::{fs::File, os::unix::fs::FileExt};
 
 use portcullis_audit::Hash;
-use rustix::fs::{Stat, fgetxattr, fstat};
+use rustix::{
+    fs::{Stat, fgetxattr, fstat},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Error, NodeKind};
@@ -96,14 +99,15 @@ impl Attributes {
     /// Reads the attributes of an open file or directory.
     pub(super) fn read(fd: impl std::os::fd::AsFd, stat: &Stat) -> Result<Self, Error> {
         let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+        let list = |name| access_list(&fd, name).map_err(Error::os("read the access control list"));
         Ok(Self {
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
             mtime: stat.st_mtime,
             mtime_nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-            acl: acl(&fd, ACL_ACCESS)?,
-            default_acl: if directory { acl(&fd, ACL_DEFAULT)? } else { None },
+            acl: list(ACL_ACCESS)?,
+            default_acl: if directory { list(ACL_DEFAULT)? } else { None },
         })
     }
 }
@@ -113,8 +117,11 @@ pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
 /// The extended attribute with a directory's default list.
 pub(crate) const ACL_DEFAULT: &str = "system.posix_acl_default";
 
-fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error> {
-    use rustix::io::Errno;
+/// Reads an access control list; `None` if there is none besides the mode.
+pub(crate) fn access_list(
+    fd: impl std::os::fd::AsFd,
+    name: &str,
+) -> Result<Option<Vec<u8>>, Errno> {
     let mut small = [0_u8; 512];
     let found = match fgetxattr(&fd, name, &mut small) {
         Ok(length) => Ok(small.get(..length).unwrap_or_default().to_vec()),
@@ -131,7 +138,7 @@ fn acl(fd: impl std::os::fd::AsFd, name: &str) -> Result<Option<Vec<u8>>, Error>
     match found {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-        Err(errno) => Err(Error::os("read the access control list")(errno)),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -30,16 +30,6 @@ impl PathKey {
     pub(super) fn prefix(self) -> String {
         format!("{:032x}.", self.0)
     }
-
-    /// Returns the name of the directory with the path's backups.
-    pub(super) fn shard(self) -> String {
-        shard_name((self.0 >> 120) as u8)
-    }
-}
-
-/// Returns the name of one of the 256 directories.
-pub(super) fn shard_name(number: u8) -> String {
-    format!("{number:02x}")
 }
 
 /// A run of versions of one path: the first is the content that a session found there, regardless
@@ -161,7 +151,7 @@ mod tests {
         assert_eq!(packed.to_string().parse(), Ok(packed));
         assert!(packed.is_twin(&name) && packed != name);
         assert!(format!("{packed}.x").parse::<Name>().is_err());
-        assert!(name.to_string().starts_with(&name.key.shard()));
+        assert!(name.to_string().starts_with(&name.key.prefix()));
         assert!(format!("{name}.x").parse::<Name>().is_err());
         for other in [
             "..".to_owned(),

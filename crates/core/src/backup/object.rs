@@ -23,20 +23,17 @@ use std::{
 
 use portcullis_audit::Hash;
 use rustix::{
-    fs::{
-        AtFlags, Dir, FlockOperation, MemfdFlags, Mode, OFlags, fdatasync, flock, fstat, fsync,
-        memfd_create, openat, unlinkat,
-    },
+    fs::{FlockOperation, MemfdFlags, fdatasync, flock, fstat, fsync, memfd_create},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     Error,
-    directory::{open_directory, own_directory},
+    directory::open_directory,
     format::{self, OBJECT_MAGIC},
-    name::shard_name,
     range::Range,
+    shards::Shards,
     temp::Temp,
 };
 
@@ -125,7 +122,7 @@ struct ObjectTrailer {
 /// The objects of a backup store.
 #[derive(Debug)]
 pub(super) struct Objects {
-    dir: OwnedFd,
+    shards: Shards,
     tmp: Arc<OwnedFd>,
 }
 
@@ -143,30 +140,22 @@ pub(super) struct LockedObject {
 impl Objects {
     /// Returns the objects in `dir`, of a store that makes its files in `tmp`.
     pub(super) fn new(dir: OwnedFd, tmp: Arc<OwnedFd>) -> Self {
-        Self { dir, tmp }
+        Self { shards: Shards { dir, shown: "backups/objects" }, tmp }
     }
 
     /// Opens a descriptor of the directory for the lock of a packing.
     pub(super) fn lockable(&self) -> Result<OwnedFd, Error> {
-        open_directory(self.dir.as_fd(), ".").map_err(Error::os("lock the backup store"))
+        open_directory(self.shards.dir.as_fd(), ".").map_err(Error::os("lock the backup store"))
     }
 
     /// Returns the names of all objects.
     pub(super) fn list(&self) -> Result<Vec<ObjectName>, Error> {
-        let mut names = Vec::new();
-        for number in 0..=u8::MAX {
-            if let Some(shard) = self.shard(&shard_name(number))? {
-                read_names(shard, "", &mut names)?;
-            }
-        }
-        Ok(names)
+        self.shards.names()
     }
 
     /// Finds the object with this content.
     pub(super) fn find(&self, hash: Hash) -> Result<Option<ObjectName>, Error> {
-        let Some(shard) = self.shard(&shard_of(hash))? else { return Ok(None) };
-        let mut names = Vec::new();
-        read_names(shard, &hash.to_string(), &mut names)?;
+        let names: Vec<ObjectName> = self.shards.names_of(&hash.to_string())?;
         Ok(names.into_iter().min_by_key(|name| (name.form.base().is_some(), name.size)))
     }
 
@@ -183,7 +172,7 @@ impl Objects {
 
     fn locked(&self, hash: Hash) -> Result<Option<(ObjectName, File)>, Error> {
         let Some(name) = self.find(hash)? else { return Ok(None) };
-        let Some(file) = self.file(&name)? else { return Ok(None) };
+        let Some(file) = self.shards.file(&name.to_string())? else { return Ok(None) };
         if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
             return Ok(None);
         }
@@ -215,14 +204,12 @@ impl Objects {
         fdatasync(&temp.file).map_err(Error::os("sync an object"))?;
         reserve(total)?;
         let name = ObjectName { hash, size: total, form };
-        let shard = match self.shard(&shard_of(hash))? {
-            Some(shard) => shard,
-            None => own_directory(self.dir.as_fd(), &shard_of(hash), "backups/objects")?,
-        };
-        match temp.publish(shard.as_fd(), &name.to_string()) {
+        let text = name.to_string();
+        let shard = self.shards.make(&text)?;
+        match temp.publish(shard.as_fd(), &text) {
             // An object of the same name has the same content, or is damaged; this one is known to
             // be good.
-            Err(Errno::EXIST) => temp.replace(shard.as_fd(), &name.to_string()),
+            Err(Errno::EXIST) => temp.replace(shard.as_fd(), &text),
             other => other,
         }
         .map_err(Error::os("store an object"))?;
@@ -233,16 +220,13 @@ impl Objects {
 
     /// Removes an object unless it is locked; true if it is gone.
     pub(super) fn remove(&self, name: &ObjectName) -> Result<bool, Error> {
-        const ACTION: &str = "remove an object";
-        let Some(shard) = self.shard(&shard_of(name.hash))? else { return Ok(true) };
-        let Some(file) = self.file(name)? else { return Ok(true) };
+        let text = name.to_string();
+        let Some(file) = self.shards.file(&text)? else { return Ok(true) };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(false);
         }
-        match unlinkat(&shard, name.to_string(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
-            Err(errno) => Err(Error::os(ACTION)(errno)),
-        }
+        self.shards.unlink(&text)?;
+        Ok(true)
     }
 
     /// Returns the content of an object as a file; `None` if it is missing or cannot be unpacked.
@@ -297,7 +281,7 @@ impl Objects {
 
     fn read(&self, hash: Hash) -> Result<Option<Object>, Error> {
         let Some(name) = self.find(hash)? else { return Ok(None) };
-        let Some(file) = self.file(&name)? else { return Ok(None) };
+        let Some(file) = self.shards.file(&name.to_string())? else { return Ok(None) };
         let Some((trailer, payload)) = format::read::<ObjectTrailer>(&file, OBJECT_MAGIC)? else {
             return Ok(None);
         };
@@ -335,24 +319,6 @@ impl Objects {
             Err(error) => Err(error),
         }
     }
-
-    fn file(&self, name: &ObjectName) -> Result<Option<File>, Error> {
-        let Some(shard) = self.shard(&shard_of(name.hash))? else { return Ok(None) };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match openat(&shard, name.to_string(), flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(fd.into())),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Error::os("open an object")(errno)),
-        }
-    }
-
-    fn shard(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
-        match open_directory(self.dir.as_fd(), name) {
-            Ok(shard) => Ok(Some(shard)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Error::os("open the backup store")(errno)),
-        }
-    }
 }
 
 /// An open object.
@@ -379,26 +345,9 @@ impl Write for Hasher {
     }
 }
 
-fn shard_of(hash: Hash) -> String {
-    let (first, _) = hash.as_bytes().split_first().unwrap_or((&0, &[]));
-    shard_name(*first)
-}
-
 /// True if files cannot be made because the store is on a read-only file system, or another user's.
 fn is_closed_to_us(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ROFS | Errno::ACCESS))
-}
-
-fn read_names(shard: OwnedFd, prefix: &str, names: &mut Vec<ObjectName>) -> Result<(), Error> {
-    for entry in Dir::new(shard).map_err(Error::os("read the backup store"))? {
-        let entry = entry.map_err(Error::os("read the backup store"))?;
-        if entry.file_name().to_bytes().starts_with(prefix.as_bytes())
-            && let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
-        {
-            names.push(name);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

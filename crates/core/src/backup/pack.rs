@@ -160,9 +160,10 @@ impl BackupStore {
         fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
         self.prove(&trailer, &temp.file, entry.id)?;
         let packed = Name { size, object: Some(object.name.hash), ..*name };
-        let shard = self.make_shard(&name.key.shard())?;
+        let text = packed.to_string();
+        let shard = self.shards.make(&text)?;
         let there = self.exchange(name, &packed, || {
-            temp.publish(shard.as_fd(), &packed.to_string()).map_err(Error::os("store the backup"))
+            temp.publish(shard.as_fd(), &text).map_err(Error::os("store the backup"))
         })?;
         Ok(there.then_some(size.saturating_add(made)))
     }

@@ -8,10 +8,6 @@ use std::{
 };
 
 use portcullis_audit::Hash;
-use rustix::{
-    fs::{Mode, OFlags, openat},
-    io::Errno,
-};
 
 use super::{
     AssignableOwners, Attributes, BackupId, BackupKind, BackupStore, Error, Node, NodeKind, Saved,
@@ -91,6 +87,34 @@ impl BackupStore {
         let mut listing = self.describe_all(self.names_of(PathKey::of(path))?)?;
         listing.entries.retain(|entry| entry.path == *path);
         Ok(listing)
+    }
+
+    /// Returns the backups of one path that can be read, newest first. Each is opened when it is asked
+    /// for.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub(crate) fn newest_of(
+        &self,
+        path: &WorkspacePath,
+    ) -> Result<impl Iterator<Item = Result<Backup, Error>>, Error> {
+        let mut names = self.names_of(PathKey::of(path))?;
+        names.dedup_by(|two, one| two.is_twin(one));
+        let described =
+            names.into_iter().rev().filter_map(move |name| match self.describe(&name) {
+                Err(Error::Damaged(_)) => None,
+                described => described.transpose(),
+            });
+        Ok(described.filter(move |entry| entry.as_ref().map_or(true, |entry| entry.path == *path)))
+    }
+
+    /// Finds the backup with the id `text`, first among those of `path`, which are in one directory.
+    ///
+    /// # Errors
+    /// As [`BackupStore::find`].
+    pub(crate) fn find_from(&self, path: &WorkspacePath, text: &str) -> Result<Backup, Error> {
+        let entry = text.parse().map_or(Ok(None), |id| self.entry_of(path, &id))?;
+        entry.map_or_else(|| self.find(text), Ok)
     }
 
     /// Finds the backup with the id `text`, or the only one with an id that starts so.
@@ -304,25 +328,15 @@ impl BackupStore {
 
     /// Opens a backup's file, also if it was packed since its name was read.
     fn open_entry(&self, name: &Name) -> Result<Option<(File, Name)>, Error> {
-        if let Some(file) = self.open_name(name)? {
+        if let Some(file) = self.shards.file(&name.to_string())? {
             return Ok(Some((file, *name)));
         }
         for twin in self.names_of(name.key)?.iter().filter(|other| other.is_twin(name)) {
-            if let Some(file) = self.open_name(twin)? {
+            if let Some(file) = self.shards.file(&twin.to_string())? {
                 return Ok(Some((file, *twin)));
             }
         }
         Ok(None)
-    }
-
-    fn open_name(&self, name: &Name) -> Result<Option<File>, Error> {
-        let Some(shard) = self.shard(&name.key.shard())? else { return Ok(None) };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match openat(&shard, name.to_string(), flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(fd.into())),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Error::os("open the backup")(errno)),
-        }
     }
 }
 

@@ -165,9 +165,9 @@ impl BackupStore {
         fdatasync(&temp.file).map_err(Error::os("sync the backup"))?;
         // After a power failure it may still be in `tmp`; the next opening moves it to its place.
         fsync(&self.tmp).map_err(Error::os("sync the backup store"))?;
-        let shard = self.make_shard(&saved.name.key.shard())?;
-        temp.publish(shard.as_fd(), &saved.name.to_string())
-            .map_err(Error::os("store the backup"))?;
+        let name = saved.name.to_string();
+        let shard = self.shards.make(&name)?;
+        temp.publish(shard.as_fd(), &name).map_err(Error::os("store the backup"))?;
         saved.loose = None;
         Ok(())
     }

@@ -25,7 +25,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, unlinkat},
+    fs::{FileType, Mode, OFlags, fstat, openat},
     io::Errno,
 };
 
@@ -34,9 +34,10 @@ use account::Usage;
 use super::{
     Error,
     directory::{open_directory, open_existing, own_directory},
-    name::{Name, PathKey, shard_name},
+    name::{Name, PathKey},
     object::Objects,
     retention::{RetentionPlan, plan},
+    shards::Shards,
 };
 use crate::policy::Retention;
 
@@ -49,7 +50,7 @@ const COUNT_INTERVAL_MICROS: i64 = 24 * 60 * 60 * 1_000_000;
 /// The backup store: `STATE/backups`.
 #[derive(Debug)]
 pub struct BackupStore {
-    dir: OwnedFd,
+    pub(super) shards: Shards,
     pub(super) tmp: Arc<OwnedFd>,
     pub(super) objects: Arc<Objects>,
     usage: Mutex<File>,
@@ -77,6 +78,15 @@ pub struct Pruned {
     pub bytes: u64,
     /// Remaining bytes.
     pub total: u64,
+}
+
+impl Pruned {
+    /// Returns the result of `plan` for a store with this number of backups and bytes.
+    fn new((backups, bytes): (u64, u64), plan: &RetentionPlan) -> Self {
+        let (entries, total) = (plan.evict.len() as u64, plan.total);
+        let (left, bytes) = (backups.saturating_sub(entries), bytes.saturating_sub(total));
+        Self { entries, left, bytes, total }
+    }
 }
 
 impl BackupStore {
@@ -139,7 +149,7 @@ impl BackupStore {
         let tmp = Arc::new(tmp);
         Ok(Self {
             objects: Arc::new(Objects::new(objects, Arc::clone(&tmp))),
-            dir,
+            shards: Shards { dir, shown: "backups" },
             tmp,
             usage: Mutex::new(usage.into()),
             retention: RwLock::new(retention),
@@ -183,15 +193,10 @@ impl BackupStore {
     pub(crate) fn prune(&self) -> Result<Pruned, Error> {
         self.clear_unfinished()?;
         self.locked(|usage| {
-            let before = self.names()?.len() as u64;
-            let bytes_before = self.total(&self.names()?)?;
-            let found = self.delete_expired(usage, &self.retention(), None)?;
-            Ok(Pruned {
-                entries: found.evict.len() as u64,
-                left: before.saturating_sub(found.evict.len() as u64),
-                bytes: bytes_before.saturating_sub(found.total),
-                total: found.total,
-            })
+            let names = self.names()?;
+            let before = (names.len() as u64, self.total(&names)?);
+            let found = self.delete_expired(usage, names, &self.retention(), None)?;
+            Ok(Pruned::new(before, &found))
         })
     }
 
@@ -201,14 +206,9 @@ impl BackupStore {
     /// Of the system.
     pub(crate) fn would_prune(&self) -> Result<Pruned, Error> {
         let names = self.names()?;
-        let (before, bytes_before) = (names.len() as u64, self.total(&names)?);
+        let before = (names.len() as u64, self.total(&names)?);
         let found = plan(names, &self.objects.list()?, &self.retention(), self.now(), 0);
-        Ok(Pruned {
-            entries: found.evict.len() as u64,
-            left: before.saturating_sub(found.evict.len() as u64),
-            bytes: bytes_before.saturating_sub(found.total),
-            total: found.total,
-        })
+        Ok(Pruned::new(before, &found))
     }
 
     /// Returns the bytes of the store on the disk.
@@ -230,21 +230,29 @@ impl BackupStore {
     /// was gone already.
     pub(super) fn forget(&self, name: &Name) -> Result<bool, Error> {
         self.locked(|file| {
-            let mut found = false;
-            let (mut freed, mut raw) = (0_u64, 0_u64);
-            for twin in self.names_of(name.key)?.iter().filter(|other| other.is_twin(name)) {
-                if self.unlink(twin)? {
-                    found = true;
-                    let (bytes, packable) = twin.account();
-                    freed = freed.saturating_add(bytes);
-                    raw = raw.saturating_add(packable);
-                }
-            }
-            if let (true, Some(usage)) = (found, Usage::read(file)) {
-                usage.less(freed, raw).write(file)?;
-            }
-            Ok(found)
+            let mut twins = self.names_of(name.key)?;
+            twins.retain(|other| other.is_twin(name));
+            self.unlink_all(file, &twins)
         })
+    }
+
+    /// Removes the files of backups and subtracts them from the account; false if all were gone
+    /// already.
+    fn unlink_all(&self, file: &File, names: &[Name]) -> Result<bool, Error> {
+        let mut found = false;
+        let (mut freed, mut raw) = (0_u64, 0_u64);
+        for name in names {
+            if self.unlink(name)? {
+                found = true;
+                let (bytes, packable) = name.account();
+                freed = freed.saturating_add(bytes);
+                raw = raw.saturating_add(packable);
+            }
+        }
+        if let (true, Some(usage)) = (found, Usage::read(file)) {
+            usage.less(freed, raw).write(file)?;
+        }
+        Ok(found)
     }
 
     /// Returns microseconds since 1970.
@@ -259,40 +267,16 @@ impl BackupStore {
         jiff::Timestamp::now().as_microsecond()
     }
 
-    /// Opens the directory with the backups of a path; `None` if there are none.
-    pub(super) fn shard(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
-        match open_directory(self.dir.as_fd(), name) {
-            Ok(shard) => Ok(Some(shard)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(Error::os("open the backup store")(errno)),
-        }
-    }
-
-    /// Opens the directory with the backups of a path; makes it if it is missing.
-    pub(super) fn make_shard(&self, name: &str) -> Result<OwnedFd, Error> {
-        match self.shard(name)? {
-            Some(shard) => Ok(shard),
-            None => own_directory(self.dir.as_fd(), name, "backups"),
-        }
-    }
-
     /// Returns the names of a path's backups, oldest first.
     pub(super) fn names_of(&self, key: PathKey) -> Result<Vec<Name>, Error> {
-        let Some(shard) = self.shard(&key.shard())? else { return Ok(Vec::new()) };
-        let mut names = Vec::new();
-        read_names(shard, &key.prefix(), |name| names.push(name))?;
+        let mut names: Vec<Name> = self.shards.names_of(&key.prefix())?;
         names.sort_unstable_by_key(|name| name.id);
         Ok(names)
     }
 
     /// Returns the names of all backups, oldest first.
     pub(super) fn names(&self) -> Result<Vec<Name>, Error> {
-        let mut names = Vec::new();
-        for number in 0..=u8::MAX {
-            if let Some(shard) = self.shard(&shard_name(number))? {
-                read_names(shard, "", |name| names.push(name))?;
-            }
-        }
+        let mut names: Vec<Name> = self.shards.names()?;
         names.sort_unstable_by_key(|name| name.id);
         Ok(names)
     }
@@ -337,40 +321,25 @@ impl BackupStore {
         let unlimited = Retention { size: u64::MAX, ..self.retention() };
         self.locked(|file| {
             let found = plan(self.names_of(key)?, &[], &unlimited, self.now(), 0);
-            let (mut freed, mut raw) = (0_u64, 0_u64);
-            for name in &found.evict {
-                if self.unlink(name)? {
-                    let (bytes, packable) = name.account();
-                    freed = freed.saturating_add(bytes);
-                    raw = raw.saturating_add(packable);
-                }
-            }
-            match Usage::read(file) {
-                Some(usage) if freed > 0 => usage.less(freed, raw).write(file),
-                _ => Ok(()),
-            }
+            self.unlink_all(file, &found.evict).map(drop)
         })
     }
 
     /// Removes a backup's file; false if it was gone already.
     pub(super) fn unlink(&self, name: &Name) -> Result<bool, Error> {
-        let Some(shard) = self.shard(&name.key.shard())? else { return Ok(false) };
-        match unlinkat(&shard, name.to_string(), AtFlags::empty()) {
-            Ok(()) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(Error::os("remove a backup")(errno)),
-        }
+        self.shards.unlink(&name.to_string())
     }
 
-    /// Reads all names, deletes the backups past the retention, except `newest`, and writes the
-    /// account anew.
+    /// Deletes the backups past the retention, except `newest`, and writes the account anew. `names`
+    /// are all names of the store.
     fn delete_expired(
         &self,
         file: &File,
+        mut names: Vec<Name>,
         retention: &Retention,
         newest: Option<&Name>,
     ) -> Result<RetentionPlan, Error> {
-        let (now, mut names) = (self.now(), self.names()?);
+        let now = self.now();
         let found = names.iter().position(|name| Some(name) == newest);
         // If it was packed meanwhile, it counts as any other.
         let (need, raw) = found.map_or((0, 0), |at| names.remove(at).account());
@@ -383,20 +352,4 @@ impl BackupStore {
         usage.more(need, raw).write(file)?;
         Ok(found)
     }
-}
-
-/// Reads the backups' names in a directory that start with `prefix`. Names of another form are
-/// ignored.
-fn read_names(shard: OwnedFd, prefix: &str, mut each: impl FnMut(Name)) -> Result<(), Error> {
-    for entry in Dir::new(shard).map_err(Error::os("read the backup store"))? {
-        let entry = entry.map_err(Error::os("read the backup store"))?;
-        // Most names in a full directory are of other paths: the prefix is compared before they are
-        // parsed.
-        if entry.file_name().to_bytes().starts_with(prefix.as_bytes())
-            && let Some(name) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok())
-        {
-            each(name);
-        }
-    }
-    Ok(())
 }

@@ -51,7 +51,8 @@ impl BackupStore {
 
     fn finish(&self, file: &File, name: &Name) -> Result<(), Error> {
         fdatasync(file).map_err(Error::os(ACTION))?;
-        let (text, shard) = (name.to_string(), self.make_shard(&name.key.shard())?);
+        let text = name.to_string();
+        let shard = self.shards.make(&text)?;
         match renameat_with(&self.tmp, &text, &shard, &text, RenameFlags::NOREPLACE) {
             Ok(()) => fsync(&shard).map_err(Error::os(ACTION)),
             // Its writer did this at the same time.

@@ -15,7 +15,7 @@ use super::{
     record,
 };
 use crate::{
-    backup::{BackupStore, Saved},
+    backup::{BackupStore, NodeKind, Saved},
     model::{
         Access, Escaped, Operation, OperationKind, QuotedName, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, Restore, SetAttributes, Symlink, Write},
@@ -130,8 +130,10 @@ impl Description<'_> {
         let mut rules: Vec<Decision> = Vec::new();
         for (access, path) in path_accesses(operation, self.operation.path(), to) {
             let decision = self.context.policy.evaluate(&self.query(operation, access, path));
-            if decision.is_ask() && !rules.iter().any(|known| known.rule() == decision.rule()) {
-                rules.push(decision);
+            for question in decision.questions() {
+                if !rules.iter().any(|known| known.rule() == question.rule()) {
+                    rules.push(question.clone());
+                }
             }
         }
         rules
@@ -264,8 +266,35 @@ impl Description<'_> {
         }
     }
 
-    /// Describes the effect of a change; of a file's content, a unified diff from its backup.
+    /// Describes the effect of a change, with the directories that it makes on the way.
     pub(super) fn describe(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> ApprovalPreview {
+        let shown = self.effect(saved, sealed);
+        let made = match self.context.workspace.missing_ancestors(sealed.backup_permit().path()) {
+            Ok(made) => made,
+            Err(error) => {
+                let text =
+                    format!("the directories that it makes are unknown: {error}\n{}", shown.text);
+                return ApprovalPreview { text, is_open: false };
+            }
+        };
+        // Each one but the first is in the one before.
+        let names = match made.as_slice() {
+            [] => return shown,
+            [one] => format!("the directory {}", one.named()),
+            [first, .., last] => {
+                format!("{} directories, {} to {}", made.len(), first.named(), last.named())
+            }
+        };
+        let directory = NodeKind::Directory.object();
+        ApprovalPreview {
+            text: format!("makes {names}\n{}", shown.text),
+            is_open: shown.is_open
+                && made.iter().all(|path| self.authorizer.lists(path, &directory)),
+        }
+    }
+
+    /// Describes the effect on the entry itself; of a file's content, a unified diff from its backup.
+    fn effect(&self, saved: &[Saved], sealed: &SealedChange<'_>) -> ApprovalPreview {
         use Operation as O;
         let permit = sealed.permit();
         let path = permit.path();

@@ -118,6 +118,7 @@ impl Gateway {
             return Err(Stopped::because(draft, failure.into()));
         };
         record::decide(&mut draft, first);
+        record::ask(&mut draft, &rules);
         let refusal =
             disclosed_part.refusal(Some(first), "too many requests wait for a person already");
         let Ok(id) = random_hex::<4>() else {

@@ -18,13 +18,9 @@ use serde_json::Value;
 use super::{lock::lock, waiting_observer::ApprovalObserver};
 use crate::{
     model::{OperationKind, Session},
-    policy::Decision,
+    policy::{Decision, ObjectKind},
 };
 
-/// Maximum number of requests that wait at once.
-const MAX_WAITING: usize = 16;
-/// Maximum number of these for one agent, of a shared gateway.
-const MAX_WAITING_OF_AGENT: usize = 12;
 /// Maximum number of approvals of one session in its lifetime.
 const MAX_GRANTS: usize = 1024;
 /// Number of ended questions that are remembered, to report the end to a later answer.
@@ -50,6 +46,8 @@ pub struct Binding {
     /// SHA-256 of what a rename moves and its permission bits; of a directory, over everything in
     /// it.
     pub moved: Option<String>,
+    /// The facts that the question shows of the entry that a rename moves or a removal removes.
+    pub(super) object: Option<ShownObject>,
     /// Attributes that are set, as the record has them.
     pub attributes: Option<Value>,
     /// SHA-256 of a command with its arguments, variables and directory.
@@ -77,6 +75,7 @@ impl Binding {
             buffer: None,
             after: None,
             moved: None,
+            object: None,
             attributes: None,
             command: None,
             policy_sha256,
@@ -88,6 +87,18 @@ impl Binding {
     fn mode(&self) -> Option<&Value> {
         self.attributes.as_ref()?.get("mode")
     }
+}
+
+/// The facts that a question shows of an entry besides its names and contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShownObject {
+    pub(super) kind: ObjectKind,
+    /// The permission bits of a file that is moved.
+    pub(super) mode: Option<u32>,
+    /// True of a directory that is moved with an executable file.
+    pub(super) has_executable: bool,
+    /// True of a rename that replaces an entry.
+    pub(super) replaces: bool,
 }
 
 /// A question to the operator.
@@ -146,8 +157,9 @@ impl Question {
 pub enum Answer {
     /// Approves this request once.
     Once,
-    /// Approves this request, and the same operation on the same path with the same mode, or the
-    /// same command, for the rest of the session, as long as the policy stays in force.
+    /// Approves this request, and the same operation on the same path with the same mode (of a rename
+    /// or removal also on the same kind of entry, and of a rename that replaces one only those that
+    /// do), or the same command, for the rest of the session, as long as the policy stays in force.
     Session,
     /// Rejects the request.
     Reject,
@@ -335,6 +347,7 @@ struct SessionApproval {
     operation: OperationKind,
     path: String,
     to: Option<String>,
+    object: Option<ShownObject>,
     command: Option<Hash>,
     /// The mode that is set, as the record has it.
     mode: Option<Value>,
@@ -345,6 +358,9 @@ struct SessionApproval {
 }
 
 impl Approvals {
+    /// Maximum number of requests that wait at once.
+    pub const MAX_WAITING: usize = 16;
+
     /// Returns the requests that wait, the oldest first.
     pub fn waiting(&self) -> Vec<Arc<Ticket>> {
         let mut all: Vec<_> = lock(&self.waiting).values().cloned().collect();
@@ -370,16 +386,17 @@ impl Approvals {
         }
     }
 
-    /// Adds a waiting request; `None` when too many wait, or in a gateway that `is_shared` too many
-    /// of the same agent.
+    /// Adds a waiting request; `None` when too many wait. In a gateway that `is_shared` an agent has
+    /// at most as many as it leaves to the others.
     pub(super) fn open(&self, question: Question, is_shared: bool) -> Option<Arc<Ticket>> {
         let mut waiting = lock(&self.waiting);
-        if waiting.len() >= MAX_WAITING || waiting.contains_key(&question.id) {
+        let free = Self::MAX_WAITING.saturating_sub(waiting.len());
+        if free == 0 || waiting.contains_key(&question.id) {
             return None;
         }
         let agent = &question.session.agent;
         let own = waiting.values().filter(|ticket| ticket.question.session.agent == *agent);
-        if is_shared && own.count() >= MAX_WAITING_OF_AGENT {
+        if is_shared && own.count() >= free {
             return None;
         }
         let ticket = Arc::new(Ticket::new(question));
@@ -412,6 +429,7 @@ impl Approvals {
                 operation: binding.operation,
                 path: binding.path.clone(),
                 to: binding.to.clone(),
+                object: binding.object,
                 command: binding.command,
                 mode: binding.mode().cloned(),
                 policy_sha256: binding.policy_sha256.clone(),
@@ -428,6 +446,7 @@ impl Approvals {
             grant.operation == binding.operation
                 && grant.path == binding.path
                 && grant.to == binding.to
+                && grant.object == binding.object
                 && grant.command == binding.command
                 && grant.mode.as_ref() == binding.mode()
                 && grant.policy_sha256 == binding.policy_sha256

@@ -277,6 +277,10 @@ impl Authorizer<'_> {
             )?;
             let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
             self.require_beneath(from, (old, &object), opened)?;
+            if object.kind == ObjectKind::Symlink && !self.is_operators {
+                let linked = self.policy.evaluate_link(self.agent, &new);
+                self.require_beneath(from, (old, &object), linked)?;
+            }
         }
         Ok(())
     }

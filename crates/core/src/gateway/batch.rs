@@ -45,7 +45,8 @@ const BATCH: &str = "batch";
 /// The fact with the number of changes in the batch.
 const SIZE: &str = "batchSize";
 /// Reason of the denial where a rule asks.
-const NOT_ASKED: &str = "a person has to be asked, and a batch asks nobody; send it alone";
+const NOT_ASKED: &str =
+    "the change needs a person's approval, for which a batch does not wait; send it alone";
 /// Result of a change that was not begun.
 const NOT_DONE: &str = "notDone";
 
@@ -146,10 +147,12 @@ impl Gateway {
                 .collect();
             match self.prepare_all(&transactions, changes, &facts) {
                 Ok(prepared) => return self.make_all(session, &transactions, prepared),
-                Err(Refused { reason: Failure::Moved, .. }) if attempt < MAX_ATTEMPTS => {
-                    attempt += 1
+                Err(refused)
+                    if matches!(refused.reason, Failure::Moved) && attempt < MAX_ATTEMPTS =>
+                {
+                    attempt += 1;
                 }
-                Err(refused) => return Err(self.refuse_all(refused, &findings, meter.as_deref())),
+                Err(refused) => return Err(self.refuse_all(*refused, &findings, meter.as_deref())),
             }
         }
     }
@@ -200,7 +203,7 @@ impl Gateway {
         transactions: &[Transaction<'a>],
         changes: &'a [Box<dyn ContentChange>],
         facts: &BTreeMap<String, Value>,
-    ) -> Result<Vec<Prepared<'a>>, Refused> {
+    ) -> Result<Vec<Prepared<'a>>, Box<Refused>> {
         let mut prepared: Vec<Prepared<'a>> = Vec::new();
         let (mut drafts, mut paths) = (Vec::new(), BTreeSet::new());
         for transaction in transactions {
@@ -239,13 +242,13 @@ impl Gateway {
                         Failure::Ask(asking) => asking.refused(NOT_ASKED),
                         reason => reason,
                     };
-                    return Err(Refused { index, reason, drafts });
+                    return Err(Box::new(Refused { index, reason, drafts }));
                 }
             }
         }
         if let Some(Err(reason)) = transactions.first().map(Transaction::confirm) {
             prepared.into_iter().for_each(|one| self.give_up(one.ready));
-            return Err(Refused { index: 0, reason, drafts });
+            return Err(Box::new(Refused { index: 0, reason, drafts }));
         }
         Ok(prepared)
     }

@@ -237,6 +237,16 @@ impl Request for Remove {
     }
 }
 
+/// Returns the entries of the permit's object, if that is a directory.
+fn tree(transaction: &Transaction<'_>, permit: &Permit) -> Result<Vec<Walked>, Failure> {
+    match permit.object().kind {
+        ObjectKind::Directory => {
+            transaction.authorizer().walk(&transaction.gateway.workspace, permit.path())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
 impl Request for Rename {
     type Output = Changed;
 
@@ -244,12 +254,7 @@ impl Request for Rename {
         let authorizer = transaction.authorizer();
         let permit = transaction.permit(draft)?;
         let target = transaction.rename_target(draft, &self.to, &permit.object())?;
-        let tree = match permit.object().kind {
-            ObjectKind::Directory => {
-                authorizer.walk(&transaction.gateway.workspace, permit.path())?
-            }
-            _ => Vec::new(),
-        };
+        let tree = tree(transaction, &permit)?;
         authorizer.decide_rename(permit.path(), target.path(), &permit.object(), &tree)?;
         check_links(transaction, &permit, target.path(), &tree)?;
         transaction.carry_moved(draft, permit.path(), target.path(), &tree)?;
@@ -293,12 +298,7 @@ impl Request for Exchange {
             }
         }
         let side = |permit: Permit| -> Result<ExchangeEntry, Failure> {
-            let tree = match permit.object().kind {
-                ObjectKind::Directory => {
-                    authorizer.walk(&transaction.gateway.workspace, permit.path())?
-                }
-                _ => Vec::new(),
-            };
+            let tree = tree(transaction, &permit)?;
             Ok(ExchangeEntry { permit, tree })
         };
         let (one, other) = (side(one)?, side(other)?);

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use portcullis_audit::{Draft, Hash, Kind, Receipt};
+use portcullis_audit::{Draft, Hash, Kind, MAX_LINE, Receipt};
 use serde_json::Value;
 
 use super::{
-    Error, Gateway,
+    Error, Gateway, Refusal,
     approval_requests::with_approval,
     approvals::{Approver, Binding, DisclosedQuestion},
     error::{Failure, Stopped},
@@ -22,6 +22,9 @@ use crate::{
 
 /// Maximum number of characters of a command in the first line of a question.
 const MAX_TITLE: usize = 120;
+/// Maximum length of a command's facts, in bytes as JSON. A record has room for them, also where
+/// placeholders for secrets are longer than those.
+const MAX_FACTS: usize = MAX_LINE / 4;
 /// The line before a command of which a part is not shown: an agent can have it look like a secret.
 const PLACEHOLDERS: &str = "not shown: what placeholders stand for, which may be anything\n";
 
@@ -55,6 +58,12 @@ impl Gateway {
         command: &CommandRequest<'_>,
         approver: &dyn Approver,
     ) -> Result<AllowedCommand, Error> {
+        let length = serde_json::to_vec(&command.facts).map_or(usize::MAX, |facts| facts.len());
+        if length > MAX_FACTS {
+            // The record of any other decision has them, and could not be written.
+            let refusal = Refusal::Parameters("the command is too long for a record".to_owned());
+            return Err(self.refuse(session, OperationKind::Command.as_str(), None, &refusal));
+        }
         let denied = |decision: Decision| {
             let draft = self.command_draft(session, &self.policy(), command);
             Stopped::because(draft, decision.into())
@@ -115,8 +124,9 @@ impl Gateway {
                 return Err(Stopped::because(draft, decision.denying().with_reason(reason).into()));
             };
             let binding = command.binding(title, &policy, &decision);
+            let rules = vec![decision];
             let Some(seq) = self.approvals.record_of(approved, session, &binding) else {
-                let (path, rules) = (binding.path.clone(), vec![decision]);
+                let path = binding.path.clone();
                 let disclosed_part = DisclosedQuestion {
                     path,
                     to: None,
@@ -126,7 +136,7 @@ impl Gateway {
                 let asking = ApprovalNeeded { binding, rules, change, disclosed_part };
                 return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
             };
-            record::approve(&mut draft, seq);
+            record::approve(&mut draft, &rules, seq);
         }
         draft.result = Some("ok".to_owned());
         Ok(AllowedCommand(draft))
@@ -205,8 +215,57 @@ fn quoted(word: &str) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests make directories of the gateway's")]
 mod tests {
+    use std::{fs, sync::Arc};
+
+    use cap_std::fs::Dir;
+    use portcullis_audit::{AuditRecord, Directory, Reader};
+
     use super::*;
+    use crate::{
+        audit_log::AuditLog,
+        gateway::{ErrorKind, approvals::NoApprover},
+        model::Transport,
+        policy::{PolicySource, SecretKey, compile},
+        workspace::Workspace,
+    };
+
+    /// Neither it nor its refusal was recorded.
+    #[test]
+    fn a_command_too_long_for_a_record_left_none() {
+        let temp = tempfile::tempdir().unwrap();
+        for name in ["ws", "state"] {
+            fs::create_dir(temp.path().join(name)).unwrap();
+        }
+        let text = "schema = 1\n[agent]\nterminal = \"allow\"\n";
+        let policy = Arc::new(compile(&PolicySource::from_text("p", text)).unwrap());
+        let state = Dir::from_std_file(fs::File::open(temp.path().join("state")).unwrap());
+        let workspace = Workspace::open(&temp.path().join("ws")).unwrap();
+        let key = SecretKey::new(&[7; SecretKey::LENGTH]);
+        let log = AuditLog::open(&state).unwrap();
+        let gateway = Gateway::open(workspace, policy, log, &state, key).unwrap();
+        let (id, agent, user) = ("ab".repeat(16), "agent".parse().unwrap(), "user".to_owned());
+        let session = Session { id, agent, user, transport: Transport::Acp, acp: None };
+        gateway.start(&session, BTreeMap::new()).unwrap();
+        let decide = |words: usize| {
+            let words = vec![""; words];
+            let facts = BTreeMap::from([("command".to_owned(), words.clone().into())]);
+            let command = CommandRequest { words, variables: &[], directory: None, facts };
+            gateway.decide_command(&session, &command, &NoApprover)
+        };
+        assert!(decide(1000).is_ok());
+        let error = decide(1_000_000).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let source = Directory::new(temp.path().join("state/audit"));
+        let mut reader = Reader::new(&source, error.receipt().unwrap().seq);
+        let record = AuditRecord::parse(&reader.next().unwrap().unwrap().bytes).unwrap();
+        assert_eq!(record.draft.op.as_deref(), Some("command"));
+        assert_eq!(
+            (record.draft.result.as_deref(), record.draft.facts),
+            (Some("invalidInput"), None)
+        );
+    }
 
     fn hash(words: &[&str], variables: &[(&str, &str)], directory: Option<&str>) -> Option<Hash> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());

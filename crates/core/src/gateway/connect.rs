@@ -183,7 +183,8 @@ impl ConnectionRequest {
         let host = [("host".to_owned(), json!(host.to_string())), ("port".to_owned(), json!(port))];
         let address = address.map(|address| ("address".to_owned(), json!(address.to_string())));
         let credential = self.credential.as_ref().map(|id| ("credential".to_owned(), json!(id)));
-        host.into_iter().chain(address).chain(credential).collect()
+        // A program can put a secret into a name.
+        self.gateway.redact_facts(host.into_iter().chain(address).chain(credential).collect())
     }
 
     /// Decides, after an approval where a rule asks for one; the draft has the decision.
@@ -196,7 +197,7 @@ impl ConnectionRequest {
     ) -> Result<(AllowedConnection, Option<Approved>), Error> {
         let fail = |stopped: Box<Stopped>| {
             let Stopped { mut draft, failure } = *stopped;
-            // No program withdraws its question: the session ended, and nobody had answered.
+            // The session ended, or the program gave up, and nobody had answered.
             if matches!(&failure, Failure::Rendered(error) if error.kind() == ErrorKind::Cancelled)
             {
                 draft.decision = Some("deny".to_owned());
@@ -251,7 +252,7 @@ impl ConnectionRequest {
             let asking = ApprovalNeeded { binding, rules, change, disclosed_part };
             return Err(Stopped::because(draft, Failure::Ask(Box::new(asking))));
         };
-        record::approve(&mut draft, seq);
+        record::approve(&mut draft, &rules, seq);
         Ok(AllowedConnection { context: now, rules, draft })
     }
 
@@ -285,9 +286,8 @@ impl ConnectionRequest {
         address: IpAddr,
         obligations: &Obligations,
     ) -> Decision {
-        let own = self.gateway.local_addresses.read().unwrap_or_else(PoisonError::into_inner);
-        let is_local = own.contains(&address);
-        drop(own);
+        let own = &self.gateway.local_addresses;
+        let is_local = own.read().unwrap_or_else(PoisonError::into_inner).contains(&address);
         let address = (address, is_local);
         now.evaluate_address(&self.session.agent, &self.connect, address, obligations)
     }
@@ -338,9 +338,10 @@ impl ConnectionAttempt {
     /// When no record can be written.
     pub fn unreachable(&self, reason: &str) -> Result<Receipt, Error> {
         let result = Some(EndReason::Unreachable.as_str().to_owned());
-        let reason = Some(connection_end::bounded(reason));
+        let gateway = &self.request.gateway;
+        let reason = connection_end::recorded(gateway, reason);
         let draft = Draft { result, reason, ..self.decided.clone() };
-        Ok(self.request.gateway.audit_log.record(draft)?)
+        Ok(gateway.audit_log.record(draft)?)
     }
 
     /// Decides on an address of the host, and records durably that it is connected to. The result
@@ -422,13 +423,20 @@ impl OpenConnection {
         if let Some(denial) = self.tunnel.denial() {
             return Err(Error::denied(&denial));
         }
-        if let Err(denial) = self.slot.send(bytes, &self.tunnel.context().limits()) {
+        self.count(bytes).map_err(|denial| {
             let error = Error::denied(&denial);
             self.tunnel.deny(denial);
-            return Err(error);
-        }
+            error
+        })?;
         self.sent.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts bytes against the limits of the session, which may have been closed by them.
+    fn count(&self, bytes: u64) -> Result<(), Decision> {
+        let ConnectionRequest { gateway, session, .. } = &*self.request;
+        gateway.open_meter(session, &gateway.policy())?;
+        self.slot.send(bytes, &self.tunnel.context().limits())
     }
 
     /// Returns the denial that ended the connection, if one did.
@@ -460,10 +468,11 @@ impl OpenConnection {
             agent: Some(request.session.agent.to_string()),
             op: Some(OperationKind::Connect.as_str().to_owned()),
             facts: Some(request.target(Some(self.address))),
-            ..end.draft(milliseconds)
+            ..end.draft(&request.gateway, self.sent.load(Ordering::Relaxed), milliseconds)
         };
-        let named = record::host_request(end.method, end.path);
-        record::add_facts(&mut draft, request.gateway.redact_facts(named));
+        let redact = |text: &str| request.gateway.redact_text(text);
+        let named = record::host_request(redact, end.method, end.path);
+        record::add_facts(&mut draft, named);
         if let Some((denial, now)) = self.tunnel.ended_by() {
             record::decide(&mut draft, &denial);
             request.note_reads(&mut draft, &now, std::slice::from_ref(&denial));
@@ -484,8 +493,7 @@ impl Drop for OpenConnection {
         if self.is_closed {
             return;
         }
-        let bytes_out = self.sent.load(Ordering::Relaxed);
-        let end = ConnectionEnd { bytes_out, ..ConnectionEnd::of(EndReason::Abandoned) };
+        let end = ConnectionEnd { bytes_in: None, ..ConnectionEnd::of(EndReason::Abandoned) };
         if let Err(error) = self.record_end(end) {
             tracing::error!(%error, record = self.receipt.seq, "the end of a connection has no record");
         }

@@ -2,16 +2,16 @@
 
 use portcullis_audit::Draft;
 
+use super::Gateway;
+
 /// The maximum of characters of an end's detail in a record.
 const MAX_DETAIL: usize = 500;
 
 /// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionEnd<'a> {
-    /// Bytes that came from the host.
-    pub bytes_in: u64,
-    /// Bytes that were sent to it.
-    pub bytes_out: u64,
+    /// Bytes that came from the host, if their number is known.
+    pub bytes_in: Option<u64>,
     /// The reason of the end.
     pub reason: EndReason,
     /// A text about the reason, for the record; may contain bytes that a peer sent.
@@ -27,38 +27,32 @@ pub struct ConnectionEnd<'a> {
 impl ConnectionEnd<'_> {
     /// Returns the end of a connection that carried nothing.
     pub fn of(reason: EndReason) -> Self {
-        Self {
-            bytes_in: 0,
-            bytes_out: 0,
-            reason,
-            detail: None,
-            requests: None,
-            method: None,
-            path: None,
-        }
+        Self { bytes_in: Some(0), reason, detail: None, requests: None, method: None, path: None }
     }
 
-    /// Returns the draft of its record, with the time that the connection took.
-    pub(super) fn draft(&self, milliseconds: u64) -> Draft {
+    /// Returns the draft of its record, with the bytes that were sent to the host and the time that
+    /// the connection took.
+    pub(super) fn draft(&self, gateway: &Gateway, bytes_out: u64, milliseconds: u64) -> Draft {
         let counts = [
             ("bytesIn", self.bytes_in),
-            ("bytesOut", self.bytes_out),
-            ("milliseconds", milliseconds),
+            ("bytesOut", Some(bytes_out)),
+            ("milliseconds", Some(milliseconds)),
+            ("requests", self.requests),
         ];
-        let requests = self.requests.map(|requests| ("requests", requests));
-        let counts = counts.into_iter().chain(requests);
+        let counts = counts.into_iter().filter_map(|(name, count)| Some((name, count?)));
         Draft {
             counts: Some(counts.map(|(name, count)| (name.to_owned(), count)).collect()),
             result: Some(self.reason.as_str().to_owned()),
-            reason: self.detail.map(bounded),
+            reason: self.detail.and_then(|detail| recorded(gateway, detail)),
             ..Draft::default()
         }
     }
 }
 
-/// Returns the beginning of a text about an end, for a record.
-pub(super) fn bounded(detail: &str) -> String {
-    detail.chars().take(MAX_DETAIL).collect()
+/// Returns the beginning of a text about an end as a record has it; `None` if the rules did not search
+/// all of it for secrets.
+pub(super) fn recorded(gateway: &Gateway, detail: &str) -> Option<String> {
+    Some(gateway.redact_text(detail)?.chars().take(MAX_DETAIL).collect())
 }
 
 /// The reason why a connection ended.

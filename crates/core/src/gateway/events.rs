@@ -4,12 +4,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use portcullis_audit::{Draft, Kind, Receipt};
+use serde_json::Value;
 
 use super::{Error, ErrorKind, Gateway, Refusal, record};
 use crate::{audit_log, model::Session};
 
 /// The text in a record in place of one that the secret rules did not search.
 const NOT_LOOKED_AT: &str = "(not recorded: it could not be searched for secrets)";
+
+/// Maximum of characters of each text that the record of an event or of a refused message repeats,
+/// except for a path.
+const MAX_REPEATED: usize = 512;
 
 impl Gateway {
     /// Forgets the counts, approvals and connections of a session that has ended.
@@ -31,7 +36,8 @@ impl Gateway {
         refusal: &Refusal,
     ) -> Error {
         let policy = self.policy();
-        let (op, path) = (self.recorded_text(op), path.map(|path| self.recorded_text(path)));
+        let repeated = |text: &str| shortened(&self.recorded_text(text));
+        let (op, path) = (repeated(op), path.map(|path| self.recorded_text(path)));
         let mut draft = record::request(session, &policy, &op, path.as_deref());
         let meter = match self.open_meter(session, &policy) {
             Ok(meter) => meter,
@@ -40,9 +46,21 @@ impl Gateway {
         let error = refusal.render();
         draft.decision = refusal.is_denial().then(|| "deny".to_owned());
         draft.rule = error.rule().map(str::to_owned);
-        draft.reason = error.reason().map(str::to_owned);
-        self.refusals.charge(session.agent.as_str(), draft.path.as_deref());
+        // The reason may repeat what was sent.
+        let reason = error.reason().map_or_else(|| error.to_string(), str::to_owned);
+        draft.reason = Some(repeated(&reason));
+        self.refusals.charge(session.agent.as_str(), &draft);
         self.record_error(draft, error, meter.as_deref())
+    }
+
+    /// Refuses a request for its method, which its sender chose, as [`Gateway::refuse`] does. The
+    /// record of a method without a `/` says that it is one: it could have the name of an event of
+    /// the gateway's.
+    pub fn refuse_method(&self, session: &Session, method: &str, refusal: &Refusal) -> Error {
+        match method.contains('/') {
+            true => self.refuse(session, method, None, refusal),
+            false => self.refuse(session, &format!("method {method}"), None, refusal),
+        }
     }
 
     /// Returns a text of a peer as records have it.
@@ -58,11 +76,13 @@ impl Gateway {
         &self,
         session: &Session,
         event: &str,
-        facts: BTreeMap<String, serde_json::Value>,
+        facts: BTreeMap<String, Value>,
     ) -> Result<Receipt, Error> {
-        self.refusals.charge(session.agent.as_str(), None);
-        let denied = Some("deny".to_owned());
-        self.event(session, event, facts, denied, ErrorKind::InvalidInput.as_str())
+        let mut draft = self.event(session, event, facts);
+        draft.decision = Some("deny".to_owned());
+        draft.result = Some(ErrorKind::InvalidInput.as_str().to_owned());
+        self.refusals.charge(session.agent.as_str(), &draft);
+        Ok(self.audit_log.record(draft)?)
     }
 
     /// Returns the time for which a transport must take no message of the session's agent, because
@@ -80,9 +100,11 @@ impl Gateway {
         &self,
         session: &Session,
         event: &str,
-        facts: BTreeMap<String, serde_json::Value>,
+        facts: BTreeMap<String, Value>,
     ) -> Result<Receipt, Error> {
-        self.event(session, event, facts, None, "ok")
+        let mut draft = self.event(session, event, facts);
+        draft.result = Some("ok".to_owned());
+        Ok(self.audit_log.record(draft)?)
     }
 
     /// Records an event durably before it happens; for events that change no file of the workspace.
@@ -93,7 +115,7 @@ impl Gateway {
         &self,
         session: &Session,
         event: &str,
-        facts: BTreeMap<String, serde_json::Value>,
+        facts: BTreeMap<String, Value>,
     ) -> Result<Receipt, Error> {
         let mut draft = record::request(session, &self.policy(), event, None);
         record::add_facts(&mut draft, facts);
@@ -101,19 +123,15 @@ impl Gateway {
         Ok(self.audit_log.note(Kind::Decision, draft, true)?)
     }
 
-    fn event(
-        &self,
-        session: &Session,
-        event: &str,
-        facts: BTreeMap<String, serde_json::Value>,
-        decision: Option<String>,
-        result: &str,
-    ) -> Result<Receipt, Error> {
+    /// Returns the draft of an event's record, with the beginning of each text of its facts.
+    fn event(&self, session: &Session, event: &str, facts: BTreeMap<String, Value>) -> Draft {
         let mut draft = record::request(session, &self.policy(), event, None);
-        record::add_facts(&mut draft, self.redact_facts(facts));
-        draft.decision = decision;
-        draft.result = Some(result.to_owned());
-        Ok(self.audit_log.record(draft)?)
+        let shortened = self.redact_facts(facts).into_iter().map(|(name, fact)| match fact {
+            Value::String(text) => (name, shortened(&text).into()),
+            fact => (name, fact),
+        });
+        record::add_facts(&mut draft, shortened);
+        draft
     }
 
     /// Records durably that the gateway starts to serve.
@@ -123,7 +141,7 @@ impl Gateway {
     pub fn start(
         &self,
         session: &Session,
-        facts: BTreeMap<String, serde_json::Value>,
+        facts: BTreeMap<String, Value>,
     ) -> Result<Receipt, Error> {
         let mut draft = record::request(session, &self.policy(), "start", None);
         draft.op = None;
@@ -156,4 +174,9 @@ impl Gateway {
         draft.op = None;
         draft
     }
+}
+
+/// Returns the beginning of a redacted text: a secret that is cut before is no longer found.
+fn shortened(redacted: &str) -> String {
+    redacted.chars().take(MAX_REPEATED).collect()
 }

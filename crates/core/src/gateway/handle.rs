@@ -321,7 +321,7 @@ impl Gateway {
         if let Some(agent) = &draft.agent
             && error.rule().is_some_and(limits::is_limit)
         {
-            self.refusals.charge(agent, draft.path.as_deref());
+            self.refusals.charge(agent, &draft);
         }
         let closed = closed_by(&error, meter);
         if closed.is_some() {

@@ -253,6 +253,13 @@ impl MountView<'_> {
         Err(self.gateway.fail(draft, denial.into(), meter.as_deref()))
     }
 
+    /// True if a limit counts the denials of the session, and has not closed it: each denial is
+    /// recorded then.
+    pub fn counts_denials(&self) -> bool {
+        let policy = self.gateway.policy();
+        policy.limits(self.session.transport).denials.is_some() && self.is_served(&policy)
+    }
+
     /// Denies a write of the file at `path` that makes it `size` bytes long, more than the mount
     /// takes. Recorded, with the facts that `claimed` returns.
     pub fn deny_size(

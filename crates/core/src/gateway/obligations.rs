@@ -27,11 +27,13 @@ impl Obligations {
             return;
         }
         let mut kept = self.0.borrow_mut();
-        let is_same = |known: &Decision| {
-            known.rule() == decision.rule() && known.location() == decision.location()
-        };
-        if decision.is_ask() && !kept.asks.iter().any(is_same) {
-            kept.asks.push(decision.clone());
+        for question in decision.questions() {
+            let is_same = |known: &Decision| {
+                known.rule() == question.rule() && known.location() == question.location()
+            };
+            if !kept.asks.iter().any(is_same) {
+                kept.asks.push(question.clone());
+            }
         }
         if decision.would_deny() && kept.relaxed.is_none() {
             kept.relaxed = Some(decision.clone());

@@ -56,7 +56,9 @@ impl Approvals {
 
 impl Approved {
     /// Returns true for the approved request, also where the approved content is there already:
-    /// an equal request was approved and carried out first, and this one changes nothing.
+    /// an equal request was approved and carried out first, and this one changes nothing. Only a
+    /// change of content is bound to what was there before; attributes that are set already are the
+    /// same request, and a second removal, rename or creation fails.
     fn covers(&self, binding: &Binding) -> bool {
         let is_done =
             binding.after.is_some() && binding.before == binding.after && binding.buffer.is_none();

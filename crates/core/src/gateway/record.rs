@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use crate::{
     backup::Saved,
-    model::{AcpSession, Operation, Session, WorkspacePath},
+    model::{AcpSession, Operation, Session, WorkspacePath, complete_words},
     ops::Facts,
     policy::{Decision, Policy, SecretFinding},
 };
@@ -16,6 +16,8 @@ use crate::{
 /// Maximum number of characters of a peer's text that a record repeats: a path's limit, and enough
 /// to recognise anything else.
 const MAX_TEXT: usize = 4096;
+/// The longest method or path of a request to a host, in bytes.
+const MAX_REQUEST_NAME: usize = 255;
 /// Maximum number of secrets that a record lists one by one.
 const MAX_FINDINGS: usize = 100;
 /// The fact that names the backup of an editor's unsaved text.
@@ -35,6 +37,9 @@ pub(super) const TARGET: &str = "target";
 
 /// The fact of a rename that exchanges two names.
 pub(super) const EXCHANGE: &str = "exchange";
+
+/// The fact with the ids of the rules that ask, if they are several.
+const RULES: &str = "rules";
 
 /// The fact with the ACP session to which a request belongs.
 const ACP_SESSION: &str = "acpSession";
@@ -72,10 +77,19 @@ pub(super) fn add_facts(draft: &mut Draft, facts: impl IntoIterator<Item = (Stri
 }
 
 /// Returns the facts that name a request to a host, as far as its method and its path without the
-/// query are known.
-pub(super) fn host_request(method: Option<&str>, path: Option<&str>) -> BTreeMap<String, Value> {
+/// query are known. They are cut once they were searched for secrets.
+pub(super) fn host_request(
+    redact: impl Fn(&str) -> Option<String>,
+    method: Option<&str>,
+    path: Option<&str>,
+) -> BTreeMap<String, Value> {
     let texts = [("method", method), ("requestPath", path)].into_iter();
-    texts.filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect()
+    let recorded = |(name, text): (&str, Option<&str>)| {
+        let text = redact(text?)?;
+        let text = complete_words(&text, MAX_REQUEST_NAME);
+        (!text.is_empty()).then(|| (name.to_owned(), text.into()))
+    };
+    texts.filter_map(recorded).collect()
 }
 
 fn bounded(text: &str) -> String {
@@ -104,8 +118,17 @@ pub(super) fn decide(draft: &mut Draft, decision: &Decision) {
     draft.reason = decision.reason().map(str::to_owned);
 }
 
-/// Notes that a person allowed what was decided to be asked about, by the record `seq`.
-pub(super) fn approve(draft: &mut Draft, seq: u64) {
+/// Adds the ids of the rules that ask, if they are several.
+pub(super) fn ask(draft: &mut Draft, rules: &[Decision]) {
+    if rules.len() > 1 {
+        let ids: Vec<_> = rules.iter().map(Decision::rule).collect();
+        add_facts(draft, [(RULES.to_owned(), ids.into())]);
+    }
+}
+
+/// Notes that a person allowed what these rules ask about, by the record `seq`.
+pub(super) fn approve(draft: &mut Draft, rules: &[Decision], seq: u64) {
+    ask(draft, rules);
     draft.decision = Some("allow".to_owned());
     draft.facts.get_or_insert_default().insert("approval".to_owned(), seq.into());
 }

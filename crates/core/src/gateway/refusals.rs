@@ -11,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use portcullis_audit::Draft;
 
 use super::{leaky_bucket::LeakyBucket, lock::lock};
 
 /// Refusals in a second.
 const RATE: u64 = 200;
-/// Bytes of a path that cost as much as a refusal.
+/// Bytes of a record that cost as much as a refusal.
 const BYTES_PER_COST: usize = 512;
 /// Refusals that take no longer than this need no pause.
 const MAX_BURST: Duration = Duration::from_secs(10);
@@ -27,11 +27,11 @@ const MAX_BURST: Duration = Duration::from_secs(10);
 pub(super) struct Refusals(Mutex<HashMap<String, LeakyBucket>>);
 
 impl Refusals {
-    /// Counts one refusal, whose record has `path`.
-    pub(super) fn charge(&self, agent: &str, path: Option<&str>) {
+    /// Counts one refusal with this record.
+    pub(super) fn charge(&self, agent: &str, record: &Draft) {
         // A record escapes each control character.
-        let bytes = path.map_or(0, |path| Value::from(path).to_string().len());
-        let cost = u64::try_from(1 + bytes / BYTES_PER_COST).unwrap_or(u64::MAX);
+        let bytes = serde_json::to_vec(record).map_or(usize::MAX, |record| record.len());
+        let cost = u64::try_from((bytes / BYTES_PER_COST).max(1)).unwrap_or(u64::MAX);
         let now = Instant::now();
         let mut all = lock(&self.0);
         let bucket = all.entry(agent.to_owned()).or_insert_with(|| LeakyBucket::new(RATE, now));
@@ -54,10 +54,10 @@ mod tests {
     fn a_burst_is_free_and_later_refusals_pause_their_agent_alone() {
         let refusals = Refusals::default();
         for _ in 0..10 * 200 - 1 {
-            refusals.charge("a", None);
+            refusals.charge("a", &Draft::default());
         }
         assert_eq!(refusals.pause("a"), Duration::ZERO);
-        (0..200).for_each(|_| refusals.charge("a", None));
+        (0..200).for_each(|_| refusals.charge("a", &Draft::default()));
         let pause = refusals.pause("a");
         // The test itself takes time.
         assert!(pause > Duration::from_millis(100) && pause <= Duration::from_secs(1), "{pause:?}");
@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn a_long_path_costs_as_much_as_many_refusals() {
         let refusals = Refusals::default();
-        let path = "\u{1}".repeat(4096);
-        (0..100).for_each(|_| refusals.charge("a", Some(&path)));
+        let record = Draft { path: Some("\u{1}".repeat(4096)), ..Draft::default() };
+        (0..100).for_each(|_| refusals.charge("a", &record));
         assert!(refusals.pause("a") > Duration::from_secs(10));
     }
 }

@@ -5,9 +5,12 @@ use serde_json::json;
 
 use super::{Error, Gateway, connect::HOST, credential_hosts::CREDENTIALS, record};
 use crate::{
-    model::{Connect, OperationKind, Session},
+    model::{Connect, OperationKind, Session, complete_words},
     policy::Decision,
 };
+
+/// The longest reason in a record, in bytes.
+const MAX_REASON: usize = 500;
 
 /// A request that was not passed on.
 #[derive(Debug, Clone, Copy)]
@@ -40,14 +43,18 @@ impl Gateway {
             ("status", json!(status)),
         ];
         let facts = facts.into_iter().chain(credential_fact);
-        let facts = facts.map(|(name, fact)| (name.to_owned(), fact));
-        let facts = facts.chain(record::host_request(method, path)).collect();
+        let facts = facts.map(|(name, fact)| (name.to_owned(), fact)).collect();
         record::add_facts(&mut draft, self.redact_facts(facts));
-        self.refusals.charge(session.agent.as_str(), path);
+        record::add_facts(
+            &mut draft,
+            record::host_request(|text| self.redact_text(text), method, path),
+        );
+        self.refusals.charge(session.agent.as_str(), &draft);
         match self.open_meter(session, &policy) {
             Ok(meter) => {
                 let rule = if credential.is_some() { CREDENTIALS } else { HOST };
-                let denial = Decision::built_in_denial(rule, &self.recorded_text(reason));
+                let reason = self.recorded_text(reason);
+                let denial = Decision::built_in_denial(rule, complete_words(&reason, MAX_REASON));
                 self.fail(draft, denial.into(), meter.as_deref())
             }
             Err(closed) => self.fail(draft, closed.into(), None),

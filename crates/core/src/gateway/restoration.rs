@@ -14,7 +14,7 @@ use super::{
 use crate::{
     backup::{self, BackupKind},
     model::{
-        Access, Operation, Session,
+        Access, Operation, Session, WorkspacePath,
         request::{Recall, Rename, Restore},
     },
     ops::{self, Base, Committed, Findings, prepare},
@@ -45,7 +45,7 @@ impl Gateway {
             authorizer.decide_request(operation.path(), operation.new_path()).map(drop)?;
             match (operation, moved) {
                 (Operation::Restore(Restore { path, backup, .. }), _) => {
-                    let entry = self.backup_store.find(backup)?;
+                    let entry = self.backup_store.find_from(path, backup)?;
                     authorizer.decide_restore(&self.backup_store, &entry, path)
                 }
                 (Operation::Rename(Rename { from, to, .. }), Some((object, tree))) => {
@@ -70,7 +70,7 @@ impl Request for Recall {
     fn run<'a>(&'a self, transaction: &Transaction<'a>, draft: &mut Draft) -> Attempt<Recalled> {
         let (context, backup_store) = (&transaction.context, &transaction.gateway.backup_store);
         record::decide(draft, &transaction.authorizer().decide_names(&self.path)?);
-        let entry = entry(transaction, draft, &self.backup)?;
+        let entry = entry(transaction, draft, (&self.path, &self.backup))?;
         if entry.path != self.path {
             return Err(backup::Error::Unknown(self.backup.clone()).into());
         }
@@ -97,7 +97,7 @@ impl Request for Restore {
         let (path, gateway) = (&self.path, transaction.gateway);
         let authorizer = transaction.authorizer();
         record::decide(draft, &authorizer.decide_names(path)?);
-        let entry = entry(transaction, draft, &self.backup)?;
+        let entry = entry(transaction, draft, (path, &self.backup))?;
         authorizer.decide_restore(&gateway.backup_store, &entry, path)?;
         let follows = &mut |visited: VisitedName<'_>| authorizer.follows(&[Access::Write], visited);
         let resolved = gateway.workspace.resolve_with(path, Follow::No, follows)?;
@@ -133,9 +133,9 @@ impl Request for Restore {
 fn entry(
     transaction: &Transaction<'_>,
     draft: &mut Draft,
-    backup: &str,
+    (path, backup): (&WorkspacePath, &str),
 ) -> Result<backup::Backup, Failure> {
-    let entry = transaction.gateway.backup_store.find(backup)?;
+    let entry = transaction.gateway.backup_store.find_from(path, backup)?;
     let facts = draft.facts.get_or_insert_default();
     facts.insert("fromBackup".to_owned(), entry.id.to_string().into());
     Ok(entry)

@@ -7,7 +7,7 @@ use portcullis_audit::{Draft, Hash};
 use super::{
     Gateway,
     approval_preview::Description,
-    approvals::Binding,
+    approvals::{Binding, ShownObject},
     authorizer::Authorizer,
     client::Client,
     error::{self, Error, Failure},
@@ -63,7 +63,7 @@ impl<'a> Transaction<'a> {
             source: client.source,
             backup_store: &gateway.backup_store,
             key: &gateway.key,
-            known: &gateway.known,
+            last_renames: &gateway.last_renames,
             name_locks: &gateway.name_locks,
             findings,
             follower: client.follower,
@@ -166,7 +166,7 @@ impl<'a> Transaction<'a> {
         shown: impl FnOnce(&Description<'_>) -> ApprovalPreview,
     ) -> Attempt<T> {
         record::facts(draft, sealed.facts());
-        self.require_approval(draft, shown)?;
+        self.require_approval(draft, None, shown)?;
         record::findings(draft, self.context.findings.take());
         let bytes = draft.bytes;
         let reply = self.open(draft, sealed, |_| Ok(()))?;
@@ -277,8 +277,9 @@ impl<'a> Transaction<'a> {
         record::findings(draft, self.context.findings.take());
         record::backups(draft, &saved);
         self.note_carried(draft);
-        let approved =
-            self.require_approval(draft, |description| description.describe(&saved, &sealed));
+        let object = self.shown_object(&sealed);
+        let describe = |description: &Description<'_>| description.describe(&saved, &sealed);
+        let approved = self.require_approval(draft, object, describe);
         if let Err(failure) = approved {
             record::give_up(draft);
             discard(&gateway.backup_store, saved);
@@ -411,11 +412,28 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Returns what the question shows of the entry that a rename moves or a removal removes.
+    fn shown_object(&self, sealed: &SealedChange<'_>) -> Option<ShownObject> {
+        let is_rename = match self.operation {
+            Operation::Rename(_) => true,
+            Operation::Remove(_) => false,
+            _ => return None,
+        };
+        let kind = sealed.permit().object().kind;
+        let stat = sealed.permit().stat().filter(|stat| is_rename && stat.kind == ObjectKind::File);
+        let mode = stat.map(|stat| stat.mode & 0o7777);
+        let has_executable = sealed.tree().iter().any(|walked| walked.stat.is_executable());
+        let replaces = is_rename && !sealed.origins().is_empty();
+        Some(ShownObject { kind, mode, has_executable, replaces })
+    }
+
     /// Continues if no rule asks, or if exactly this was approved, and adds the approval to the
-    /// record. `change` describes the effect.
+    /// record. `object` is what an approval for the session is bound to, and `change` describes the
+    /// effect.
     fn require_approval(
         &self,
         draft: &mut Draft,
+        object: Option<ShownObject>,
         change: impl FnOnce(&Description<'_>) -> ApprovalPreview,
     ) -> Result<(), Failure> {
         self.obligations.observe(draft);
@@ -432,6 +450,7 @@ impl<'a> Transaction<'a> {
             buffer: fact(record::BUFFER_BEFORE),
             after: draft.after,
             moved: fact("moved"),
+            object,
             attributes: draft
                 .facts
                 .as_ref()
@@ -450,7 +469,7 @@ impl<'a> Transaction<'a> {
             return Err(Failure::Ask(Box::new(asking)));
         };
         record::decide(draft, first);
-        record::approve(draft, seq);
+        record::approve(draft, &rules, seq);
         Ok(())
     }
 
@@ -467,7 +486,9 @@ impl<'a> Transaction<'a> {
         {
             return failure;
         }
-        self.require_approval(draft, |description| description.fails()).err().unwrap_or(failure)
+        self.require_approval(draft, None, |description| description.fails())
+            .err()
+            .unwrap_or(failure)
     }
 
     /// True if the requested names are enough to deny the request, whatever is there.

@@ -13,9 +13,12 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Error, delete};
+use super::{
+    Error,
+    delete::{self, EntryAllowance},
+};
 use crate::{
-    backup::{Saved, content_hash, fingerprint},
+    backup::{MAX_ENTRIES, Saved, content_hash, fingerprint},
     policy::ObjectKind,
     workspace::{self, Identity, Parent, Stat, TempName, Workspace},
 };
@@ -83,6 +86,47 @@ pub(super) fn hash_at(parent: &Parent, name: &str, stat: &Stat, most: u64) -> Re
             Ok(Hash::of(target.as_bytes()))
         }
         _ => Ok(content_hash(parent.open(name, OFlags::RDONLY)?.as_fd(), most)?),
+    }
+}
+
+/// Puts the object behind `new`, prepared under `temp`, at its name: in place of the object `old`
+/// with the backup `saved`, or at a free name if there was none.
+///
+/// # Errors
+/// As [`replace`] and [`place`].
+pub(super) fn put(
+    workspace: &Workspace,
+    parent: &Parent,
+    temp: &TempName,
+    new: BorrowedFd<'_>,
+    old: Option<Identity>,
+    saved: &[Saved],
+) -> Result<(), Error> {
+    match (old, saved.first()) {
+        (Some(old), Some(saved)) => {
+            replace(workspace, parent, temp, new, &Expected::new(old, saved))
+        }
+        (Some(_), None) => Err(Error::Conflict),
+        (None, _) => place(workspace, parent, temp, new),
+    }
+}
+
+/// Deletes the object behind `new`, which could not be put at its name. The name `temp` may be that
+/// of another process's object by now, which stays. An object that remains is removed by the next
+/// start.
+pub(super) fn discard(parent: &Parent, temp: &TempName, new: BorrowedFd<'_>) {
+    let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(new)) else { return };
+    if there.identity != ours.identity {
+        return;
+    }
+    let deleted = match ours.kind {
+        ObjectKind::Directory => {
+            delete::delete(parent, temp.as_str(), &mut EntryAllowance::beside(MAX_ENTRIES))
+        }
+        _ => unlink(parent, temp.as_str()),
+    };
+    if let Err(error) = deleted {
+        tracing::warn!(%error, "a temporary object could not be removed");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use portcullis_search::Follower;
 
-use super::{ContentCache, Error, Findings, NameLocks, Source};
+use super::{Error, Findings, LastRenames, NameLocks, Source};
 use crate::{
     backup::BackupStore,
     model::{Access, AgentName, OperationKind, Session, Transport, WorkspacePath},
@@ -31,8 +31,8 @@ pub(crate) struct Context<'a> {
     pub backup_store: &'a BackupStore,
     /// The key of the placeholders of secrets.
     pub key: &'a SecretKey,
-    /// Hashes of recently read contents.
-    pub known: &'a ContentCache,
+    /// The last renames, for the names of what the session removed.
+    pub last_renames: &'a LastRenames,
     /// Locks between calls of an editor and changes of names.
     pub name_locks: &'a NameLocks,
     /// Collects the secrets that are found.

@@ -1,5 +1,5 @@
 //! Secrets of a file that is missing, from the versions that the session itself removed or replaced
-//! at that path.
+//! at that path, or at a name to which it renamed the file.
 //!
 //! Programs such as git replace a file by removing it and making another one. The placeholders of
 //! the new one were shown of an earlier version, whose backup has the secrets.
@@ -12,8 +12,8 @@ use std::{
 use super::{Context, Error, Findings, SomeAttributes, read_backup};
 use crate::{
     backup::{Backup, BackupId, BackupKind},
-    model::{Access, WorkspacePath},
-    policy::Secrets,
+    model::{Access, OperationKind, WorkspacePath},
+    policy::{Query, Secrets},
 };
 
 /// Maximum number of versions that are searched for the secrets of placeholders.
@@ -46,8 +46,8 @@ impl Renewed<'_> {
 
 impl Context<'_> {
     /// Decides on `text` as the content of the missing file at `path`: its placeholders must all be
-    /// those of one version that this session removed or replaced there. `None` if there is none
-    /// that can be read.
+    /// those of one version that this session removed or replaced there, or after it renamed the
+    /// file. `None` if there is none that can be read.
     ///
     /// # Errors
     /// [`Error::Refused`] when the policy denies the result, with the reason of the newest version.
@@ -87,12 +87,30 @@ impl Context<'_> {
         Err(error)
     }
 
-    /// Returns the backups of files that this session removed or replaced at `path`, newest first.
+    /// Returns the backups of files that this session removed or replaced at `path` or at a later
+    /// name of it, newest first. A later name counts if the agent may read it and its content has
+    /// no other labels: an error would compare its content with that of `path`.
     fn earlier_versions(&self, path: &WorkspacePath) -> Result<Vec<Backup>, Error> {
         let session = self.session.recorded_id();
-        let mut entries = self.backup_store.entries_of(path)?.entries;
-        entries.retain(|entry| entry.session == session && entry.kind == BackupKind::File);
-        entries.reverse();
+        let may_read = |path: &WorkspacePath| {
+            let (access, operation) = (Access::Read, OperationKind::Read);
+            self.policy.evaluate(&Query { agent: self.agent, operation, access, path }).is_allow()
+        };
+        let is_own = |entry: &Backup| entry.session == session && entry.kind == BackupKind::File;
+        let mut entries = Vec::new();
+        for name in self.last_renames.names_of(session, path) {
+            let is_like_path =
+                || may_read(&name) && self.labels_of(&name).ids().eq(self.labels_of(path).ids());
+            if name == *path || is_like_path() {
+                let versions = self.backup_store.newest_of(&name)?;
+                for entry in
+                    versions.filter(|entry| entry.as_ref().map_or(true, is_own)).take(MAX_VERSIONS)
+                {
+                    entries.push(entry?);
+                }
+            }
+        }
+        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
         entries.truncate(MAX_VERSIONS);
         Ok(entries)
     }

@@ -22,8 +22,9 @@ pub(crate) fn prepare<'a>(
     let current = Current::look_for_change(context, &permit)?;
     let old = current.existing_bytes(context, &permit, Access::Read)?;
     let view = context.seen(permit.path(), old.clone())?;
-    let text = str::from_utf8(&view.bytes)
-        .map_err(|_| Error::Invalid("a binary file cannot be edited; write it whole"))?;
+    let text = str::from_utf8(&view.bytes).map_err(|_| {
+        Error::Invalid("a binary file cannot be edited; write its complete content")
+    })?;
     let content = replace_once(text, from, to)?;
     let content = context.store(permit.path(), Some(&old), content.into_bytes().into())?;
     Replacement::seal(

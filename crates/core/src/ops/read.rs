@@ -48,7 +48,7 @@ pub(crate) fn prepare(
 ) -> Result<Sealed<Content>, Error> {
     let current = Current::look(context, permit)?;
     let whole = current.existing_bytes(context, permit, Access::Read)?;
-    let hash = context.known.hash(permit.path(), &whole);
+    let hash = Hash::of(&whole);
     let view = context.disclose(permit.path(), whole)?;
     let shown = view.redacted.then(|| Hash::of(&view.bytes));
     let text = is_text(&view.bytes);

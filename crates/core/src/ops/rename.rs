@@ -290,6 +290,7 @@ impl Change for Rename<'_> {
             (None, ..) => self.move_to_free_name(&old, &new)?,
             (Some(_), ..) => return Err(Error::Conflict),
         }
+        self.context.last_renames.add(self.context.session.recorded_id(), from, to);
         new.sync()?;
         old.sync()?;
         Ok(Committed::Stored(None))

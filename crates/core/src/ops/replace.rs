@@ -4,34 +4,26 @@ use std::{
     borrow::Cow,
     fs::File,
     io::Write as _,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
 };
 
 use portcullis_audit::Hash;
 use rustix::{
     fs::{
-        Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr,
-        fsync, openat,
+        Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr, fsync, openat,
     },
     io::Errno,
 };
 
 use super::{
     Base, BufferError, Change, Committed, Context, Error, Facts, SealedChange, SomeAttributes,
-    Source,
-    atomic_exchange::{self, Expected},
-    attributes::set_modified,
-    content::Current,
-    parents,
+    Source, atomic_exchange, attributes::set_modified, content::Current, parents,
     tmpfile::UnnamedFile,
 };
 use crate::{
-    backup::{Origin, Saved, holds, start_writing},
+    backup::{ACL_ACCESS, Origin, Saved, access_list, holds, start_writing},
     workspace::{self, Parent, Permit, Stat, TempName},
 };
-
-/// The POSIX access control list of a file (`acl(5)`).
-const ACL: &str = "system.posix_acl_access";
 
 /// The new content of one file.
 pub(super) struct Replacement<'a> {
@@ -118,15 +110,10 @@ impl<'a> Replacement<'a> {
                 (parent, new, ready)
             }
         };
-        let placed = ready.and_then(|()| self.place(&parent, temp, &new, saved));
-        if placed.is_err() && parent.stat(temp.as_str()).is_ok_and(|stat| is_ours(&stat, &new)) {
-            // The first error says more than that of the cleanup; a remaining file is removed by
-            // the next start.
-            if let Err(error) = atomic_exchange::unlink(&parent, temp.as_str()) {
-                tracing::warn!(%error, "a temporary file could not be removed");
-            }
-        }
-        placed?;
+        let old = self.permit.stat().map(|stat| stat.identity);
+        ready
+            .and_then(|()| atomic_exchange::put(workspace, &parent, temp, new.as_fd(), old, saved))
+            .inspect_err(|_| atomic_exchange::discard(&parent, temp, new.as_fd()))?;
         let version = Stat::of(&new).ok().map(|stat| stat.version());
         parent.sync()?;
         Ok(Committed::Stored(version))
@@ -155,24 +142,6 @@ impl<'a> Replacement<'a> {
             fchmod(new, Mode::from_raw_mode(mode)).map_err(workspace::Error::os("set the mode"))?;
         }
         self.attributes.modified.map_or(Ok(()), |time| set_modified(new, time))
-    }
-
-    fn place(
-        &self,
-        parent: &Parent,
-        temp: &TempName,
-        new: &OwnedFd,
-        saved: &[Saved],
-    ) -> Result<(), Error> {
-        let workspace = self.context.workspace;
-        match (self.permit.stat(), saved.first()) {
-            (Some(stat), Some(saved)) => {
-                let old = Expected::new(stat.identity, saved);
-                atomic_exchange::replace(workspace, parent, temp, new.as_fd(), &old)
-            }
-            (None, _) => atomic_exchange::place(workspace, parent, temp, new.as_fd()),
-            (Some(_), None) => Err(Error::Conflict),
-        }
     }
 
     /// Hands the content to the editor and compares it with the disk.
@@ -278,10 +247,6 @@ fn sync(file: &OwnedFd) -> Result<(), Error> {
     Ok(fsync(file).map_err(workspace::Error::os("sync the file"))?)
 }
 
-fn is_ours(stat: &Stat, new: &OwnedFd) -> bool {
-    Stat::of(new).is_ok_and(|new| new.identity == stat.identity)
-}
-
 /// Gives the new file the old one's owner, permission bits and ACL, without set-id bits.
 pub(super) fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(), Error> {
     let mine = Stat::of(new)?;
@@ -290,30 +255,19 @@ pub(super) fn keep_ownership(new: &OwnedFd, old: &File, stat: &Stat) -> Result<(
         fchown(new, Some(uid), Some(gid)).map_err(|_| Error::Owner)?;
     }
     fchmod(new, Mode::from_raw_mode(stat.mode)).map_err(workspace::Error::os("set the mode"))?;
-    match acl(old)? {
-        Some(list) => fsetxattr(new, ACL, &list, XattrFlags::empty())
-            .map_err(|errno| workspace::Error::os("set the access list")(errno).into()),
-        None => match fremovexattr(new, ACL) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(workspace::Error::os("set the access list")(errno).into()),
-        },
-    }
+    let list =
+        access_list(old, ACL_ACCESS).map_err(workspace::Error::os("read the access list"))?;
+    set_list(new, ACL_ACCESS, list.as_deref())
 }
 
-fn acl(file: &File) -> Result<Option<Vec<u8>>, Error> {
-    // Most lists are short; the kernel bounds an extended attribute to 64 KiB
-    // (`xattr(7)`).
-    for room in [512, 65536] {
-        let mut list = vec![0_u8; room];
-        match fgetxattr(file, ACL, &mut list) {
-            Ok(length) => {
-                list.truncate(length);
-                return Ok(Some(list));
-            }
-            Err(Errno::RANGE) if room < 65536 => {}
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
-            Err(errno) => return Err(workspace::Error::os("read the access list")(errno).into()),
-        }
-    }
-    Err(workspace::Error::os("read the access list")(Errno::RANGE).into())
+/// Sets or removes one of an object's access control lists.
+pub(super) fn set_list(fd: impl AsFd, name: &str, list: Option<&[u8]>) -> Result<(), Error> {
+    let set = match list {
+        Some(list) => fsetxattr(fd, name, list, XattrFlags::empty()),
+        None => match fremovexattr(fd, name) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            other => other,
+        },
+    };
+    set.map_err(|errno| workspace::Error::os("set the access list")(errno).into())
 }

@@ -8,24 +8,16 @@
 use std::{
     fs::File,
     io::Write as _,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
 };
 
-use rustix::{
-    fs::{
-        Gid, Mode, OFlags, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr, fsync,
-        mkdirat, symlinkat, syncfs,
-    },
-    io::Errno,
-};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fsync, mkdirat, symlinkat, syncfs};
 
 use super::{
-    Change, Committed, Context, Error, Facts, SealedChange,
-    atomic_exchange::{self, Expected},
-    delete::{self, EntryAllowance},
-    parents, read_backup,
+    Change, Committed, Context, Error, Facts, SealedChange, atomic_exchange, parents, read_backup,
     remove::Target,
-    replace, unpack,
+    replace::{self, set_list},
+    unpack,
 };
 use crate::{
     backup::{
@@ -157,31 +149,23 @@ impl Change for Restoration<'_> {
         saved: &[Saved],
     ) -> Result<Committed, Error> {
         let Some(temp) = temp else { return Err(Error::Conflict) };
-        let path = self.permit.path();
-        parents::create(self.context.workspace, path)?;
-        let parent = self.context.workspace.open_parent(path)?;
+        let (workspace, path) = (self.context.workspace, self.permit.path());
+        parents::create(workspace, path)?;
+        let parent = workspace.open_parent(path)?;
         let _excluded = self.context.name_locks.exclude(&[&parent])?;
-        self.context.workspace.confirm(&parent)?;
+        workspace.confirm(&parent)?;
         let made = self.make(&parent, temp)?;
-        let placed = self.fill(&made).and_then(|()| self.place(&parent, temp, &made, saved));
-        // After a failure the name may be that of another process's object.
-        if placed.is_err()
-            && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
-            && there.identity == ours.identity
-        {
-            // A remaining object is removed by the next start.
-            let _stays = delete::delete(
-                &parent,
-                temp.as_str(),
-                &mut EntryAllowance::beside(backup::MAX_ENTRIES),
-            );
-        }
-        placed?;
+        let old = self.current.as_ref().map(|(stat, _)| stat.identity);
+        self.fill(&made)
+            .and_then(|()| Ok(workspace.confirm(&parent)?))
+            .and_then(|()| atomic_exchange::put(workspace, &parent, temp, made.as_fd(), old, saved))
+            .inspect_err(|_| atomic_exchange::discard(&parent, temp, made.as_fd()))?;
         parent.sync()?;
         if self.disowned > 0 {
             tracing::warn!(
                 objects = self.disowned,
-                "what belonged to somebody else came back as the gateway's user's own, for nobody else"
+                "objects of other owners were restored as the gateway user's own, accessible to \
+                 that user alone"
             );
         }
         Ok(Committed::Stored(None))
@@ -239,25 +223,6 @@ impl Restoration<'_> {
             }
         }
     }
-
-    fn place(
-        &self,
-        parent: &Parent,
-        temp: &TempName,
-        made: &OwnedFd,
-        saved: &[Saved],
-    ) -> Result<(), Error> {
-        let workspace = self.context.workspace;
-        workspace.confirm(parent)?;
-        match (&self.current, saved.first()) {
-            (Some((stat, _)), Some(saved)) => {
-                let old = Expected::new(stat.identity, saved);
-                atomic_exchange::replace(workspace, parent, temp, made.as_fd(), &old)
-            }
-            (None, _) => atomic_exchange::place(workspace, parent, temp, made.as_fd()),
-            (Some(_), None) => Err(Error::Conflict),
-        }
-    }
 }
 
 /// Writes stored content into an open file.
@@ -297,15 +262,4 @@ pub(super) fn apply(
         set_list(fd, backup::ACL_DEFAULT, attributes.default_acl.as_deref().filter(|_| given))?;
     }
     Ok(())
-}
-
-fn set_list(fd: impl AsFd, name: &str, list: Option<&[u8]>) -> Result<(), Error> {
-    let set = match list {
-        Some(list) => fsetxattr(fd, name, list, XattrFlags::empty()),
-        None => match fremovexattr(fd, name) {
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            other => other,
-        },
-    };
-    set.map_err(|errno| workspace::Error::os("set the access list")(errno).into())
 }

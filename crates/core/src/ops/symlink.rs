@@ -8,11 +8,9 @@ use rustix::fs::{OFlags, symlinkat};
 use super::{Change, Committed, Context, Error, Facts, SealedChange, atomic_exchange, parents};
 use crate::{
     backup::{Origin, Saved},
-    workspace::{self, Permit, Stat, TempName},
+    model::WorkspacePath,
+    workspace::{self, Permit, TempName},
 };
-
-/// The limit of a link's target (`PATH_MAX`), exclusive.
-const MAX_TARGET: usize = 4096;
 
 struct Symlink<'a> {
     context: Context<'a>,
@@ -32,7 +30,7 @@ pub(crate) fn prepare<'a>(
     if permit.stat().is_some() {
         return Err(Error::AlreadyExists);
     }
-    if target.is_empty() || target.len() >= MAX_TARGET || target.contains('\0') {
+    if target.is_empty() || target.len() > WorkspacePath::MAX_BYTES || target.contains('\0') {
         return Err(Error::Invalid("the target of a link is a path"));
     }
     parents::check_may_rename(context.workspace, permit.path())?;
@@ -67,15 +65,7 @@ impl Change for Symlink<'_> {
             .map_err(workspace::Error::os("make the link"))?;
         let made = parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?;
         let placed = atomic_exchange::place(workspace, &parent, temp, made.as_fd());
-        // After a failure the name may be that of another process's object.
-        if placed.is_err()
-            && let (Ok(there), Ok(ours)) = (parent.stat(temp.as_str()), Stat::of(&made))
-            && there.identity == ours.identity
-            && let Err(error) = atomic_exchange::unlink(&parent, temp.as_str())
-        {
-            tracing::warn!(%error, "a temporary link could not be removed");
-        }
-        placed?;
+        placed.inspect_err(|_| atomic_exchange::discard(&parent, temp, made.as_fd()))?;
         parent.sync()?;
         Ok(Committed::Stored(None))
     }

@@ -158,6 +158,11 @@ impl Stat {
         Version { identity, size, modified, changed }
     }
 
+    /// True of a file that someone may execute.
+    pub(crate) fn is_executable(&self) -> bool {
+        self.kind == ObjectKind::File && self.mode & 0o111 != 0
+    }
+
     /// Returns the facts about the object that the policy needs.
     pub fn object(&self, through_symlink: bool) -> Object {
         Object { kind: self.kind, links: self.links, through_symlink }

@@ -85,7 +85,7 @@ impl BackupStore {
             }
             // Old backups are deleted whatever becomes of the change.
             let unlimited = Retention { size: u64::MAX, ..retention };
-            let aged = self.delete_expired(file, &unlimited, None)?;
+            let aged = self.delete_expired(file, self.names()?, &unlimited, None)?;
             let fits = plan(self.names()?, &self.objects.list()?, &retention, now, bytes).fits;
             if !fits && !beyond {
                 return Err(Error::Full { limit });
@@ -98,7 +98,9 @@ impl BackupStore {
 
     /// Deletes backups so that the one named `name`, which exists, fits.
     pub(in crate::backup) fn make_room(&self, name: &Name) -> Result<(), Error> {
-        self.locked(|file| self.delete_expired(file, &self.retention(), Some(name)).map(drop))
+        self.locked(|file| {
+            self.delete_expired(file, self.names()?, &self.retention(), Some(name)).map(drop)
+        })
     }
 
     /// Subtracts a backup that did not appear from the account.
@@ -134,7 +136,7 @@ impl BackupStore {
             return Ok(false);
         }
         // Synced without the lock, for which a request may wait.
-        if let Some(shard) = self.shard(&old.key.shard())? {
+        if let Some(shard) = self.shards.open(&old.to_string())? {
             fsync(&shard).map_err(Error::os("sync the backup store"))?;
         }
         self.locked(|file| {

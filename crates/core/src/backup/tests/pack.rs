@@ -247,8 +247,8 @@ fn damage_is_found_in_what_is_packed_and_never_packed_away() {
     }
     let entries = backup_store.entries().unwrap().entries;
     let file = |entry: &Backup| {
-        let shard = entry.name.key.shard();
-        fixture.temp.path().join("state/backups").join(shard).join(entry.name.to_string())
+        let name = entry.name.to_string();
+        fixture.temp.path().join("state/backups").join(name.get(..2).unwrap()).join(name)
     };
     // A damaged backup keeps its bytes for examination.
     let mut bytes = fs::read(file(&entries[1])).unwrap();

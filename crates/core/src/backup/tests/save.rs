@@ -136,9 +136,10 @@ fn a_planted_link_or_file_is_not_taken_for_the_backup_store() {
 
     let saved = fixture.save_bytes(&backup_store, "a", b"").unwrap();
     backup_store.discard(saved).unwrap();
-    let shard = super::super::name::PathKey::of(&path("a")).shard();
-    fs::remove_dir(state.join("backups").join(&shard)).unwrap();
-    symlink(&elsewhere, state.join("backups").join(&shard)).unwrap();
+    let key = super::super::name::PathKey::of(&path("a")).prefix();
+    let shard = state.join("backups").join(key.get(..2).unwrap());
+    fs::remove_dir(&shard).unwrap();
+    symlink(&elsewhere, shard).unwrap();
     assert!(fixture.save_bytes(&backup_store, "a", b"").is_err());
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
@@ -165,8 +166,8 @@ fn damage_is_found_before_content_is_used() {
     let backup_store = fixture.backup_store(ROOMY);
     let saved = fixture.save(&backup_store, "a").unwrap();
     let entry = backup_store.find(&saved.id.to_string()).unwrap();
-    let shard = entry.name.key.shard();
-    let file = fixture.temp.path().join("state/backups").join(shard).join(entry.name.to_string());
+    let name = entry.name.to_string();
+    let file = fixture.temp.path().join("state/backups").join(name.get(..2).unwrap()).join(name);
     let whole = fs::read(&file).unwrap();
 
     let mut bytes = whole.clone();

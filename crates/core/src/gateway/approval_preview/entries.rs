@@ -7,7 +7,7 @@ use crate::{
     model::{Escaped, QuotedName, WorkspacePath},
     ops::SealedChange,
     policy::{Object, ObjectKind},
-    workspace::{Permit, Stat},
+    workspace::Permit,
 };
 
 /// Maximum number of a directory's names that are shown.
@@ -31,7 +31,7 @@ impl Description<'_> {
                 let entries = sealed.tree().iter().map(|walked| ListedEntry {
                     path: &walked.path,
                     object: walked.stat.object(false),
-                    is_executable: is_executable(&walked.stat),
+                    is_executable: walked.stat.is_executable(),
                 });
                 let mut listed = self.listed(old_name, entries.collect());
                 if !sealed.tree().is_empty() {
@@ -139,11 +139,10 @@ struct ListedEntry<'a> {
     is_executable: bool,
 }
 
-fn is_executable(stat: &Stat) -> bool {
-    stat.kind == ObjectKind::File && stat.mode & 0o111 != 0
-}
-
 /// Describes a link by its target.
 pub(super) fn shown_link(permit: &Permit) -> String {
-    format!("a link to {}", QuotedName(&permit.link_target().unwrap_or_default()))
+    match permit.link_target() {
+        Ok(target) => format!("a link to {}", QuotedName(&target)),
+        Err(error) => format!("a link whose target is unknown: {error}"),
+    }
 }

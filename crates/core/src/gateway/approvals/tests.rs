@@ -75,9 +75,16 @@ fn a_sessions_approval_covers_the_same_and_nothing_else() {
     approvals.grant("s", &binding, 7);
     let other = Binding { after: Some(Hash::of(b"x")), ..binding.clone() };
     assert_eq!(approvals.granted("s", &other), Some(7));
+    let directory = ShownObject {
+        kind: ObjectKind::Directory,
+        mode: None,
+        has_executable: false,
+        replaces: false,
+    };
     for other in [
         Binding { path: "b".into(), ..binding.clone() },
         Binding { to: Some("b".into()), ..binding.clone() },
+        Binding { object: Some(directory), ..binding.clone() },
         Binding { command: Some(Hash::of(b"x")), ..binding.clone() },
         Binding { operation: OperationKind::Remove, ..binding.clone() },
         Binding { attributes: Some(serde_json::json!({ "mode": "0777" })), ..binding.clone() },
@@ -94,22 +101,25 @@ fn a_sessions_approval_covers_the_same_and_nothing_else() {
 #[test]
 fn only_so_many_wait() {
     let approvals = Approvals::default();
-    for number in 0..MAX_WAITING {
+    for number in 0..Approvals::MAX_WAITING {
         approvals.open(question(&number.to_string(), Duration::ZERO), false).unwrap();
     }
     assert!(approvals.open(question("more", Duration::ZERO), false).is_none());
 }
 
+/// Two agents held them all, and a third could not ask.
 #[test]
-fn one_agent_s_questions_leave_room_for_those_of_others() {
+fn questions_of_agents_leave_room_for_those_of_others() {
     let approvals = Approvals::default();
-    for number in 0..MAX_WAITING_OF_AGENT {
-        approvals.open(question(&number.to_string(), Duration::ZERO), true).unwrap();
-    }
-    assert!(approvals.open(question("more", Duration::ZERO), true).is_none());
-    let mut others = question("other", Duration::ZERO);
-    others.session.agent = "other".parse().unwrap();
-    assert!(approvals.open(others, true).is_some());
+    let asked = ["a", "b", "c", "d", "e", "f"].map(|agent| {
+        let asks = |number: &usize| {
+            let mut question = question(&format!("{agent}{number}"), Duration::ZERO);
+            question.session.agent = agent.parse().unwrap();
+            approvals.open(question, true).is_some()
+        };
+        (0..Approvals::MAX_WAITING).take_while(asks).count()
+    });
+    assert_eq!(asked, [8, 4, 2, 1, 1, 0]);
 }
 
 /// A report that was overtaken put back an older state, and a request stayed without a notification.

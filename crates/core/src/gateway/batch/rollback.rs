@@ -58,7 +58,7 @@ impl Gateway {
         }
         let change = match &made.backup {
             Some(backup) => {
-                let entry = self.backup_store.find(backup)?;
+                let entry = self.backup_store.find_from(&made.path, backup)?;
                 prepare::restore(&transaction.context, permit, &self.backup_store, entry)?
             }
             None => prepare::remove(&transaction.context, permit, false)?,

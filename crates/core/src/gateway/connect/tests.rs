@@ -104,7 +104,7 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 fn end(reason: EndReason) -> ConnectionEnd<'static> {
     let detail = Some("both sides sent everything");
-    ConnectionEnd { bytes_in: 7, bytes_out: 3, detail, ..ConnectionEnd::of(reason) }
+    ConnectionEnd { bytes_in: Some(7), detail, ..ConnectionEnd::of(reason) }
 }
 
 #[test]
@@ -139,6 +139,26 @@ fn a_connection_is_on_record_before_it_is_made_and_when_it_has_ended() {
     assert_eq!((counts["bytesIn"], counts["bytesOut"]), (7, 3));
     assert!(counts.contains_key("milliseconds"));
     assert_eq!(fact(outcome, "address"), json!("1.1.1.1"));
+}
+
+/// The words of a peer about an end entered the record as they were.
+#[test]
+fn the_detail_of_an_end_was_recorded_with_its_secrets() {
+    let secret = format!("acme_live_{}", "9hQ2vTz8".repeat(4));
+    let rule = "[secrets]\nonRead = \"redact\"\n[[secrets.rules]]\nid = \"acme\"\n\
+                regex = '''acme_live_[0-9A-Za-z]{32}'''\n";
+    let fixture = Fixture::new(&format!("{SITES}{rule}"));
+    // The secret is on both sides of the end of what is recorded.
+    let detail = format!("{}{secret}", "the server sent this".repeat(24));
+    let attempt = fixture.connect("www.example.com:443").unwrap();
+    attempt.unreachable(&detail).unwrap();
+    let connection = attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap();
+    let end = ConnectionEnd { detail: Some(&detail), ..ConnectionEnd::of(EndReason::Reset) };
+    connection.close(end).unwrap();
+    let records = fixture.records();
+    let reasons: Vec<_> = records.iter().filter_map(|r| r.draft.reason.as_deref()).collect();
+    assert_eq!(reasons.iter().filter(|reason| reason.starts_with("the server")).count(), 2);
+    assert!(reasons.iter().all(|reason| !reason.contains("acme_live_")), "{reasons:?}");
 }
 
 #[test]
@@ -330,6 +350,75 @@ fn every_intent_has_an_outcome_however_its_gateway_ends() {
     assert_eq!((recovered.kind, recovered.draft.of), (Kind::Recovered, Some(seq)));
     assert_eq!(recovered.draft.result.as_deref(), Some("interrupted"));
     assert_eq!(fact(&recovered, "host"), json!("a.example.com"));
+}
+
+/// A connection that was open before went on, also with the operator's credential.
+#[test]
+fn a_connection_of_a_session_that_denials_closed_went_on() {
+    let fixture = Fixture::new(&format!("{SITES}[mount]\ndenials = 2\n"));
+    let connection = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
+    let attempt = fixture.connect("a.example.com:443").unwrap();
+    fixture.connect("other.example:443").unwrap_err();
+    connection.account(1).unwrap();
+    fixture.connect("other.example:443").unwrap_err();
+    assert_eq!(connection.account(0).unwrap_err().rule(), Some("mount.denials"));
+    assert_eq!(connection.account(1).unwrap_err().rule(), Some("mount.denials"));
+    attempt.open("1.1.1.1".parse().unwrap(), Client::default()).unwrap_err();
+    connection.close(end(EndReason::Denied)).unwrap();
+    let outcome = fixture.records().pop().unwrap().draft;
+    assert_eq!(
+        (outcome.rule.as_deref(), outcome.result.as_deref()),
+        (Some("mount.denials"), Some("denied"))
+    );
+    assert_eq!(outcome.counts.unwrap()["bytesOut"], 1);
+}
+
+/// The process that carried the bytes had ended, and 0 was recorded in both directions.
+#[test]
+fn bytes_of_an_end_that_nobody_reported_were_recorded_as_none() {
+    let fixture = Fixture::new(SITES);
+    let connection = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
+    connection.account(5).unwrap();
+    let end = ConnectionEnd { bytes_in: None, ..ConnectionEnd::of(EndReason::Reset) };
+    connection.close(end).unwrap();
+    let counts = fixture.records().pop().unwrap().draft.counts.unwrap();
+    assert_eq!((counts["bytesOut"], counts.get("bytesIn")), (5, None));
+}
+
+/// A program can put one into a name that a rule with `*.` allows, or that is denied.
+#[test]
+fn a_secret_in_the_name_of_a_host_was_recorded() {
+    let secret = "acme-9hq2vtz89hq2vtz8";
+    let rule = "[[secrets.rules]]\nid = \"acme\"\nregex = '''acme-[0-9a-z]{16}'''\n";
+    let fixture = Fixture::new(&format!("{SITES}{rule}"));
+    let connection = fixture.open(&format!("{secret}.example.com:443"), "1.1.1.1").unwrap();
+    connection.close(end(EndReason::Closed)).unwrap();
+    fixture.connect(&format!("{secret}.example:443")).unwrap_err();
+    let records = fixture.records();
+    assert_eq!(records.len(), 4);
+    for record in records {
+        assert!(
+            !fact(&record, "host").as_str().unwrap().contains(secret.get(..9).unwrap()),
+            "{record:?}"
+        );
+        assert_eq!(fact(&record, "port"), json!(443));
+    }
+}
+
+/// It was searched for secrets after it was cut, and no rule finds half a secret.
+#[test]
+fn a_path_is_searched_for_secrets_before_it_is_cut() {
+    let rule = "[[secrets.rules]]\nid = \"acme\"\nregex = '''acme/[0-9a-z]{4}/[0-9a-z]{9}'''\n";
+    let fixture = Fixture::new(&format!("{SITES}{rule}"));
+    let path = format!("{}/acme/9hq2/vtz89hq2v/x", "/ab".repeat(80));
+    assert!(path.len() > 255);
+    let connection = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
+    let end = ConnectionEnd { path: Some(&path), ..end(EndReason::Reset) };
+    connection.close(end).unwrap();
+    let recorded = fact(&fixture.records().pop().unwrap(), "requestPath");
+    let recorded = recorded.as_str().unwrap();
+    assert!(recorded.len() <= 255 && recorded.starts_with("/ab/ab"), "{recorded}");
+    assert!(!recorded.contains("9hq2"), "{recorded}");
 }
 
 /// An agent's own key at an allowed host would send data to another party's account.

@@ -85,7 +85,7 @@ pub(crate) fn prepare_glob(
     let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
     facts.counts.insert("entries".to_owned(), count);
     let entries = entries.into_iter().map(|found| found.0).collect();
-    Ok(Sealed::names(SearchResult { entries, summary, base }, facts))
+    Ok(Sealed::content(SearchResult { entries, summary, base }, facts, view.labels()))
 }
 
 /// Searches for lines that match in the start, or in the files beneath it. Returns them with the

@@ -277,10 +277,12 @@ impl portcullis_search::View for View<'_> {
         if u64::try_from(text.len()).unwrap_or(u64::MAX) > most {
             return Err(Skipped::Gitignore);
         }
-        // Nothing of it is disclosed, so the record has no findings.
+        // No line of it is disclosed, so the record has no findings.
         let findings = Findings::default();
         let context = Context { findings: &findings, ..self.context };
         let disclosed = context.disclose(&path, text).map_err(|_| Skipped::Gitignore)?;
+        // What is left out tells of its content.
+        self.note_labels(&path);
         Ok(Some(disclosed.bytes))
     }
 }

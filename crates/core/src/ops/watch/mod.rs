@@ -7,6 +7,8 @@
 
 mod subscription;
 mod system;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt,
