@@ -35,7 +35,8 @@ impl Router<'_, '_> {
     /// Renames a directory of the workspace to a scratch name.
     ///
     /// # Errors
-    /// `EXDEV` for a directory that is too large or in use; the error of the read or removal.
+    /// `EXDEV` for a directory that is too large or in use, and for any other entry; the error of the
+    /// read or removal.
     pub(crate) fn adopt(
         &self,
         scratch: &Scratch,
@@ -46,7 +47,7 @@ impl Router<'_, '_> {
         let mount = self.mount;
         let (_held, [old, new]) = mount.change_paths([from, to])?;
         if mount.seen(&old)?.stat.kind != ObjectKind::Directory {
-            return Err(Errno::ACCESS);
+            return Err(Errno::XDEV);
         }
         // The lock keeps other requests from changing these paths.
         let there = scratch.roots().by_path.get(&new).map(|root| root.kind);

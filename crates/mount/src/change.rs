@@ -51,15 +51,21 @@ impl Mount<'_> {
         let now = self.attributes(id)?;
         let changes = pending.mode.is_some_and(|mode| mode != now.mode)
             || pending.modified.is_some_and(|modified| modified != now.modified);
-        let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
-        if changes && !staged.is_some_and(|staged| staged.set_attributes(pending)) {
+        if changes {
             self.change_attributes(id, pending, pid)?;
         }
         self.attributes(id)
     }
 
     fn change_attributes(&self, id: u64, pending: Pending, pid: u32) -> Result<(), Errno> {
-        let (_kept, path) = self.keep_path(id)?;
+        let kept = self.keep_path(id);
+        let staged = self.lock().nodes.get(id).and_then(|node| node.staged().cloned());
+        // A commit in progress has read the attributes that it stores, and replaces the file.
+        let _held = staged.as_ref().map(|staged| staged.hold());
+        if staged.as_ref().is_some_and(|staged| staged.set_attributes(pending)) {
+            return Ok(());
+        }
+        let (_kept, path) = kept?;
         let _change = self.begin_change();
         let before = self.version_of(id, &path);
         let Pending { mode, modified } = pending;

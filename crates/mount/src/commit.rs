@@ -126,7 +126,7 @@ impl Mount<'_> {
     }
 
     /// Stores a version. The inner result is that of its attributes, which are set after the
-    /// content is stored.
+    /// content is stored; their denial is no error.
     fn store(
         &self,
         id: u64,
@@ -154,7 +154,6 @@ impl Mount<'_> {
         let shows = staged.shows();
         let first = first.unwrap_or_else(|| (reply.receipt.seq, path.clone()));
         let continues = Some(first.0);
-        staged.committed(&stored, version, Some(first));
         {
             let mut state = self.lock();
             state.views.remove(id);
@@ -170,13 +169,22 @@ impl Mount<'_> {
                 }
             }
         }
+        // Only now: a reader would compare the size with an older one that was returned.
+        staged.committed(&stored, version, Some(first));
         if creates || stored.attributes == Pending::default() {
             return Ok(Ok(()));
         }
         let set = SetAttributes { path: path.clone(), mode, modified };
         let attributes = self.request_continuing(pid, id, &set, continues).map(drop);
         self.settle(id, path, version, modified);
-        Ok(attributes)
+        match attributes {
+            // The record says so; the program's call that set them has returned.
+            Err(Errno::ACCESS) => {
+                self.invalidations.attributes(id);
+                Ok(Ok(()))
+            }
+            attributes => Ok(attributes),
+        }
     }
 
     /// Requests the write of a file whose name belongs to another object, so that its refusal is

@@ -7,6 +7,7 @@ use std::{
 };
 
 use portcullis_core::Error;
+use portcullis_policy::model::WorkspacePath;
 use serde_json::Value;
 
 use crate::mount::Mount;
@@ -76,13 +77,13 @@ impl Mount<'_> {
             let nodes = &self.lock().nodes;
             let staged = nodes.staged().into_iter();
             let left = staged.filter(|(_, staged)| staged.shows().dirty && staged.live().is_ok());
-            left.filter_map(|(node, _)| nodes.path(node).ok()).collect()
+            left.filter_map(|(node, _)| nodes.unstored_path(node)).collect()
         };
         if paths.is_empty() {
             return Ok(());
         }
         let named: Vec<_> =
-            paths.iter().take(MAX_UNSTORED_PATHS).map(ToString::to_string).collect();
+            paths.iter().take(MAX_UNSTORED_PATHS).map(WorkspacePath::as_str).collect();
         let facts = [("writes", paths.len().into()), ("paths", named.into())];
         let facts = facts.map(|(name, value): (_, Value)| (name.to_owned(), value));
         self.gateway.note(&self.session, UNSTORED, facts.into()).map(drop)

@@ -18,6 +18,7 @@ use crate::{
     mount::{Mount, is_served},
     node::{Bytes, LinkRead},
     nodes::LookupStart,
+    open::MAX_READ_ATTEMPTS,
     staged::now,
     view_cache::{Key, is_settled},
     waiting::Program,
@@ -82,7 +83,7 @@ impl Mount<'_> {
             self.invalidations.all();
         }
         let id = found.map_err(|_| Errno::NFILE)?;
-        self.describe(id, &path, &seen, room).inspect_err(|_| self.forget_node(id, 1))
+        self.describe(id, &path, (&seen, look), room).inspect_err(|_| self.forget_node(id, 1))
     }
 
     /// Records or counts the lookup of a name that was not found, if the policy hides it. Whether
@@ -114,6 +115,17 @@ impl Mount<'_> {
     /// # Errors
     /// `ENOENT` or `ESTALE` when its name is gone or belongs to another object, unless it is open.
     pub(crate) fn attributes(&self, id: u64) -> Result<Attr, Errno> {
+        let mut attempts = 1..MAX_READ_ATTEMPTS;
+        loop {
+            match self.try_attributes(id) {
+                // A commit may have replaced the file that was being looked at.
+                Err(Errno::STALE) if attempts.next().is_some() => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn try_attributes(&self, id: u64) -> Result<Attr, Errno> {
         let (path, look) = {
             let state = self.lock();
             let node = state.nodes.get(id).ok_or(Errno::STALE)?;
@@ -130,7 +142,7 @@ impl Mount<'_> {
         match path.and_then(|path| Ok((self.seen(&path)?, path))) {
             Ok((seen, path)) if self.is_same(id, &seen, look) => {
                 let mut room = u64::MAX;
-                self.describe(id, &path, &seen, &mut room)
+                self.describe(id, &path, (&seen, look), &mut room)
             }
             Ok(_) => self.remembered(id, Errno::STALE),
             Err(error) => self.remembered(id, error),
@@ -152,12 +164,12 @@ impl Mount<'_> {
         node.and_then(|node| node.returned_attr).ok_or(error)
     }
 
-    /// Returns the attributes of a node, computed from `seen`.
+    /// Returns the attributes of a node, computed from `seen`, which was looked up since `look`.
     fn describe(
         &self,
         id: u64,
         path: &WorkspacePath,
-        seen: &VisibleEntry,
+        (seen, look): (&VisibleEntry, LookupStart),
         room: &mut u64,
     ) -> Result<Attr, Errno> {
         let (stat, version) = (&seen.stat, seen.stat.version());
@@ -176,13 +188,14 @@ impl Mount<'_> {
         }
         let mut attr = Attr::new(id, stat, seen.traverse, size);
         let mut state = self.lock();
-        let quiet = state.nodes.is_quiet();
+        // Otherwise a commit may have replaced what was looked up.
+        let is_current = state.nodes.holds(look);
         let Some(node) = state.nodes.get_mut(id) else { return Ok(attr) };
         if let Some(times) = node.times.filter(|times| times.version == version) {
             (attr.modified, attr.changed) = (times.modified, times.changed);
         }
         if let Some(shows) = node.staged().map(|staged| staged.shows())
-            && (shows.dirty || shows.base == Some(version) || !quiet)
+            && (shows.dirty || shows.base == Some(version) || !is_current)
         {
             attr = attr.staged(&shows);
         }

@@ -164,6 +164,11 @@ impl Node {
         }
     }
 
+    /// Returns the size with which it was opened, if the kernel may not know it.
+    pub(crate) fn corrected_size(&self) -> Option<u64> {
+        self.returned_attr.filter(|_| self.is_corrected).map(|attr| attr.size)
+    }
+
     /// Returns true if a handle is open.
     pub(crate) fn is_open(&self) -> bool {
         self.opens > 0

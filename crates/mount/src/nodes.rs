@@ -280,6 +280,14 @@ impl Nodes {
         names.into_iter().rev().try_fold(WorkspacePath::root(), |path, name| path.join(name).ok())
     }
 
+    /// Returns the path of a node, of a replaced one the last; `None` for a file that was removed.
+    pub(crate) fn unstored_path(&self, id: u64) -> Option<WorkspacePath> {
+        match self.path(id) {
+            Err(NoPath::Replaced) => self.last_path(id),
+            path => path.ok(),
+        }
+    }
+
     /// Creates a node for a name that has none.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::{
     handles::OpenFile,
     mount::Mount,
-    node::{Bytes, Content},
+    node::{Bytes, Content, Node},
     stage::empty_write,
     staged::{Staged, now, range},
     view_cache::{Key, View, is_settled},
@@ -111,15 +111,12 @@ impl Mount<'_> {
     /// Has the kernel ask for the attributes of a node again before its open is answered, if it has
     /// another size than that of the content: otherwise it would cut the content to that size.
     pub(crate) fn send_size(&self, id: u64) {
-        let corrected = || {
-            let state = self.lock();
-            state.nodes.get(id).filter(|node| node.is_corrected).and_then(|node| node.returned_attr)
-        };
-        let Some(sent) = corrected() else { return };
+        let corrected = self.lock().nodes.get(id).and_then(Node::corrected_size);
+        let Some(size) = corrected else { return };
         self.invalidations.attributes(id);
         // Another open may have another size meanwhile.
-        if corrected().is_some_and(|attr| attr.size == sent.size)
-            && let Some(node) = self.lock().nodes.get_mut(id)
+        if let Some(node) = self.lock().nodes.get_mut(id)
+            && node.corrected_size() == Some(size)
         {
             node.is_corrected = false;
         }
@@ -233,6 +230,9 @@ impl Mount<'_> {
             let shows = staged.shows();
             if is_old || (!shows.dirty && shows.base != Some(seen.stat.version())) {
                 self.renew(id, staged, &path, pid)?;
+                if is_old {
+                    self.invalidations.content(id);
+                }
                 is_same = false;
             } else if !self.repeats(&path, &seen.stat) {
                 // The request gives the reason, and records it.
@@ -248,7 +248,10 @@ impl Mount<'_> {
         Ok(is_same)
     }
 
-    /// Restarts a staged version from the current content, which another program has changed.
+    /// Restarts a staged version from the current content. If only another program has changed it,
+    /// the kernel drops its pages with the open, or with the attributes, that this is for: an
+    /// invalidation would have it ignore a reply with attributes that it waits for, and so cut what
+    /// it reads to the size of the old version.
     pub(crate) fn renew(
         &self,
         id: u64,
@@ -259,9 +262,7 @@ impl Mount<'_> {
         let snapshot = self.snapshot(id, path, pid)?;
         let version = snapshot.version.ok_or(Errno::STALE)?;
         let stat = &snapshot.seen.stat;
-        staged.renew(snapshot.view, version, (stat.modified, stat.changed))?;
-        self.invalidations.content(id);
-        Ok(())
+        staged.renew(snapshot.view, version, (stat.modified, stat.changed))
     }
 
     /// Reads an open file from `offset`, at most `count` bytes.

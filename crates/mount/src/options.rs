@@ -35,9 +35,9 @@ pub struct Options {
     pub scratch: Option<Scratch>,
     /// Time for which the kernel may cache names and attributes.
     pub timeout: Duration,
-    /// The number of serving threads besides one. It should exceed the number of requests that
-    /// occupy a thread for long, each with a commit, or other programs wait for these. Threads that
-    /// sleep cost next to nothing.
+    /// The number of serving threads besides one. Half of them carry out changes, and the others
+    /// should exceed the number of other requests that occupy a thread for long, or other programs
+    /// wait for these. Threads that sleep cost next to nothing.
     pub threads: usize,
     /// The maximum of bytes of all staged versions together.
     pub staged: u64,

@@ -40,6 +40,16 @@ impl<'a, 'g> Router<'a, 'g> {
     }
 
     fn to(&self, node: NodeId) -> Destination<'_> {
+        let to = self.destination(node);
+        if matches!(to, Destination::Scratch(..)) {
+            // The kernel caches names of scratch for long, so changes of them must not be
+            // cancelled.
+            portcullis_fuse::begins();
+        }
+        to
+    }
+
+    fn destination(&self, node: NodeId) -> Destination<'_> {
         let Some(scratch) = &self.mount.scratch else { return Destination::Mount(node) };
         let node = match node.0 & SCRATCH_BIT {
             0 => {
@@ -49,9 +59,6 @@ impl<'a, 'g> Router<'a, 'g> {
             }
             _ => node,
         };
-        // The kernel caches names of scratch for long, so changes of them must not be
-        // cancelled.
-        portcullis_fuse::begins();
         Destination::Scratch(scratch, node)
     }
 
@@ -103,6 +110,18 @@ impl FileSystem for Router<'_, '_> {
 
     fn is_ending(&self, caller: Caller) -> bool {
         self.mount.is_killed(caller.pid)
+    }
+
+    fn stores(&self, node: NodeId, handle: Option<Handle>) -> bool {
+        match handle {
+            Some(handle) if self.by_handle(handle).is_some() => false,
+            // A file that is only read has nothing to store.
+            Some(handle) => {
+                let file = self.mount.lock().handles.file(handle.0);
+                file.is_ok_and(|file| file.staged.is_some())
+            }
+            None => matches!(self.destination(node), Destination::Mount(_)),
+        }
     }
 
     fn missing_timeout(&self, parent: NodeId) -> Duration {

@@ -254,9 +254,12 @@ impl Mount<'_> {
             }
         };
         let (file, staged) = self.writable(handle, pid).inspect_err(keep)?;
-        let wrote = staged.write((from != WriteFrom::Append).then_some(offset), data);
-        let end = offset.saturating_add(data.len() as u64);
-        let wrote = wrote.map_err(|error| self.record_size(file.node, end, pid, error));
+        let appends = from == WriteFrom::Append;
+        let wrote = staged.write((!appends).then_some(offset), data).map_err(|error| {
+            let begin = if appends { staged.shows().size } else { offset };
+            let end = begin.saturating_add(data.len() as u64);
+            self.record_size(file.node, end, pid, error)
+        });
         let wrote = wrote.inspect_err(keep)?;
         if wrote != offset {
             // The kernel assumed another end of the file.
@@ -301,6 +304,8 @@ impl Mount<'_> {
         };
         if !shows.dirty && shows.base != Some(seen.stat.version()) {
             self.renew(id, staged, &path, pid)?;
+            // The kernel would complete the pages that are written with those of the old version.
+            self.invalidations.content(id);
         }
         Ok(())
     }
@@ -347,7 +352,9 @@ impl Mount<'_> {
         }
         // A file without a name is never stored.
         let Ok(path) = self.path(id) else { return error };
-        if self.oversized_files.is_first(self.policy(), path.clone(), path.as_str().len()) {
+        let length = path.as_str().len();
+        let is_first = self.oversized_files.is_first(self.policy(), path.clone(), length);
+        if is_first || self.view().counts_denials() {
             let denial = self.view().deny_size(&path, size, || self.claimed(pid));
             self.refused(id, &denial);
         } else {

@@ -1,6 +1,6 @@
 //! Rules with the effect `ask`: programs do not wait for the approval, and may try again.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{fs, path::Path, process::Command, thread, time::Duration};
 
 use portcullis_core::Answer;
 use portcullis_mount::Options;
@@ -124,6 +124,59 @@ fn what_is_approved_for_the_session_passes_with_any_content() {
             rig.write("file", word).ok();
         }
         assert_eq!((rig.read("file").as_str(), rig.questions().len()), ("four", 0));
+    });
+}
+
+/// An approval of a file's rename covered any entry that had the name later.
+#[test]
+fn what_is_approved_for_the_session_passes_with_the_same_kind_and_mode() {
+    with(&policy(), files, |rig| {
+        let rename = || rig.python("import os; os.rename('other', 'dir/new')");
+        let make = |script: &str| {
+            for name in ["other", "dir/new"] {
+                let path = rig.host(name);
+                let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            }
+            fs::create_dir_all(rig.host("dir")).unwrap();
+            let done = Command::new("sh").args(["-ec", script]).current_dir(rig.host(".")).status();
+            assert!(done.unwrap().success());
+            // Until the kernel looks the names up again.
+            thread::sleep(Duration::from_millis(1200));
+        };
+        for (script, others) in [
+            ("echo 1 >other", &["echo 2 >other", "echo 3 >other"][..]),
+            ("echo 4 >other; chmod 755 other", &["echo 5 >other; chmod 755 other"]),
+            ("ln -s file other", &["ln -s other other"]),
+            ("mkdir other", &["mkdir other; echo 6 >other/a"]),
+            ("mkdir other; echo 7 >other/a; chmod 700 other/a", &[]),
+        ] {
+            make(script);
+            rename().fails("ermission denied");
+            rig.answer(Answer::Session);
+            rename().ok();
+            for other in others {
+                make(other);
+                rename().ok();
+            }
+        }
+    });
+}
+
+/// An approval of a rename to a free name covered one that removed what had the name by then.
+#[test]
+fn an_approval_of_a_rename_does_not_cover_one_that_replaces() {
+    with(&policy(), files, |rig| {
+        let rename = || rig.python("import os; os.rename('other', 'dir/new')");
+        fs::create_dir(rig.host("dir")).unwrap();
+        rename().fails("ermission denied");
+        rig.answer(Answer::Session);
+        rename().ok();
+        fs::write(rig.host("other"), "two").unwrap();
+        thread::sleep(Duration::from_millis(1200));
+        rename().fails("ermission denied");
+        rig.answer(Answer::Session);
+        rename().ok();
+        assert_eq!(rig.read("dir/new"), "two");
     });
 }
 

@@ -14,7 +14,10 @@ use portcullis_mount::Options;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 
-use crate::rig::{ALL, Rig, with, with_end, with_options};
+use crate::{
+    reading::SECRETS,
+    rig::{ALL, Rig, with, with_end, with_options},
+};
 
 fn file(root: &Path) {
     fs::write(root.join("file"), "one\ntwo\n").unwrap();
@@ -22,6 +25,42 @@ fn file(root: &Path) {
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// Regression: a commit that ran beside chmod(2) lost the mode, or set it over a newer one.
+#[test]
+fn a_mode_that_was_set_while_the_file_was_stored_was_lost() {
+    with(
+        ALL,
+        |_: &Path| (),
+        |rig| {
+            let script =
+                "for n in $(seq 20); do echo text >f$n; chmod 644 f$n; : >f$n; chmod 600 f$n; done";
+            rig.sh(script).ok();
+            for n in 1..=20 {
+                let file = rig.host(&format!("f{n}"));
+                assert_eq!(mode(&file), 0o600, "{n}");
+            }
+        },
+    );
+}
+
+/// Regression: a commit that ran beside a look at the attributes gave ESTALE, or the size of the
+/// version before.
+#[test]
+fn attributes_were_those_of_a_file_that_was_being_replaced() {
+    let script = "import os\n\
+        for n in range(600):\n name = f'e{n % 50}'\n open(name, 'w').write('text' * 300)\n \
+        open(name, 'w').close()\n f = os.open(name, os.O_RDONLY)\n os.fchmod(f, 0o755 if n % 2 else 0o644)\n \
+        assert os.read(f, 10) == b'' and os.fstat(f).st_size == 0\n os.close(f)";
+    // The size is that of a file that was searched for secrets.
+    with(
+        &format!("{ALL}{SECRETS}"),
+        |_: &Path| (),
+        |rig| {
+            rig.python(script).ok();
+        },
+    );
 }
 
 #[test]
@@ -354,10 +393,11 @@ fn an_error_about_a_file_in_a_directory_that_was_replaced_was_told_to_nobody() {
 fn an_error_about_a_file_that_was_missing_is_recorded_and_told() {
     with(ALL, file, |rig| {
         let path = rig.host("file");
-        // The mapping that `maps_and_writes` unmaps is another one.
+        // The mapping that `maps_and_writes` unmaps is another one. The kernel knows the name for a
+        // second.
         let write = "ctypes.memmove(p, b'ONE', 3)\nlibc.munmap(p, ctypes.c_long(8))\n\
             p = ctypes.c_void_p(libc.mmap(None, 8, 3, 0x22, -1, ctypes.c_long(0)))\n\
-            while not os.path.exists(name): time.sleep(0.1)";
+            time.sleep(1.1)\nwhile not os.path.exists(name): time.sleep(0.1)";
         let said = rig.maps_and_writes("file", ("", "", write), || {
             fs::remove_file(&path).unwrap();
             thread::spawn(move || {

@@ -9,6 +9,7 @@ mod model;
 mod naming;
 mod races;
 mod reading;
+mod refusals;
 mod reload;
 mod repository;
 mod rig;

@@ -1,4 +1,4 @@
-//! Exchanges of entries, and files that get their name after they are written.
+//! Exchanges of entries, files that get their name after they are written, and names of links.
 
 use std::{fs, path::Path};
 
@@ -147,4 +147,39 @@ fn a_file_gets_no_name_that_may_not_be_written() {
         assert!(!rig.host("frozen").exists() && !rig.host("large").exists());
         assert_eq!(rig.about("frozen"), ["decision write denied"]);
     });
+}
+
+/// The policy decided on the link's own name alone, and a program of the host executed the agent's
+/// file.
+#[test]
+fn a_link_showed_the_agents_files_at_denied_names() {
+    let policy = format!(
+        "{ALL}[[rules]]\nid = \"hooks\"\neffect = \"deny\"\npaths = [\"**/hooks/pre-commit\"]\n\
+         [[rules]]\nid = \"deploy\"\neffect = \"ask\"\npaths = [\"infra/deploy/run.sh\"]\n"
+    );
+    with(
+        &policy,
+        |_| (),
+        |rig| {
+            rig.sh("mkdir h d i; echo x >h/pre-commit; echo x >i/run.sh; ln -s h link").ok();
+            rig.sh("ln -s ../i d/deploy; cat link/pre-commit d/deploy/run.sh").ok();
+            for (refused, at) in [
+                ("ln -s h hooks", "hooks"),
+                ("mv -T link hooks", "hooks"),
+                ("ln -s i infra", "infra"),
+                ("mv -T d infra", "infra"),
+                ("mkdir infra; ln -s ../i infra/deploy", "infra/deploy"),
+                ("mv d/deploy infra", "infra/deploy"),
+            ] {
+                rig.sh(refused).fails("denied");
+                assert!(fs::symlink_metadata(rig.host(at)).is_err(), "{refused}");
+            }
+            let records = rig.records().into_iter();
+            let rules: Vec<_> = records.filter_map(|record| record.get("rule").cloned()).collect();
+            for rule in ["hooks", "deploy"] {
+                let count = rules.iter().filter(|one| *one == rule).count();
+                assert!(count >= 2, "{rules:?}");
+            }
+        },
+    );
 }

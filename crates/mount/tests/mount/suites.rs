@@ -39,6 +39,10 @@ fn fsx_finds_no_byte_that_was_not_written() {
     );
 }
 
+/// Test that passes or fails. The kernel sends `O_TRUNC` of an open(2) for reading before it finds
+/// that the file runs, and the program that lost its bytes may end before the kernel looks.
+const UNDECIDED: &str = "open::etxtbsy";
+
 /// `pjdfstest.toml` lists the known failures, with reasons.
 #[test]
 fn pjdfstest_fails_where_that_is_known() {
@@ -49,7 +53,13 @@ fn pjdfstest_fails_where_that_is_known() {
             let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/pjdfstest.toml");
             let mut suite = rig.command_within(600, &tool("pjdfstest"), &["-c", config, "-p", "."]);
             let done = Done::from(suite.output().unwrap());
-            assert_eq!(done.code, 0, "{}\n{}", done.stdout, done.stderr);
+            let wrong = |line: &&str| {
+                line.ends_with(" FAILED") && !line.starts_with(UNDECIDED)
+                    || line.ends_with(" PASSED UNEXPECTEDLY")
+            };
+            let wrong: Vec<_> = done.stdout.lines().filter(wrong).collect();
+            assert!(wrong.is_empty(), "{wrong:#?}\n{}\n{}", done.stdout, done.stderr);
+            assert!(done.stdout.contains("\nSummary: "), "{}\n{}", done.stdout, done.stderr);
         },
     );
 }
