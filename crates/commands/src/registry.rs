@@ -35,6 +35,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const ENDED: &str = "command.ended";
 /// The maximum length of a tool call's identifier in a record, in characters.
 const MAX_TOOL_CALL: usize = 128;
+/// The maximum length in bytes of a tool call's identifier that is searched for secrets: callers wait
+/// meanwhile.
+const MAX_SEARCHED: usize = 1024;
 
 /// Starts commands in a sandbox. None of its methods waits for the command.
 pub trait Starter: Send + Sync {
@@ -259,8 +262,11 @@ impl Registry {
         true
     }
 
-    /// Notes the ACP tool call in which a command is shown.
+    /// Notes the ACP tool call in which a command is shown, unless its identifier is too long.
     pub fn note_tool_call(&self, session: &str, number: u64, id: &str) {
+        if id.len() > MAX_SEARCHED {
+            return;
+        }
         // A secret that is cut is no longer found.
         let Some(id) = self.gateway.redact_text(id) else { return };
         let mut all = lock(&self.all);

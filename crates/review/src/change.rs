@@ -137,8 +137,7 @@ impl Change {
 
     /// True if it is known to have been made.
     pub fn is_made(&self) -> bool {
-        matches!(self.result.as_deref(), Some("ok" | "buffered" | "committed"))
-            && !self.is_nothing()
+        is_made(self.result.as_deref()) && !self.is_nothing()
     }
 
     /// True if it is known to have failed.
@@ -152,6 +151,17 @@ impl Change {
         self.result.as_deref() == Some("unchanged") || self.to.as_ref() == Some(&self.path)
     }
 
+    /// Returns the parent directories that it made, the innermost first.
+    pub fn made_directories(&self) -> impl Iterator<Item = WorkspacePath> {
+        let above = self.to.as_ref().unwrap_or(&self.path).ancestors();
+        above.into_iter().rev().take(self.directories).filter(|directory| !directory.is_root())
+    }
+
+    /// True if it made the directory at `name` as a parent.
+    pub fn makes_directory(&self, name: &WorkspacePath) -> bool {
+        self.directories > 0 && self.made_directories().any(|directory| directory == *name)
+    }
+
     /// True if it changed the path, something beneath it, or something above it.
     pub fn touches(&self, path: &WorkspacePath) -> bool {
         let related = |other: &WorkspacePath| other.is_within(path) || path.is_within(other);
@@ -159,7 +169,12 @@ impl Change {
     }
 }
 
+/// True if a change is known to have been made, by the result of its outcome.
+pub fn is_made(result: Option<&str>) -> bool {
+    matches!(result, Some("ok" | "buffered" | "committed"))
+}
+
 /// True if a change was made, or may have been.
 pub(crate) fn was_made(result: Option<&str>) -> bool {
-    matches!(result, None | Some("ok" | "buffered" | "committed" | "superseded"))
+    is_made(result) || matches!(result, None | Some("superseded"))
 }

@@ -1,6 +1,9 @@
 //! Intents with their outcomes, from a scan of the log.
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+};
 
 use portcullis_audit::RecordView;
 
@@ -17,42 +20,48 @@ enum ChangePart {
 }
 
 impl Log {
-    /// Returns the changes whose intents match `filter`, oldest first.
+    /// Returns the changes whose intents match `filter` and that are wanted, oldest first.
     ///
     /// # Errors
     /// If the log cannot be read, or has more of them than are held in memory: without the newest
     /// ones the others would describe a state that is outdated.
-    pub(super) fn changes(&self, filter: &Filter) -> Result<(Vec<Change>, Scanned), BlameError> {
+    pub(super) fn changes(
+        &self,
+        filter: &Filter,
+        is_wanted: impl Fn(&Change) -> bool + Sync,
+    ) -> Result<(Vec<Change>, Scanned), BlameError> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let (mut changes, mut outcomes) = (Vec::new(), HashMap::new());
+        let mut changes = BTreeMap::new();
         let wanted = Filter { kinds: words(&["intent", "outcome", "recovered"]), ..filter.clone() };
         let (mut kept, mut cut) = (0, None);
         let pick = |record: &RecordView<'_>, line: &[u8]| {
-            Some((piece(record)?, record.seq, line.len() + OVERHEAD))
+            let piece = piece(record).filter(|piece| match piece {
+                ChangePart::Intent(change) => is_wanted(change),
+                ChangePart::Outcome { .. } => true,
+            })?;
+            Some((piece, line.len() + OVERHEAD))
         };
-        let scanned = self.scan(&wanted, ScanOrder::Oldest, pick, |(piece, seq, bytes)| {
-            kept += bytes;
-            if kept > MAX_STORED_BYTES {
-                cut = Some(seq);
-                return ControlFlow::Break(());
-            }
+        let scanned = self.scan(&wanted, ScanOrder::Oldest, pick, |(piece, bytes)| {
             match piece {
-                ChangePart::Intent(change) => changes.push(*change),
-                ChangePart::Outcome { of, seq, result } => {
-                    outcomes.insert(of, (seq, result));
+                ChangePart::Intent(change) => {
+                    kept += bytes;
+                    if kept > MAX_STORED_BYTES {
+                        cut = Some(change.seq);
+                        return ControlFlow::Break(());
+                    }
+                    changes.insert(change.seq, *change);
                 }
+                ChangePart::Outcome { of, seq, result } => end(&mut changes, of, seq, result),
             }
             ControlFlow::Continue(())
         })?;
         if let Some(seq) = cut {
             return Err(BlameError::TooMany(seq));
         }
-        add_outcomes(&mut changes, &mut outcomes);
         // An outcome repeats little of its intent, so the filter may have excluded it.
-        if let Some(first) = changes.iter().find(|change| change.outcome.is_none()) {
-            let from = first.seq;
-            let missing: std::collections::HashSet<u64> =
-                changes.iter().filter(|c| c.outcome.is_none()).map(|c| c.seq).collect();
+        let missing = changes.values().filter(|change| change.outcome.is_none());
+        let missing: BTreeSet<u64> = missing.map(|change| change.seq).collect();
+        if let Some(from) = missing.first().copied() {
             let rest = Filter {
                 kinds: words(&["outcome", "recovered"]),
                 records: Some(from..=u64::MAX),
@@ -64,14 +73,13 @@ impl Log {
             };
             self.scan(&rest, ScanOrder::Oldest, pick, |piece| {
                 if let ChangePart::Outcome { of, seq, result } = piece {
-                    outcomes.insert(of, (seq, result));
+                    end(&mut changes, of, seq, result);
                     left -= 1;
                 }
                 if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
-            add_outcomes(&mut changes, &mut outcomes);
         }
-        Ok((changes, scanned))
+        Ok((changes.into_values().collect(), scanned))
     }
 }
 
@@ -86,11 +94,9 @@ fn piece(record: &RecordView<'_>) -> Option<ChangePart> {
     }
 }
 
-fn add_outcomes(changes: &mut [Change], outcomes: &mut HashMap<u64, (u64, String)>) {
-    for change in changes {
-        if let Some((seq, result)) = outcomes.remove(&change.seq) {
-            change.outcome = Some(seq);
-            change.result = Some(result);
-        }
+/// Adds an outcome, which follows its intent in the log.
+fn end(changes: &mut BTreeMap<u64, Change>, of: u64, seq: u64, result: String) {
+    if let Some(change) = changes.get_mut(&of) {
+        (change.outcome, change.result) = (Some(seq), Some(result));
     }
 }

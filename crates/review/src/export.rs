@@ -55,7 +55,7 @@ pub fn csv_line(columns: &[Field], record: &RecordView<'_>) -> String {
 
 /// Reports that a record's time is invalid, which no gateway writes.
 fn untimed(seq: u64, lost: &mut Scanned) {
-    lost.damage(|| format!("the time of record {seq} is none"));
+    lost.damage(|| format!("record {seq} has no valid time"));
 }
 
 /// A writer of lines that stops at the first error.

@@ -1,6 +1,6 @@
 //! Filters for records.
 
-use std::{borrow::Cow, ops::RangeInclusive, str::FromStr};
+use std::{borrow::Cow, collections::BTreeSet, ops::RangeInclusive, str::FromStr};
 
 use portcullis_audit::{Hash, Kind, RecordView};
 
@@ -49,8 +49,8 @@ const HASH_DIGITS: usize = 16;
 /// A condition on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathFilter {
-    /// Exactly this path, as records write it.
-    Exact(String),
+    /// These paths, everything beneath them, and the directories above them; the root is empty.
+    Related(BTreeSet<String>),
     /// This path and everything beneath it.
     Below(String),
     /// The paths that match a pattern, and the path with the pattern's text as its name, with
@@ -77,7 +77,7 @@ impl PathFilter {
     /// True if `path` meets the condition.
     pub fn matches(&self, path: &str) -> bool {
         match self {
-            Self::Exact(only) => path == only,
+            Self::Related(paths) => is_related(path, paths),
             Self::Below(above) if above.is_empty() => true,
             Self::Below(above) => is_below(path, above),
             Self::Glob(glob, text) => glob.matches(path) || is_below(path, text),
@@ -87,6 +87,18 @@ impl PathFilter {
             }
         }
     }
+}
+
+/// True if `path` is one of these, beneath one or above one. There may be as many as records.
+fn is_related(path: &str, paths: &BTreeSet<String>) -> bool {
+    let mut above = path.match_indices('/').filter_map(|(end, _)| path.get(..end));
+    let beneath = format!("{path}/");
+    let next = paths.range(beneath.clone()..).next();
+    path == "."
+        || paths.contains("")
+        || paths.contains(path)
+        || above.any(|above| paths.contains(above))
+        || next.is_some_and(|next| next.starts_with(&beneath))
 }
 
 /// True if `path` is `above` or beneath it.
@@ -265,6 +277,19 @@ mod tests {
         assert!(matches("**/*.rs", "a/b.rs") && !matches("*.rs", "a/b.rs"));
         // Paths that no pattern can express can still be searched for.
         assert!(matches("a\nb", "a\nb") && "[".parse::<PathFilter>().is_err());
+    }
+
+    #[test]
+    fn paths_are_related_to_what_is_above_and_beneath() {
+        let names = ["a/b", "a-b", "c"].map(str::to_owned);
+        let filter = PathFilter::Related(names.into());
+        for path in [".", "a", "a/b", "a/b/c/d", "a-b/x", "c", "c/x"] {
+            assert!(filter.matches(path), "{path}");
+        }
+        for path in ["a/bc", "a/c", "a-", "b", "cc", "d"] {
+            assert!(!filter.matches(path), "{path}");
+        }
+        assert!(PathFilter::Related([String::new()].into()).matches("a/b"));
     }
 
     /// A name with brackets was read only as a pattern, which does not match the name.

@@ -24,6 +24,7 @@ mod session;
 mod session_summary;
 mod stats;
 mod stored_files;
+mod traffic;
 pub mod undo;
 mod visible;
 
@@ -49,7 +50,8 @@ pub use session::{
     Event, OtherRecord, Session, SessionError, last_changing_session, last_session, named_sessions,
     sessions, similar_session,
 };
-pub use session_summary::{Note, PartyActivity, Paths, SessionSummary, SummaryPart, Traffic};
+pub use session_summary::{Note, PartyActivity, Paths, SessionSummary, SummaryPart};
 pub use stats::{Group, Stats};
 pub use stored_files::{MAX_POLICY, is_foreign, open_regular, open_regular_in, read_regular};
+pub use traffic::Traffic;
 pub use visible::visible_json;

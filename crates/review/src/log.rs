@@ -7,8 +7,8 @@ use std::{
 };
 
 use portcullis_audit::{
-    Directory, FileEntry, Kind, MAX_SEGMENT, Reader, RecordView, Removal, SEGMENT_RECORDS, Segment,
-    Source as _,
+    Directory, FileEntry, Kind, MAX_JUNK, MAX_SEGMENT, Reader, RecordView, Removal,
+    SEGMENT_RECORDS, Segment, Source as _,
 };
 
 use super::{Filter, Scanned};
@@ -88,7 +88,8 @@ impl Log {
                 }
                 Some(_) => log.damages.push(format!("{name} is not a regular file")),
                 None if name.starts_with("seg-") => {
-                    log.damages.push(format!("{name:?} has a name like a segment's, but is none"));
+                    log.damages.push(format!("{name:?} has a name like a segment's, but is not \
+                        one"));
                 }
                 // Other files are ignored.
                 None => {}
@@ -196,23 +197,25 @@ impl Log {
     }
 
     /// Counts the records by the names of the segments and the lines of the newest: no record is
-    /// parsed, so damage is counted, too.
+    /// parsed, so damage is counted, too. A sparse file may have any length, so the count ends
+    /// after the most lines that a segment has, and after too many bytes without a line.
     ///
     /// # Errors
     /// If the newest segment cannot be read.
     pub fn records(&self) -> io::Result<u64> {
         let Some((newest, sealed)) = self.parts.split_last() else { return Ok(0) };
         let mut rest = self.source.open(&newest.segment.to_string())?.take(newest.length);
-        let (mut lines, mut buffer) = (0, vec![0; 1 << 16]);
-        loop {
-            match rest.read(&mut buffer)? {
-                0 => return Ok(sealed.len() as u64 * SEGMENT_RECORDS + lines),
-                read => {
-                    let ends = buffer.iter().take(read).filter(|byte| **byte == b'\n');
-                    lines += ends.count() as u64;
-                }
+        let (mut lines, mut junk, mut buffer) = (0, 0, vec![0; 1 << 16]);
+        while lines < SEGMENT_RECORDS && junk <= MAX_JUNK {
+            let read = rest.read(&mut buffer)?;
+            if read == 0 {
+                break;
             }
+            let ends = buffer.iter().take(read).filter(|byte| **byte == b'\n').count() as u64;
+            lines += ends;
+            junk = if ends > 0 { 0 } else { junk + read as u64 };
         }
+        Ok(sealed.len() as u64 * SEGMENT_RECORDS + lines.min(SEGMENT_RECORDS))
     }
 
     /// Returns the segments, oldest first.

@@ -233,10 +233,11 @@ impl Log {
             });
             batch.into_iter().flatten().try_for_each(&mut *each)
         };
-        // A scan of some records asks for none before them.
-        let mut all = match filter.records {
-            Some(_) => self.damages_between(),
-            None => self.damages()?,
+        // A scan from a later record on asks for none before it.
+        let first = self.parts.first().map_or(0, |part| part.segment.first());
+        let mut all = match &filter.records {
+            Some(wanted) if *wanted.start() >= first => self.damages_between(),
+            _ => self.damages()?,
         };
         all.add(self.in_order(parts.len(), &produce, &mut consume)?);
         Ok(all)

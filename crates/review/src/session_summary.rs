@@ -22,6 +22,7 @@ use super::{
     actor::Actor,
     change::Change,
     scan::{MAX_STORED_BYTES, OVERHEAD},
+    traffic::Traffic,
 };
 
 /// Maximum number of parties and notes.
@@ -30,6 +31,8 @@ const MAX_PARTS: usize = 10_000;
 const MAX_TURNS: usize = 1000;
 /// The word of connections in [`PartyActivity::connected`], and their operation.
 const CONNECT: &str = "connect";
+/// The result of a connection that was never made.
+const UNREACHABLE: &str = "unreachable";
 /// Maximum number of sessions that are listed if a prefix is ambiguous.
 const MAX_SESSIONS: usize = 1000;
 
@@ -97,12 +100,12 @@ pub struct PartyActivity {
     pub changed: Paths,
     /// Denied requests and connections that were cut off, by rule.
     pub denied: Paths,
-    /// Changes that failed or have no known outcome, by result.
+    /// Changes that failed or have no known outcome, and hosts that could not be reached, by result.
     pub failed: Paths,
     /// Requests for which the operator was asked, by rule.
     pub asked: Paths,
     /// Connections that were allowed and recorded before being made, with host and port as the
-    /// path; also those that were cut off.
+    /// path; also those that were cut off, but not those that could not be made.
     pub connected: Paths,
     /// Bytes sent to and received from the hosts of `connected` by connections that have ended.
     pub traffic: BTreeMap<String, Traffic>,
@@ -117,15 +120,6 @@ pub struct PartyActivity {
     pub lookups: u64,
     /// The number of findings by rule.
     pub findings: BTreeMap<String, u64>,
-}
-
-/// Bytes of connections with one host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Bytes sent to it.
-    pub bytes_out: u64,
-    /// Bytes received from it.
-    pub bytes_in: u64,
 }
 
 impl SessionSummary {
@@ -347,7 +341,10 @@ impl SummaryBuilder {
         if let Some(place) = self.connections.remove(&of) {
             self.room += OVERHEAD;
             if let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) {
-                activity.end(ended);
+                match (result, ended) {
+                    (UNREACHABLE, Some(ended)) => activity.fail(&ended.host, &mut self.room),
+                    _ => activity.end(ended),
+                }
             }
         }
         let Some((place, bytes, mut change)) = self.open.remove(&of) else { return };
@@ -449,13 +446,18 @@ impl PartyActivity {
 
     /// Adds the bytes of a connection to a host that is counted.
     fn end(&mut self, ended: Option<&EndedConnection>) {
-        let Some(EndedConnection { host, bytes_out, bytes_in }) = ended else { return };
+        let Some(EndedConnection { host, counts }) = ended else { return };
         if !self.connected.counts.contains_key(&(host.clone(), CONNECT.to_owned())) {
             return;
         }
-        let traffic = self.traffic.entry(host.clone()).or_default();
-        traffic.bytes_out = traffic.bytes_out.saturating_add(*bytes_out);
-        traffic.bytes_in = traffic.bytes_in.saturating_add(*bytes_in);
+        self.traffic.entry(host.clone()).or_default().add(counts.as_ref());
+    }
+
+    /// Counts a connection as one that failed.
+    fn fail(&mut self, host: &str, room: &mut usize) {
+        if self.connected.take_back(host, CONNECT) {
+            self.failed.add(host, &format!("{CONNECT}: {UNREACHABLE}"), 1, room);
+        }
     }
 
     fn settle(&mut self, change: &Change, room: &mut usize) {

@@ -332,12 +332,13 @@ fn decisions(page: &mut Page, report: &Report) {
     }
     page.section("Connections");
     page.list(
-        ["Host", "Connections", "Cut off", "Bytes sent", "Bytes received"],
+        ["Host", "Connections", "Cut off", "Bytes unknown", "Bytes sent", "Bytes received"],
         report.hosts.iter().map(|host| {
             [
                 text(&host.host),
                 host.connections.to_string(),
                 host.denied.to_string(),
+                host.uncounted.to_string(),
                 host.bytes_out.to_string(),
                 host.bytes_in.to_string(),
             ]

@@ -76,6 +76,9 @@ pub struct Connected {
     pub connections: u64,
     /// Number of these that were cut off.
     pub denied: u64,
+    /// Number of these whose bytes are unknown: an end has no record, or no count of both
+    /// directions.
+    pub uncounted: u64,
     /// Bytes received from it.
     pub bytes_in: u64,
     /// Bytes sent to it.
@@ -86,6 +89,7 @@ impl Connected {
     pub(super) fn add(&mut self, more: &Self) {
         self.connections += more.connections;
         self.denied += more.denied;
+        self.uncounted += more.uncounted;
         self.bytes_in = self.bytes_in.saturating_add(more.bytes_in);
         self.bytes_out = self.bytes_out.saturating_add(more.bytes_out);
     }

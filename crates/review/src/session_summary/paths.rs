@@ -31,6 +31,17 @@ impl Paths {
         }
     }
 
+    /// Takes one occurrence back; false if the path is not counted by itself.
+    pub(super) fn take_back(&mut self, path: &str, word: &str) -> bool {
+        let key = (path.to_owned(), word.to_owned());
+        let Some(count) = self.counts.get_mut(&key) else { return false };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.counts.remove(&key);
+        }
+        true
+    }
+
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.more == 0

@@ -58,18 +58,15 @@ pub(super) enum SummaryRecordKind {
     Note(Box<Note>),
 }
 
-/// A connection that has ended: its host and port, and the bytes sent and received.
+/// A connection that has ended: its host and port, and its counts.
 pub(super) struct EndedConnection {
     pub(super) host: String,
-    pub(super) bytes_out: u64,
-    pub(super) bytes_in: u64,
+    pub(super) counts: Option<BTreeMap<String, u64>>,
 }
 
 impl EndedConnection {
     fn of(record: &RecordView<'_>) -> Option<Self> {
-        let count = |name| record.counts.as_ref()?.get(name).copied();
-        let (bytes_out, bytes_in) = (count("bytesOut")?, count("bytesIn")?);
-        Some(Self { host: record.target()?.into_owned(), bytes_out, bytes_in })
+        Some(Self { host: record.target()?.into_owned(), counts: record.counts.clone() })
     }
 }
 

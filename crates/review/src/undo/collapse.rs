@@ -11,6 +11,7 @@ use super::{
     Action, Error, Step,
     interruption::Interruptions,
     plan::Expected,
+    related::related,
     state::{CurrentState, nodes},
 };
 use crate::{
@@ -107,10 +108,7 @@ impl Plan<'_> {
     fn concerned(&mut self, step: &Step) -> Vec<(WorkspacePath, OpenStep)> {
         let mut concerned = Vec::new();
         for path in step.paths() {
-            let beneath = self.open.range(path.clone()..).map(|(at, _)| at);
-            let beneath = beneath.take_while(|at| at.as_str().starts_with(path.as_str()));
-            let mut related: Vec<_> = beneath.filter(|at| at.is_within(path)).cloned().collect();
-            related.extend(path.ancestors());
+            let related: Vec<_> = related(&self.open, path).map(|(at, _)| at.clone()).collect();
             concerned.extend(related.iter().filter_map(|at| self.open.remove_entry(at)));
         }
         concerned

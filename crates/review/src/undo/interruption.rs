@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 
 use portcullis_audit::Hash;
 
-use super::History;
+use super::{
+    History,
+    related::{beneath, related},
+};
 use crate::{
     change::Change,
     model::{OperationKind, WorkspacePath},
@@ -90,12 +93,13 @@ impl Finder {
         }
         let undone = change.undoes.as_deref().unwrap_or_default();
         for path in [Some(&change.path), change.to.as_ref()].into_iter().flatten() {
-            let mut related = path.ancestors();
-            if change.operation != OperationKind::Mkdir {
-                related.extend(self.beneath(path));
-            }
-            related.push(path.clone());
-            for own in related {
+            let affected: Vec<_> = match change.operation {
+                OperationKind::Mkdir => {
+                    path.ancestors().into_iter().chain([path.clone()]).collect()
+                }
+                _ => related(&self.left, path).map(|(own, _)| own.clone()).collect(),
+            };
+            for own in affected {
                 let Some(left) = self.left.get_mut(&own) else { continue };
                 if left.other.as_ref().is_some_and(|(record, _)| undone.contains(record)) {
                     left.other = None;
@@ -167,14 +171,8 @@ impl Finder {
 
     /// Takes out the states of a path and of all beneath it.
     fn remove(&mut self, path: &WorkspacePath) -> Vec<(WorkspacePath, Left)> {
-        self.beneath(path).iter().filter_map(|own| self.left.remove_entry(own)).collect()
-    }
-
-    /// Returns those of the paths that are a path or beneath it.
-    fn beneath(&self, path: &WorkspacePath) -> Vec<WorkspacePath> {
-        let beneath = self.left.range(path.clone()..).map(|(own, _)| own);
-        let beneath = beneath.take_while(|own| own.as_str().starts_with(path.as_str()));
-        beneath.filter(|own| own.is_within(path)).cloned().collect()
+        let beneath: Vec<_> = beneath(&self.left, path).map(|(own, _)| own.clone()).collect();
+        beneath.iter().filter_map(|own| self.left.remove_entry(own)).collect()
     }
 
     /// Inserts them as they are after `from` got the name `to`.

@@ -21,6 +21,7 @@ mod path_index;
 mod perform;
 mod plan;
 mod preview;
+mod related;
 mod simulate;
 mod state;
 mod state_reader;

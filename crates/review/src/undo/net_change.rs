@@ -26,7 +26,8 @@ pub fn leaves_a_change<S: Source>(
 fn is_change(step: &Step, history: &History) -> bool {
     let content_before = || {
         let oldest = step.records.last()?;
-        history.selected.iter().find(|change| change.seq == *oldest)?.before
+        let at = history.selected.binary_search_by_key(oldest, |change| change.seq).ok()?;
+        history.selected.get(at)?.before
     };
     step.interrupted.is_some()
         || match (&step.action, step.expected) {

@@ -1,9 +1,9 @@
 //! An index of the changes in a history by their paths, so that each step of an undo finds the later
 //! ones without a search of all.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::History;
+use super::{History, related::related};
 use crate::{
     change::Change,
     model::{OperationKind, WorkspacePath},
@@ -14,6 +14,8 @@ use crate::{
 pub(super) struct PathIndex<'a> {
     /// The last change of a path.
     last: HashMap<&'a WorkspacePath, u64>,
+    /// The last change of a path by others.
+    others: BTreeMap<WorkspacePath, &'a Change>,
     /// Renames, and removals by others, oldest first; true for those by others.
     moves: HashMap<&'a WorkspacePath, Vec<(&'a Change, bool)>>,
 }
@@ -29,6 +31,9 @@ impl<'a> PathIndex<'a> {
             let is_removed = is_other && change.operation == OperationKind::Remove;
             for path in [Some(&change.path), change.to.as_ref()].into_iter().flatten() {
                 index.last.insert(path, change.seq);
+                if is_other {
+                    index.others.insert(path.clone(), change);
+                }
                 if is_removed || change.to.is_some() {
                     index.moves.entry(path).or_default().push((change, is_other));
                 }
@@ -43,15 +48,21 @@ impl<'a> PathIndex<'a> {
         is_later(path) || path.ancestors().iter().any(is_later)
     }
 
+    /// Returns the last change by others that touches one of the paths.
+    pub(super) fn last_other(&self, paths: Vec<&WorkspacePath>) -> Option<&'a Change> {
+        let touching = paths.into_iter().flat_map(|path| related(&self.others, path));
+        touching.map(|(_, change)| *change).max_by_key(|change| change.seq)
+    }
+
     /// Follows the entry that was at a path after the record `since`. Returns its last path and the
-    /// last change by others that moved it; `None` if there is none, or the entry was removed or
-    /// replaced.
+    /// last change by others that moved it; `None` if there is none, if others moved it back to where
+    /// the selected changes had left it, or if the entry was removed or replaced.
     pub(super) fn follow(
         &self,
         path: &WorkspacePath,
         mut since: u64,
     ) -> Option<(WorkspacePath, &'a Change)> {
-        let (mut path, mut by) = (path.clone(), None);
+        let (mut path, mut left_at, mut by) = (path.clone(), path.clone(), None);
         // The names in a record are those after all changes before it.
         while let Some((change, is_other)) = self.next_move(&path, since) {
             path = match &change.to {
@@ -61,7 +72,9 @@ impl<'a> PathIndex<'a> {
             };
             since = change.seq;
             if is_other {
-                by = Some(change);
+                by = (path != left_at).then_some(change);
+            } else if by.is_none() {
+                left_at.clone_from(&path);
             }
         }
         Some((path, by?))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use portcullis_audit::Receipt;
 use serde_json::json;
 
-use super::{Action, Preview, Status, Step, preview, state::is_directory};
+use super::{Action, Preview, Status, Step, preview, related::StepPaths, state::is_directory};
 use crate::{
     change::UNDOES,
     gateway::{
@@ -52,18 +52,18 @@ impl Choice {
 impl Preview {
     /// Marks the steps that depend on one that `choice` leaves out, which leaves them out, too.
     pub fn choose(&mut self, choice: Choice) {
-        let mut left_out: Vec<Step> = Vec::new();
+        let mut left_out = StepPaths::default();
         for (step, status) in &mut self.steps {
-            let depends = left_out.iter().any(|other| step.is_related_to(other));
+            let depends = left_out.are_related_to(step.paths());
             match status {
                 Status::Unchanged | Status::Skipped(_) | Status::Done | Status::Failed(_) => {}
                 Status::Ready | Status::Depends if !depends => {}
                 Status::Conflict(_) if choice == Choice::Overwrite && !depends => {}
-                Status::Conflict(_) if choice != Choice::Overwrite => left_out.push(step.clone()),
-                Status::Impossible(_) => left_out.push(step.clone()),
+                Status::Conflict(_) if choice != Choice::Overwrite => left_out.add(step.paths()),
+                Status::Impossible(_) => left_out.add(step.paths()),
                 Status::Ready | Status::Depends | Status::Conflict(_) => {
                     *status = Status::Depends;
-                    left_out.push(step.clone());
+                    left_out.add(step.paths());
                 }
             }
         }
@@ -89,7 +89,7 @@ pub fn perform(
     for (place, (step, _)) in preview.steps.iter().enumerate() {
         last.extend(step.undoes().map(|record| (record, place)));
     }
-    let (mut left_out, mut stopped): (Vec<Step>, _) = (Vec::new(), None);
+    let (mut left_out, mut stopped) = (StepPaths::default(), None);
     for (place, (step, status)) in preview.steps.iter_mut().enumerate() {
         progress();
         if *status == Status::Unchanged {
@@ -97,7 +97,7 @@ pub fn perform(
         }
         let undone = step.undoes().filter(|record| last.get(record) == Some(&place));
         let undone: Vec<u64> = undone.take(MAX_RECORDS).collect();
-        let taken = match left_out.iter().any(|other| step.is_related_to(other)) {
+        let taken = match left_out.are_related_to(step.paths()) {
             true => Ok(Status::Depends),
             false => execution.take(step, status, &undone),
         };
@@ -112,7 +112,7 @@ pub fn perform(
             break;
         }
         if !matches!(status, Status::Done | Status::Unchanged | Status::Skipped(_)) {
-            left_out.push(step.clone());
+            left_out.add(step.paths());
         }
     }
     Performed { receipts: execution.receipts, stopped }
@@ -139,8 +139,8 @@ impl Execution<'_> {
         // Not after the comparison: a directory that appears then is not the entry to remove, and what
         // somebody stores while the step is compared is not what was compared.
         let recursive = is_directory(gateway, &step.path);
-        let bases: HashMap<_, _> =
-            step.paths().into_iter().map(|path| (path, base(gateway, path))).collect();
+        let bases: Result<HashMap<_, _>, WorkspaceError> =
+            step.paths().into_iter().map(|path| Ok((path, base(gateway, path)?))).collect();
         let now = preview::now(gateway, self.session, step);
         // Some conflicts can be seen only while no step is taken yet.
         let conflict = match (&now, shown) {
@@ -156,6 +156,11 @@ impl Execution<'_> {
             (Status::Ready | Status::Conflict(_), _) => {}
             _ => return Ok(now),
         }
+        // What cannot be looked at was not compared, either.
+        let bases = match bases {
+            Ok(bases) => bases,
+            Err(error) => return Ok(Status::Impossible(error.to_string())),
+        };
         let Some(requests) = requests(gateway, step, recursive, conflict.is_some()) else {
             return Ok(Status::Conflict("something else is there now".to_owned()));
         };
@@ -163,7 +168,7 @@ impl Execution<'_> {
         while let Some(request) = requests.next() {
             let undone = if requests.peek().is_none() { undone } else { &[] };
             let facts = BTreeMap::from([(UNDOES.to_owned(), json!(undone))]);
-            let base = bases.get(request.as_operation().path()).copied().unwrap_or_default();
+            let base = bases.get(request.as_operation().path()).copied().unwrap_or(Base::Nothing);
             let reply = gateway.undo(self.session, (&*request, base), &facts, self.approver)?;
             self.receipts.push(reply.receipt);
         }
@@ -172,12 +177,11 @@ impl Execution<'_> {
 }
 
 /// Returns the state of a path, on which a request of an undo is based.
-fn base(gateway: &Gateway, path: &WorkspacePath) -> Base {
+fn base(gateway: &Gateway, path: &WorkspacePath) -> Result<Base, WorkspaceError> {
     match gateway.workspace().stat(path) {
-        Ok(stat) => Base::Version(stat.version()),
-        Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Base::Nothing,
-        // The comparison reports it.
-        Err(_) => Base::Anything,
+        Ok(stat) => Ok(Base::Version(stat.version())),
+        Err(WorkspaceError::NotFound | WorkspaceError::NotADirectory) => Ok(Base::Nothing),
+        Err(error) => Err(error),
     }
 }
 

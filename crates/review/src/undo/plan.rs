@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use portcullis_audit::Hash;
 
-use super::{Error, History, collapse::collapse, interruption::Interruptions};
+use super::{Error, History, collapse::collapse, interruption::Interruptions, related::related};
 use crate::{
     change::Change,
     gateway::{BackupError, BackupId, BackupKind, BackupStore, EntryIdentity, SomeAttributes},
@@ -116,15 +116,6 @@ impl Step {
             _ => vec![&self.path],
         }
     }
-
-    /// True if one of its paths is one of the other step's, beneath one, or above one.
-    pub(super) fn is_related_to(&self, other: &Self) -> bool {
-        let others = other.paths();
-        let related = |own: &WorkspacePath| {
-            others.iter().any(|path| own.is_within(path) || path.is_within(own))
-        };
-        self.paths().into_iter().any(related)
-    }
 }
 
 /// Returns the steps that undo the selected changes, in the order in which they must be taken.
@@ -165,7 +156,7 @@ impl Planner<'_> {
             OperationKind::SetAttributes => self.attributes(change),
             OperationKind::Mkdir => {
                 self.whole(Step::of(Action::RemoveDirectory, &change.path, Expected::Any, seq));
-                self.parents(change, &change.path);
+                self.parents(change);
             }
             OperationKind::Rename if change.exchange => {
                 let Some(to) = &change.to else { return Ok(()) };
@@ -194,7 +185,7 @@ impl Planner<'_> {
                 if let Some(backup) = change.backup {
                     self.file(Step::of(Action::Restore(backup), to, Expected::Missing, seq));
                 }
-                self.parents(change, to);
+                self.parents(change);
             }
             OperationKind::Write
             | OperationKind::Append
@@ -221,7 +212,7 @@ impl Planner<'_> {
                     self.file(step)
                 }
                 if change.operation != OperationKind::Remove {
-                    self.parents(change, &change.path);
+                    self.parents(change);
                 }
             }
         }
@@ -291,26 +282,16 @@ impl Planner<'_> {
         self.files.insert(change.path.clone(), step);
     }
 
-    /// Undoes the directories that were made above `path`.
-    fn parents(&mut self, change: &Change, path: &WorkspacePath) {
-        for directory in path.ancestors().iter().rev().take(change.directories) {
-            if !directory.is_root() {
-                let action = Action::RemoveDirectory;
-                self.whole(Step::of(action, directory, Expected::Any, change.seq));
-            }
+    /// Undoes the parent directories that a change made.
+    fn parents(&mut self, change: &Change) {
+        for directory in change.made_directories() {
+            self.whole(Step::of(Action::RemoveDirectory, &directory, Expected::Any, change.seq));
         }
     }
 
     /// Moves the steps of all entries related to `path` to their position in the order.
     fn flush(&mut self, path: &WorkspacePath) {
-        let beneath = self.files.range(path.clone()..);
-        let mut related: Vec<WorkspacePath> = beneath
-            .map(|(own, _)| own)
-            .take_while(|own| own.as_str().starts_with(path.as_str()))
-            .filter(|own| own.is_within(path))
-            .cloned()
-            .collect();
-        related.extend(path.ancestors());
+        let related: Vec<_> = related(&self.files, path).map(|(own, _)| own.clone()).collect();
         for own in related {
             self.steps.extend(self.files.remove(&own));
         }

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, History, Step, state_reader::StateReader};
+use super::{Action, History, Step, related::groups, state_reader::StateReader};
 use crate::{gateway::Gateway, model::Session};
-
-/// Maximum number of steps among which those that cancel each other are searched.
-const MAX_GROUPED: usize = 5000;
 
 /// The status of a step, before or after the undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,24 +92,7 @@ impl Preview {
     /// undone since, and their undos. Not those between whose changes something else changed the
     /// path, not those of an entry that others moved, and not those of what others put into a directory.
     fn settle(&mut self, look: &StateReader<'_>, unsettled: &BTreeSet<usize>) {
-        if self.steps.len() > MAX_GROUPED {
-            return;
-        }
-        let mut groups: Vec<Vec<usize>> = Vec::new();
-        for (place, (step, _)) in self.steps.iter().enumerate() {
-            let mut own = vec![place];
-            groups.retain_mut(|group| {
-                let related = group
-                    .iter()
-                    .filter_map(|other| self.steps.get(*other))
-                    .any(|(other, _)| step.is_related_to(other));
-                if related {
-                    own.append(group);
-                }
-                !related
-            });
-            groups.push(own);
-        }
+        let groups = groups(self.steps.iter().map(|(step, _)| step.paths()));
         for group in groups.iter().filter(|group| group.len() > 1) {
             let mut already = !group.iter().any(|place| unsettled.contains(place));
             for (step, status) in group.iter().filter_map(|place| self.steps.get(*place)) {

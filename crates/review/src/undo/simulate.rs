@@ -1,8 +1,8 @@
 //! A simulation of the entries' positions after some steps.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use super::{Action, Step};
+use super::{Action, Step, related::beneath};
 use crate::{gateway::BackupId, model::WorkspacePath};
 
 /// The entry at a path after the simulated steps.
@@ -23,7 +23,7 @@ pub(super) enum SimulatedEntry {
 pub(super) struct Simulation {
     taken: Vec<Step>,
     /// The positions of the steps by each of their paths.
-    places: HashMap<WorkspacePath, Vec<usize>>,
+    places: BTreeMap<WorkspacePath, Vec<usize>>,
 }
 
 impl Simulation {
@@ -41,9 +41,8 @@ impl Simulation {
 
     /// True if a step changed something beneath one of these paths.
     pub(super) fn changed_beneath(&self, names: [&WorkspacePath; 2]) -> bool {
-        let beneath =
-            |path: &WorkspacePath| names.iter().any(|name| path != *name && path.is_within(name));
-        self.taken.iter().any(|step| step.paths().into_iter().any(beneath))
+        let is_changed = |name| beneath(&self.places, name).any(|(path, _)| path != name);
+        names.into_iter().any(is_changed)
     }
 
     /// Returns the entry at `path` after the steps.

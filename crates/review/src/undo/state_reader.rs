@@ -111,7 +111,7 @@ impl<'a> StateReader<'a> {
             Action::Restore(id) => {
                 let backup_store = self.gateway.backups();
                 let Some(entry) = entry(backup_store, &step.path, *id)? else {
-                    return Ok(Status::Impossible(format!("backup {id} is no longer kept")));
+                    return Ok(Status::Impossible(format!("backup {id} is no longer stored")));
                 };
                 let there = self.there(&step.path)?;
                 if self.is_same(&entry, &there)? {
@@ -407,12 +407,11 @@ impl<'a> StateReader<'a> {
 
     /// Names the change that may have affected what a step would replace.
     fn who(&self, step: &Step) -> String {
-        let Some(history) = self.history else { return String::new() };
+        if self.history.is_none() {
+            return String::new();
+        }
         let newest = step.newest();
-        let later = |change: &&Change| {
-            change.seq > newest && step.paths().into_iter().any(|path| change.touches(path))
-        };
-        match history.others.iter().rev().find(later) {
+        match self.index.last_other(step.paths()).filter(|change| change.seq > newest) {
             Some(change) => format!(", by record {} (agent {})", change.seq, change.agent),
             None => ", by something that is not in the log".to_owned(),
         }

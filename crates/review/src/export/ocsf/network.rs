@@ -116,13 +116,13 @@ pub(super) fn end(
     };
     CLASS.describe(event, activity, activity.1);
     let count = |name: &str| counts.and_then(|counts| counts.get(name)).copied();
-    if let (Some(bytes_in), Some(bytes_out)) = (count("bytesIn"), count("bytesOut")) {
-        let traffic = json!({
-            "bytes_in": bytes_in,
-            "bytes_out": bytes_out,
-            "bytes": bytes_in.saturating_add(bytes_out),
-        });
-        event.insert("traffic".to_owned(), traffic);
+    let (bytes_in, bytes_out) = (count("bytesIn"), count("bytesOut"));
+    let bytes = bytes_in.zip(bytes_out).map(|(came, sent)| came.saturating_add(sent));
+    let traffic = [("bytes_in", bytes_in), ("bytes_out", bytes_out), ("bytes", bytes)];
+    let traffic = traffic.into_iter().filter_map(|(name, count)| Some((name, count?)));
+    let traffic: BTreeMap<_, _> = traffic.collect();
+    if !traffic.is_empty() {
+        event.insert("traffic".to_owned(), json!(traffic));
     }
     if let Some(duration) = count("milliseconds") {
         event.insert("duration".to_owned(), duration.into());

@@ -3,13 +3,14 @@
 use portcullis_audit::RecordView;
 
 use super::Digest;
-use crate::report::items::Connected;
+use crate::{Traffic, report::items::Connected};
 
 impl Digest {
     /// Counts a connection that has ended.
     pub(super) fn connection(&mut self, record: &RecordView<'_>) {
         let Some(host) = record.subject() else { return };
-        let count = |name: &str| record.counts.as_ref()?.get(name).copied();
+        let mut traffic = Traffic::default();
+        traffic.add(record.counts.as_ref());
         let connected = self
             .hosts
             .entry(host.to_string())
@@ -19,8 +20,9 @@ impl Digest {
             host: String::new(),
             connections: 1,
             denied: is_denied.into(),
-            bytes_in: count("bytesIn").unwrap_or(0),
-            bytes_out: count("bytesOut").unwrap_or(0),
+            uncounted: traffic.uncounted(1),
+            bytes_in: traffic.bytes_in,
+            bytes_out: traffic.bytes_out,
         });
         // Its intent counts as allowed already.
         if is_denied {
