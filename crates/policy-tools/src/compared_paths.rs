@@ -28,7 +28,7 @@ pub(super) fn examples(
     new: &[OutlineFile],
 ) -> (BTreeSet<WorkspacePath>, bool) {
     let told = CommonStatements::by(old, new);
-    let statements = || old.iter().chain(new).flat_map(|file| &file.statements);
+    let statements = || about_paths(old, new);
     let mut names: BTreeSet<String> = BTreeSet::from(["x".to_owned()]);
     for statement in statements() {
         names.extend(statement.extensions.iter().map(|(extension, _)| format!("x.{extension}")));
@@ -75,13 +75,22 @@ pub(super) fn variants(
 ) -> (BTreeSet<WorkspacePath>, bool) {
     let told = CommonStatements::by(old, new);
     let mut variants = BTreeSet::new();
-    for statement in old.iter().chain(new).flat_map(|file| &file.statements) {
+    for statement in about_paths(old, new) {
         for pattern in statement.patterns.iter().filter(|pattern| told.apart(statement, pattern)) {
             variants.extend(pattern.variants("x", letters));
         }
     }
     let cut = variants.len() > MAX_EXAMPLES;
     (variants.into_iter().take(MAX_EXAMPLES).collect(), cut)
+}
+
+/// Returns the statements of both sides that are about paths.
+fn about_paths<'a>(
+    old: &'a [OutlineFile],
+    new: &'a [OutlineFile],
+) -> impl Iterator<Item = &'a Statement> {
+    let statements = old.iter().chain(new).flat_map(|file| &file.statements);
+    statements.filter(|statement| !statement.kind.is_of_content())
 }
 
 /// Returns the patterns and extensions that may open although no example shows it: a denial that is

@@ -92,7 +92,10 @@ const DESCRIPTIONS: &[(&str, &str)] = &[
     ("backups.keep", "Retention of backups."),
     ("backups.keep.versions", "Maximum number of one file. Default: 20."),
     ("backups.keep.days", "Age in days. Default: 30."),
-    ("backups.keep.size", "Maximum size of all together. Default: \"2GiB\"."),
+    (
+        "backups.keep.size",
+        "Maximum size of all together; a larger file can be neither replaced nor removed. Default: \"2GiB\".",
+    ),
     ("limits", "Limits of one session; without this section there are none."),
     ("limits.operationsPerSecond", "Operations that may begin within a second."),
     ("limits.bytesWritten", "Bytes stored, all writes together."),

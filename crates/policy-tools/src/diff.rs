@@ -51,8 +51,9 @@ pub struct ComparedPolicy<'a> {
 pub struct Diff {
     /// The paths that are decided differently: openings first, reading before other accesses.
     pub changes: Vec<Change>,
-    /// The settings that differ, and bounds that policies which extend this one lose. Where nothing else opens, also the patterns that are not certain
-    /// to open nothing, under the keys `denials`, `exceptions` and `allowances`.
+    /// The settings that differ, and bounds that policies which extend this one lose. Where nothing
+    /// else opens, also the patterns that are not certain to open nothing, under the keys `denials`,
+    /// `exceptions` and `allowances`.
     pub settings: Vec<SettingChange>,
     /// The agents that were compared: each one that either policy names, and one that neither
     /// names.

@@ -102,7 +102,8 @@ impl EntryOperation {
         }
     }
 
-    fn operation(self) -> OperationKind {
+    /// Returns the operation by which rules name it.
+    pub(crate) fn operation(self) -> OperationKind {
         match self {
             Self::Read => OperationKind::Read,
             Self::Grep => OperationKind::Grep,

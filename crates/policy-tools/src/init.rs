@@ -308,7 +308,7 @@ fn written(seen: &TreeFacts, name: &str) -> String {
          #:schema ./{SCHEMA_FILE}\n\
          schema = 1\n\
          name = \"{name}\"\n\
-         # Count it up with every change; it stands in every record.\n\
+         # Increase it with every change; every record has it.\n\
          version = 1\n\
          # Denies files whose names suggest secrets, and files that something else\n\
          # executes later (Git hooks, editor settings, CI). Extending only narrows.\n\
@@ -395,7 +395,7 @@ fn written(seen: &TreeFacts, name: &str) -> String {
         );
     }
     text.push_str(
-        "\n# What one session may do in all; beyond it an operation is denied.\n\
+        "\n# What one session may do by ACP or MCP; beyond it an operation is denied.\n\
          [limits]\n\
          operationsPerSecond = 200\n\
          bytesWritten = \"200MiB\"\n\
@@ -404,7 +404,10 @@ fn written(seen: &TreeFacts, name: &str) -> String {
          \n# What programs may do at a mount, in place of that.\n\
          [mount]\n\
          maxReadSize = \"256MiB\"\n\
-         maxWriteSize = \"256MiB\"\n",
+         maxWriteSize = \"256MiB\"\n\
+         bytesWritten = \"2GiB\"\n\
+         filesRemoved = 1000\n\
+         denials = 10000\n",
     );
     text
 }

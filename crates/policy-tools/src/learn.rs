@@ -107,7 +107,11 @@ pub fn learn(
             return;
         }
         let asked = needed(request, is_denied);
-        let mut keep = |rule| *learned.kept.entry(rule).or_default() += u64::from(is_denied);
+        let mut keep = |rule| {
+            if is_denied {
+                *learned.kept.entry(rule).or_default() += 1;
+            }
+        };
         // A request is proposed only if all of its accesses can be.
         let refused = asked.iter().find_map(|(operation, access, path)| {
             guard.refuses(&request.agent, *operation, *access, path)
@@ -166,7 +170,6 @@ pub fn learn(
             keep(request.rule.to_owned());
         }
     })?;
-    learned.kept.retain(|_, requests| *requests > 0);
     learned.count = count;
     for access in Access::ALL {
         let here: BTreeMap<WorkspacePath, RequestCounts> = wanted

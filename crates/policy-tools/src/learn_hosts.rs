@@ -3,7 +3,8 @@
 //! Only connections that no rule is about are considered, host by host: a name is never widened,
 //! and an address that is not globally routable is never proposed, nor a name that led to one. The
 //! hosts of a preset apply only as long as a policy has no rules that allow or ask about hosts. So
-//! those that were used are proposed with the first such rule.
+//! those that were used are proposed with the first such rule, whatever addresses they had: the
+//! preset allowed their names, and the addresses are decided on as before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

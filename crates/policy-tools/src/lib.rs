@@ -43,7 +43,9 @@ pub use history::{Count, Recorded};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use learn::{Learned, NewExtension, Proposal, learn};
 pub use learn_hosts::{LearnedHosts, NewHost, learn_hosts};
-pub use lint::{Finding, LINTS, Lint, Subject, hidden, lint, named, not_in_mount};
+pub use lint::{
+    Finding, LINTS, Lint, Subject, for_others, hidden, lint, named, not_in_mount, shows_git_objects,
+};
 pub use outline::{OutlineFile, PathPattern, Statement, StatementKind, outline};
 pub use progress::{NoObserver, Phase, ProgressObserver};
 pub use relate::covers;

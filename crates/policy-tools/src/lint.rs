@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod advice_tests;
+mod agents;
 mod allow;
 mod delayed;
 mod evasion;
@@ -14,6 +15,7 @@ mod git_history;
 mod hosts;
 mod index;
 mod labels;
+mod look_alike;
 mod mount;
 mod overlap;
 mod regexes;
@@ -23,8 +25,9 @@ mod unused;
 mod wildcards;
 mod words;
 
+pub use agents::for_others;
 pub use finding::{Finding, LINTS, Lint};
-pub use git_history::{hidden, named};
+pub use git_history::{hidden, named, shows_git_objects};
 pub use mount::not_in_mount;
 pub use subject::Subject;
 

@@ -2,12 +2,11 @@
 //! policies. Decisions do not need it. It is read from the same texts that
 //! [`compile`](crate::policy::compile()) reads.
 
+mod read;
+
 use std::{collections::BTreeSet, ops::Range};
 
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
+use toml::de::DeTable;
 
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
@@ -39,10 +38,12 @@ pub struct OutlineFile {
     bounds: ActionSet,
 }
 
-/// One rule with an id that decisions name, or one exception.
+/// One rule with an id that decisions name, one exception, or paths of content with a label or of
+/// content that is searched for invisible text.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// The id in decisions; `secrets.except[N]` for an exception, which decides nothing.
+    /// The id in decisions; `secrets.except[N]` and `labels.ID` for an exception and a label, which
+    /// decide nothing.
     pub id: String,
     /// Its kind.
     pub kind: StatementKind,
@@ -75,6 +76,22 @@ pub enum StatementKind {
     Rule(Effect),
     /// One of `[[network.rules]]`, which is about no path.
     NetworkRule(Effect),
+    /// One of `[[labels]]`, which is about no operation.
+    Label,
+    /// `[files.invisible]`, which is about content.
+    InvisibleText,
+}
+
+impl StatementKind {
+    /// True if decisions about names or hosts name such a statement as their rule.
+    pub fn decides(self) -> bool {
+        self != Self::SecretException && !self.is_of_content()
+    }
+
+    /// True if it is about content at its paths, and decides no request for them by name.
+    pub fn is_of_content(self) -> bool {
+        matches!(self, Self::Label | Self::InvisibleText)
+    }
 }
 
 /// A path pattern as written, with its byte range.
@@ -107,8 +124,8 @@ pub fn outline(source: &PolicySource) -> Vec<OutlineFile> {
                 name: file.file.clone(),
                 text: file.text.clone(),
                 embedded,
-                statements: statements(root.get_ref()),
-                tests: list(root.get_ref(), "tests").count(),
+                statements: read::statements(root.get_ref()),
+                tests: read::number_of_tests(root.get_ref()),
                 line_starts: line_starts(&file.text),
                 bounds: ActionSet::NONE,
             }
@@ -294,6 +311,11 @@ impl PathPattern {
         components.filter(|component| !component.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Returns its alternatives as written, although they may match more.
+    pub(crate) fn written(&self) -> &[Pattern] {
+        &self.written
+    }
+
     /// True if it also matches everything beneath what it names, although it is not written so.
     pub fn is_about_trees(&self) -> bool {
         self.beneath
@@ -311,7 +333,7 @@ impl PathPattern {
 
     /// True if it applies at any depth: it begins with `**`, be it only because `[secrets]` reads
     /// it so.
-    pub fn any_depth(&self) -> bool {
+    pub(crate) fn any_depth(&self) -> bool {
         self.alternatives.iter().any(relate::begins_at_any_depth)
     }
 
@@ -347,151 +369,4 @@ impl PathPattern {
     pub fn class_letters(&self) -> impl Iterator<Item = char> {
         self.alternatives.iter().flat_map(relate::class_letters)
     }
-}
-
-type Value<'i> = Spanned<DeValue<'i>>;
-
-fn statements(root: &DeTable<'_>) -> Vec<Statement> {
-    let mut found = Vec::new();
-    if let Some(section) = table(root, "allowedPaths") {
-        for access in Access::ALL {
-            if let Some((key, _)) = section.get_key_value(access.as_str()) {
-                let mut statement =
-                    blank(format!("allowedPaths.{access}"), StatementKind::AllowedPaths(access));
-                statement.span = key.span();
-                statement.actions = ActionSet::about(access);
-                statement.patterns = patterns(section, access.as_str(), Comparison::Exact);
-                found.push(statement);
-            }
-        }
-    }
-    if let Some(section) = table(root, "extensions") {
-        let allow = table(section, "allow");
-        for access in Access::ALL {
-            let Some(allow) = allow else { break };
-            if let Some((key, _)) = allow.get_key_value(access.as_str()) {
-                let id = format!("extensions.allow.{access}");
-                let mut statement = blank(id, StatementKind::AllowedExtensions(access));
-                statement.span = key.span();
-                statement.actions = ActionSet::about(access);
-                statement.extensions = texts(allow, access.as_str()).collect();
-                found.push(statement);
-            }
-        }
-        if let Some((key, _)) = section.get_key_value("deny") {
-            let mut statement =
-                blank("extensions.deny".to_owned(), StatementKind::DeniedExtensions);
-            statement.span = key.span();
-            statement.extensions = texts(section, "deny").collect();
-            if !statement.extensions.is_empty() {
-                found.push(statement);
-            }
-        }
-    }
-    if let Some(section) = table(root, "secrets") {
-        for (key, kind, comparison) in [
-            ("names", StatementKind::SecretName, Comparison::Folded),
-            ("except", StatementKind::SecretException, Comparison::Exact),
-        ] {
-            for (index, pattern) in patterns(section, key, comparison).into_iter().enumerate() {
-                let mut statement = blank(format!("secrets.{key}[{index}]"), kind);
-                statement.span = pattern.span.clone();
-                statement.patterns = vec![pattern.at_any_depth()];
-                found.push(statement);
-            }
-        }
-    }
-    for statement in &mut found {
-        statement.actions =
-            statement.actions().fold(ActionSet::NONE, |set, (operation, access)| {
-                set | ActionSet::one(operation, access)
-            });
-    }
-    found.extend(list(root, "rules").filter_map(|value| rule(value.get_ref().as_table()?)));
-    if let Some(section) = table(root, "network") {
-        let rules = list(section, "rules");
-        found.extend(rules.filter_map(|value| network_rule(value.get_ref().as_table()?)));
-    }
-    found
-}
-
-fn network_rule(rule: &DeTable<'_>) -> Option<Statement> {
-    let id = rule.get("id")?;
-    let effect = effect(rule.get("effect")?.get_ref().as_str()?);
-    let id_text = id.get_ref().as_str()?.to_owned();
-    let kind = StatementKind::NetworkRule(effect);
-    Some(Statement { span: id.span(), actions: ActionSet::NONE, ..blank(id_text, kind) })
-}
-
-fn effect(word: &str) -> Effect {
-    match word {
-        "allow" => Effect::Allow,
-        "ask" => Effect::Ask,
-        _ => Effect::Deny,
-    }
-}
-
-fn rule(rule: &DeTable<'_>) -> Option<Statement> {
-    let id = rule.get("id")?;
-    let effect = effect(rule.get("effect")?.get_ref().as_str()?);
-    let comparison = if effect == Effect::Allow { Comparison::Exact } else { Comparison::Folded };
-    let mut statement = blank(id.get_ref().as_str()?.to_owned(), StatementKind::Rule(effect));
-    statement.span = id.span();
-    statement.patterns = patterns(rule, "paths", comparison);
-    let scope = rule.get("scope").and_then(|value| value.get_ref().as_str());
-    if effect != Effect::Allow && scope != Some("entry") {
-        let written = std::mem::take(&mut statement.patterns);
-        statement.patterns = written.into_iter().map(PathPattern::and_beneath).collect();
-    }
-    if rule.contains_key("operations") {
-        statement.actions = texts(rule, "operations")
-            .filter_map(|(word, _)| word.parse().ok())
-            .fold(ActionSet::NONE, |set, word| set | ActionSet::of_word(word));
-    }
-    if rule.contains_key("agents") {
-        statement.agent_names = texts(rule, "agents").map(|(text, _)| text).collect();
-        let names = statement.agent_names.iter().map(String::as_str);
-        statement.agents = Agents::named(names, comparison);
-        if statement.agent_names.iter().any(|name| name == "*") {
-            statement.agents = Agents::All;
-            statement.agent_names.clear();
-        }
-    }
-    // Accesses that an operation never needs are left out.
-    statement.actions = statement
-        .actions()
-        .fold(ActionSet::NONE, |set, (operation, access)| set | ActionSet::one(operation, access));
-    Some(statement)
-}
-
-fn blank(id: String, kind: StatementKind) -> Statement {
-    Statement {
-        id,
-        kind,
-        span: 0..0,
-        patterns: Vec::new(),
-        extensions: Vec::new(),
-        agent_names: Vec::new(),
-        agents: Agents::All,
-        actions: ActionSet::all(),
-    }
-}
-
-fn patterns(section: &DeTable<'_>, key: &str, comparison: Comparison) -> Vec<PathPattern> {
-    texts(section, key)
-        .filter_map(|(text, span)| PathPattern::new(&text, span, comparison).ok())
-        .collect()
-}
-
-fn table<'a, 'i>(parent: &'a DeTable<'i>, key: &str) -> Option<&'a DeTable<'i>> {
-    parent.get(key)?.get_ref().as_table()
-}
-
-fn list<'a, 'i>(parent: &'a DeTable<'i>, key: &str) -> impl Iterator<Item = &'a Value<'i>> {
-    let list = parent.get(key).and_then(|value| value.get_ref().as_array());
-    list.into_iter().flat_map(|list| list.iter())
-}
-
-fn texts(parent: &DeTable<'_>, key: &str) -> impl Iterator<Item = (String, Range<usize>)> {
-    list(parent, key).filter_map(|value| Some((value.get_ref().as_str()?.to_owned(), value.span())))
 }

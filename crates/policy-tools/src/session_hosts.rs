@@ -1,20 +1,19 @@
 //! The hosts that presets gave to sessions, followed through a log.
 //!
-//! They are no part of a policy, and apply where it has no rules that allow or ask about hosts. A
-//! start's record has them.
+//! They are no part of a policy, and apply where it has no rules that allow or ask about hosts. The
+//! record of the sandbox has them, or that of the start.
 
 use std::{
     collections::{BTreeMap, HashMap},
     io,
-    ops::ControlFlow,
 };
 
-use portcullis_audit::{Draft, RecordView};
+use portcullis_audit::{Draft, Kind};
 use serde_json::Value;
 
 use crate::{
     policy::{HostPattern, Network, Policy, SessionHosts},
-    review::{Filter, Log, ScanOrder},
+    review::{Filter, Log},
 };
 
 /// The rules of hosts of a policy, as they apply in each session of a log.
@@ -58,7 +57,7 @@ impl<'p> SessionNetworks<'p> {
 }
 
 impl PresetHosts {
-    /// Returns the hosts that the facts of a start's record name.
+    /// Returns the hosts that the facts of a record name.
     fn of(facts: Option<&BTreeMap<String, Value>>) -> Option<Self> {
         let facts = facts?;
         let texts = |name| Some(facts.get(name)?.as_array()?.iter().filter_map(Value::as_str));
@@ -86,20 +85,19 @@ impl PresetHosts {
     }
 }
 
-/// Returns the hosts that a preset gave to the session `boot` of the log, if it did.
+/// Returns the hosts that a preset gave to the session `boot` of the log, if it did. Reads nothing
+/// behind the record `seq` of the session, and nothing before the segment in which it starts.
 ///
 /// # Errors
 /// If the log cannot be read.
-pub fn hosts_of_session(log: &Log, boot: &str) -> io::Result<Option<SessionHosts>> {
-    let mut rules = None;
-    let hosts = |record: &RecordView<'_>, _line: &[u8]| {
-        (record.boot() == Some(boot)).then(|| PresetHosts::of(record.facts.as_ref())).flatten()
-    };
-    log.scan(&Filter::default(), ScanOrder::Oldest, hosts, |hosts| {
-        rules = Some(hosts.rules());
-        ControlFlow::Break(())
+pub fn hosts_of_session(log: &Log, boot: &str, seq: u64) -> io::Result<Option<SessionHosts>> {
+    let filter = Filter { records: Some(0..=seq), ..Filter::default() };
+    let hosts = log.newest(&filter, |record| {
+        let found = PresetHosts::of(record.facts.as_ref());
+        let is_own = record.boot() == Some(boot);
+        (is_own && (found.is_some() || record.kind == Kind::Start)).then_some(found)
     })?;
-    Ok(rules)
+    Ok(hosts.flatten().map(|hosts| hosts.rules()))
 }
 
 /// True if the rule is of a preset's host, and no rule of a policy.

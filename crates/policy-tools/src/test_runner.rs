@@ -18,7 +18,7 @@ use self::{
 };
 use crate::{
     model::{AgentName, OperationKind},
-    outline::{OutlineFile, StatementKind},
+    outline::OutlineFile,
     policy::{Decision, Object, ObjectKind, Policy, SourceLocation},
 };
 
@@ -172,10 +172,8 @@ fn covered_key(actual: &ExpectedDecision) -> Option<(String, String)> {
 fn coverage(outline: &[OutlineFile], decided: &BTreeMap<(String, String), usize>) -> Vec<Coverage> {
     let own = outline.iter().enumerate().filter(|(number, file)| *number == 0 || !file.embedded);
     own.flat_map(|(_, file)| {
-        file.statements
-            .iter()
-            .filter(|statement| statement.kind != StatementKind::SecretException)
-            .map(|statement| Coverage {
+        file.statements.iter().filter(|statement| statement.kind.decides()).map(|statement| {
+            Coverage {
                 rule: statement.id.clone(),
                 location: SourceLocation {
                     file: file.name.clone(),
@@ -185,7 +183,8 @@ fn coverage(outline: &[OutlineFile], decided: &BTreeMap<(String, String), usize>
                     .get(&(file.name.clone(), statement.id.clone()))
                     .copied()
                     .unwrap_or(0),
-            })
+            }
+        })
     })
     .collect()
 }

@@ -5,7 +5,7 @@ use crate::{
     examples::{agents, examples_in, locations},
     model::WorkspacePath,
     outline::StatementKind,
-    policy::{Effect, Query},
+    policy::{Effect, Query, is_extension},
 };
 
 /// An ending that people and programs add to copies.
@@ -41,13 +41,16 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
                 file,
                 span: pattern.span.clone(),
                 message: format!("`{}` {verb} `{path}`, but not `{other}`", pattern.text),
-                suggestion: match statement.kind {
-                    StatementKind::Rule(Effect::Ask) => format!("add `{}.*`", pattern.text),
-                    _ => format!(
+                suggestion: if statement.kind == StatementKind::Rule(Effect::Ask)
+                    || !is_extension(extension)
+                {
+                    format!("add `{}.*`", pattern.text)
+                } else {
+                    format!(
                         "put `{extension}` into `extensions.deny`, where any part of a name \
                          counts, or add `{}.*`",
                         pattern.text
-                    ),
+                    )
                 },
             });
         }

@@ -23,21 +23,19 @@ pub const LINTS: &[Lint] = &[
     ),
     other(
         "covered-pattern",
-        "a pattern that another one of the list covers is only noise to a reviewer",
+        "a pattern that another one of the list covers has no effect, and distracts a reviewer",
     ),
     other("delayed-execution", "another program runs such a file later, outside of the gateway"),
-    other(
-        "duplicate-pattern",
-        "a pattern that stands twice hides which of the two somebody will change",
-    ),
+    other("duplicate-pattern", "if a pattern appears twice, removing one of them changes nothing"),
     misleading(
         "dot-required",
-        "names without a dot are left open by a pattern that was meant for all names",
+        "a pattern that was meant for all names leaves names without a dot open",
     ),
-    other("duplicate-rule", "two rules that say the same drift apart when one of them is changed"),
+    other("duplicate-rule", "two equal rules differ as soon as only one of them is changed"),
     misleading(
         "closes-model",
-        "an agent whose model's host is closed once something was read cannot go on, nor by itself if a person is asked",
+        "an agent cannot continue if something that it reads closes the host of its model, or has \
+         a person asked about it",
     ),
     other(
         "entry-without-content",
@@ -45,7 +43,7 @@ pub const LINTS: &[Lint] = &[
     ),
     misleading(
         "evadable-extension",
-        "an agent that may name files gives one another ending and passes the rule by",
+        "an agent that may choose file names evades the rule with another ending",
     ),
     misleading(
         "except-everything",
@@ -61,21 +59,23 @@ pub const LINTS: &[Lint] = &[
     ),
     misleading(
         "mixed-scripts",
-        "a letter that only looks like another one makes a name that nothing has, and so nothing is protected",
+        "with a character that only looks like another one, a pattern matches no real name and \
+         protects nothing",
     ),
     misleading(
         "mount-unbounded",
-        "what bounds a model does not bound programs, so nothing does beside the defaults",
+        "limits on a model's requests do not apply to programs, for which only the defaults remain",
     ),
     other("no-tests", "without tests nobody notices when a change of the policy opens something"),
-    other("not-compared", "a rule that repeats another one may stand there without a finding"),
+    other("not-compared", "a rule that repeats another one may have no finding"),
     misleading(
         "partly-denied-host",
-        "a rule about a name leaves the names beneath it as they are, and one about those beneath it the name itself",
+        "a rule about a name does not cover the names beneath it, and one about those does not \
+         cover the name itself",
     ),
     other(
         "redundant-except",
-        "an exception that cuts no secret name suggests that something is open",
+        "an exception that matches no secret name suggests that something is open",
     ),
     misleading(
         "regex-as-pattern",
@@ -91,15 +91,15 @@ pub const LINTS: &[Lint] = &[
     ),
     misleading(
         "root-only-name",
-        "a denial without `**/` leaves the same name in every directory open",
+        "a denial or label without `**/` leaves out the same name in other directories",
     ),
     misleading(
         "shared-host",
-        "a rule trusts everybody behind a host, and there everybody can be behind it",
+        "a rule trusts every server behind a host, and anybody can put a server behind this one",
     ),
     other(
         "secret-everything",
-        "nothing can be allowed of an entry whose name is secret, so no agent can work",
+        "an entry with a secret name cannot be allowed, so no agent can work",
     ),
     other(
         "shadowed-rule",
@@ -107,9 +107,9 @@ pub const LINTS: &[Lint] = &[
     ),
     misleading(
         "unguarded-operation",
-        "what a rule guards can be lost or changed by another operation on the same path",
+        "another operation on the same path shows, changes or removes what the rule guards",
     ),
-    other("unknown-lint", "a comment that allows an unknown lint leaves nothing out"),
+    other("unknown-lint", "a comment that allows an unknown lint has no effect"),
     other(
         "unmatched-glob",
         "a pattern that matches nothing is often misspelt, and then protects or permits nothing",
@@ -120,14 +120,14 @@ pub const LINTS: &[Lint] = &[
         "unroutable-host",
         "an address that is not globally routable is a service of this machine or its surroundings",
     ),
-    other("untested-rule", "nobody notices when a change of the policy makes the rule do nothing"),
+    other("untested-rule", "without a test a change of the policy can disable the rule unnoticed"),
     other(
         "unused-label",
         "a label that no rule of this policy names changes nothing in a session with one workspace",
     ),
     misleading(
         "wildcard-in-test",
-        "nothing is expanded in a test, so it says nothing of what the pattern is about",
+        "nothing is expanded in a test, so it does not test the names that the pattern matches",
     ),
     misleading(
         "word-as-wildcard",
@@ -135,7 +135,7 @@ pub const LINTS: &[Lint] = &[
     ),
     misleading(
         "word-boundary",
-        "a secret that stands behind a letter, such as the `n` of an escaped line feed, is not found",
+        "a secret that follows a letter, such as the `n` of an escaped line feed, is not found",
     ),
 ];
 

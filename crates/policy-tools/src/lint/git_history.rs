@@ -24,6 +24,11 @@ pub fn hidden<'t>(subject: Subject<'t>) -> Vec<&'t WorkspacePath> {
     subject.tracked.into_iter().flatten().filter(is_hidden).collect()
 }
 
+/// True if programs of an agent can read the objects of the workspace's git repository.
+pub fn shows_git_objects(subject: Subject<'_>) -> bool {
+    agents(subject.outline.iter()).iter().any(|agent| subject.policy.shows_git_objects(agent))
+}
+
 /// Lists some paths, and the number of the others.
 pub fn named(paths: &[&WorkspacePath]) -> String {
     let some = paths.iter().take(MAX_NAMED).map(|path| format!("`{path}`"));
@@ -38,10 +43,18 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
     let Some(text) = subject.outline.get(file).map(|file| &file.text) else { return };
     let (root, _) = DeTable::parse_recoverable(text);
     let git = root.get_ref().get("git").and_then(|table| table.get_ref().as_table());
-    let Some((key, _)) = git.and_then(|git| git.get_key_value("history")) else { return };
-    if !subject.policy.scratch().is_some_and(Scratch::history) {
+    let (name, advice) = if subject.policy.scratch().is_some_and(Scratch::history) {
+        (
+            "history",
+            "leave `history` out, or allow it only where no commit ever had a secret: commits \
+             before HEAD were not looked at",
+        )
+    } else if shows_git_objects(subject) {
+        ("repository", "leave `repository` out, or deny reading `.git`")
+    } else {
         return;
-    }
+    };
+    let Some((key, _)) = git.and_then(|git| git.get_key_value(name)) else { return };
     let hidden = hidden(subject);
     let what = match &*hidden {
         [] => "whatever rules hide, secrets among it".to_owned(),
@@ -52,8 +65,6 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
         file,
         span: key.span(),
         message: format!("programs can read in the history of the workspace's repository {what}"),
-        suggestion: "leave `history` out, or allow it only where no commit ever had a secret: \
-                     commits before HEAD were not looked at"
-            .to_owned(),
+        suggestion: advice.to_owned(),
     });
 }

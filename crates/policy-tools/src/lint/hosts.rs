@@ -138,6 +138,7 @@ fn shared(
         let (file, span, suggestion) = (rule.file, span.clone(), suggestion.to_owned());
         found.push(Finding { id, file, span, message, suggestion });
     };
+    let advice = |of_allow, of_ask| if rule.effect == Effect::Ask { of_ask } else { of_allow };
     let text = host.to_string();
     if let Some(kind) = host.special() {
         let message = format!("`{text}` is {kind}: what answers there is this machine, or near it");
@@ -151,7 +152,11 @@ fn shared(
     };
     if is_open {
         let message = format!("`{text}` lets an agent send what it reads to anybody");
-        return find("any-host", message, "name the hosts, or ask a person");
+        return find(
+            "any-host",
+            message,
+            advice("name the hosts, or ask a person", "name the hosts"),
+        );
     }
     let beneath = |domain: &str| HostPattern::parse(&format!("*.{domain}")).ok();
     let named = |domain: &str| HostPattern::parse(domain).ok();
@@ -164,7 +169,11 @@ fn shared(
     }
     if PUBLIC.iter().any(|name| named(name).is_some_and(|name| name == *host)) {
         let message = format!("`{text}` takes what anybody sends with an account of their own");
-        return find("shared-host", message, "ask a person, or add a credential for the host");
+        let suggestion = advice(
+            "ask a person, or add a credential for the host",
+            "add a credential for the host",
+        );
+        return find("shared-host", message, suggestion);
     }
     // With a credential the host is reached in no other way, and with no other key.
     let is_model = |name: &&str| named(name).is_some_and(|name| name == *host);

@@ -1,18 +1,26 @@
-//! Statements that do not apply to the mount: bounds of `[files]` and `[limits]` in a policy without
-//! `[mount]`, and rules about operations that no program of a mount requests.
+//! Statements that do not apply to the mount: bounds of `[files]` and `[limits]` that `[mount]`
+//! does not have, and rules about operations that no program of a mount requests.
 
-use toml::de::DeTable;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
     model::OperationKind,
-    outline::{OutlineFile, Statement, StatementKind},
+    outline::{Statement, StatementKind},
 };
 
-/// Sections and those of their keys that `[mount]` has, too.
-const BOUNDS: [(&str, &[&str]); 2] = [
-    ("files", &["maxReadSize", "maxWriteSize", "binary"]),
-    ("limits", &["operationsPerSecond", "bytesWritten", "filesRemoved", "denials"]),
+/// Bounds that do not apply at the mount, each with the key of `[mount]` that does. The rate of
+/// operations is left out: it bounds no damage, and programs do not repeat what it denies.
+const BOUNDS: [(&str, &str); 7] = [
+    ("files.maxReadSize", "maxReadSize"),
+    ("files.maxWriteSize", "maxWriteSize"),
+    ("files.binary.read", "binary.read"),
+    ("files.binary.write", "binary.write"),
+    ("limits.bytesWritten", "bytesWritten"),
+    ("limits.filesRemoved", "filesRemoved"),
+    ("limits.denials", "denials"),
 ];
 
 /// Returns the rules that are about such operations alone. They are no findings: other transports
@@ -28,39 +36,49 @@ pub fn not_in_mount<'o>(subject: Subject<'o>) -> Vec<&'o Statement> {
 }
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
-    let says_of_mount = |file: &OutlineFile| {
-        let (root, _) = DeTable::parse_recoverable(&file.text);
-        root.get_ref().contains_key("mount")
-    };
     let Some(text) = subject.outline.get(file).map(|file| &file.text) else { return };
-    if subject.outline.iter().any(says_of_mount) {
-        return;
-    }
     let (root, _) = DeTable::parse_recoverable(text);
-    let (mut stated, mut keys, mut span) = (Vec::new(), Vec::new(), None);
-    for (section, bounds) in BOUNDS {
-        let Some(table) = root.get_ref().get(section).and_then(|table| table.get_ref().as_table())
-        else {
-            continue;
-        };
-        for key in bounds {
-            let Some((at, _)) = table.get_key_value(*key) else { continue };
-            stated.push(format!("`{section}.{key}`"));
-            keys.push(format!("`{key}`"));
-            span.get_or_insert_with(|| at.span());
-        }
+    let is_in_mount = |key: &str| {
+        subject.outline.iter().any(|file| {
+            let (root, _) = DeTable::parse_recoverable(&file.text);
+            stated(root.get_ref(), &format!("mount.{key}")).is_some()
+        })
+    };
+    let unbounded = BOUNDS.into_iter().filter_map(|(bound, key)| {
+        let (span, value) = stated(root.get_ref(), bound)?;
+        // `binary` with another word bounds nothing.
+        let is_bound =
+            value.as_str().is_none_or(|word| !key.starts_with("binary.") || word == "deny");
+        (is_bound && !is_in_mount(key)).then_some((span, bound, key))
+    });
+    let (mut bounds, mut keys, mut first) = (Vec::new(), Vec::new(), None);
+    for (span, bound, key) in unbounded {
+        bounds.push(format!("`{bound}`"));
+        keys.push(format!("`{key}`"));
+        first.get_or_insert(span);
     }
-    let Some(span) = span else { return };
+    let Some(span) = first else { return };
     found.push(Finding {
         id: "mount-unbounded",
         file,
         span,
         message: format!(
             "at the mount, where programs of `exec`, `shell` and `run` read and write files, {} \
-             {} not hold, and no `[mount]` says what does",
-            stated.join(", "),
-            if stated.len() == 1 { "does" } else { "do" }
+             {} not hold, and `[mount]` does not say what does",
+            bounds.join(", "),
+            if bounds.len() == 1 { "does" } else { "do" }
         ),
-        suggestion: format!("add `[mount]` with its own {}", keys.join(", ")),
+        suggestion: format!("give `[mount]` its own {}", keys.join(", ")),
     });
+}
+
+/// Returns the place of a key and its value: `limits.denials`.
+fn stated<'t, 'i>(root: &'t DeTable<'i>, key: &str) -> Option<(Range<usize>, &'t DeValue<'i>)> {
+    let (tables, name) = key.rsplit_once('.').unwrap_or(("", key));
+    let mut table = root;
+    for part in tables.split('.').filter(|part| !part.is_empty()) {
+        table = table.get(part)?.get_ref().as_table()?;
+    }
+    let (at, value) = table.get_key_value(name)?;
+    Some((at.span(), value.get_ref()))
 }

@@ -2,12 +2,29 @@
 
 use super::{finding::Finding, subject::Subject};
 use crate::{
-    entry_operation::{EntryOperation, decide},
+    entry_operation::{EntryOperation, EntryOperation as E, decide},
     examples::{agents, examples_in, locations},
-    model::{Access, AgentName, OperationKind, WorkspacePath},
+    model::{AgentName, WorkspacePath},
     outline::{Statement, StatementKind},
     policy::Effect,
 };
+
+/// Operations, each with those that bypass a rule about it.
+const BYPASSES: [(E, &[E]); 11] = [
+    (E::Write, &[E::Remove, E::Rename]),
+    (E::Edit, &[E::Write]),
+    (E::Append, &[E::Write]),
+    // A file can be written with permission to execute it.
+    (E::SetAttributes, &[E::Write]),
+    (E::Symlink, &[E::RenameTo]),
+    (E::Mkdir, &[E::RenameTo]),
+    (E::Rename, &[E::Remove]),
+    (E::Remove, &[E::RenameTo]),
+    (E::Grep, &[E::Read]),
+    // A name that is not listed can be known.
+    (E::List, &[E::Read, E::Write, E::Remove]),
+    (E::Stat, &[E::List]),
+];
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     let locations = locations(subject.statements().map(|(_, statement)| statement));
@@ -28,51 +45,46 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
             Some((guarded, open, path))
         });
         let Some((guarded, open, path)) = hole else { continue };
-        let words: Vec<_> =
-            open.iter().map(|entry_operation| format!("`{}`", entry_operation.as_str())).collect();
-        let missing = open.first().map_or("", |entry_operation| entry_operation.as_str());
+        let words: Vec<_> = open.iter().map(|it| format!("`{}`", word(*it))).collect();
+        // `remove` covers `rename`.
+        let number = if guarded == E::Write { 1 } else { open.len() };
+        let missing: Vec<_> =
+            open.iter().take(number).map(|it| format!("\"{}\"", word(*it))).collect();
+        let relation = if open.contains(&E::RenameTo) { "to" } else { "of" };
         found.push(Finding {
             id: "unguarded-operation",
             file,
             span: statement.span.clone(),
             message: format!(
-                "`{}` {verb} `{}` of `{path}`, and leaves {} of it open",
+                "`{}` {verb} `{}` of `{path}`, and leaves {} {relation} it open",
                 statement.id,
                 guarded.as_str(),
-                words.join(" and ")
+                words.join(", ")
             ),
-            suggestion: format!("add \"{missing}\" to `operations`, unless that is meant"),
+            suggestion: format!("add {} to `operations`, unless that is meant", missing.join(", ")),
         });
     }
 }
 
-/// Returns the operation on `path` that the statement decides, and those that bypass it.
+/// Returns the word of the operation in `operations`.
+fn word(entry_operation: EntryOperation) -> &'static str {
+    entry_operation.operation().as_str()
+}
+
+/// Returns the first operation on `path` that the statement decides and others bypass, with these.
 fn open(
     subject: Subject<'_>,
     statement: &Statement,
     agent: &AgentName,
     path: &WorkspacePath,
 ) -> Option<(EntryOperation, Vec<EntryOperation>)> {
-    let asks = |operation, access| statement.asks(agent, operation, access);
-    let (guarded, others): (_, &[_]) = if asks(OperationKind::Write, Access::Write) {
-        (EntryOperation::Write, &[EntryOperation::Remove, EntryOperation::Rename])
-    } else if asks(OperationKind::Edit, Access::Write) {
-        (EntryOperation::Edit, &[EntryOperation::Write])
-    } else if asks(OperationKind::Append, Access::Write) {
-        (EntryOperation::Append, &[EntryOperation::Write])
-    } else if asks(OperationKind::Rename, Access::Remove) {
-        (EntryOperation::Rename, &[EntryOperation::Remove])
-    } else {
-        return None;
-    };
     let decision = |entry_operation| decide(subject.policy, agent, entry_operation, path, None);
-    if decision(guarded).rule() != statement.id {
-        return None;
-    }
-    let open: Vec<_> = others
-        .iter()
-        .copied()
-        .filter(|entry_operation| decision(*entry_operation).enforced() == Effect::Allow)
-        .collect();
-    (!open.is_empty()).then_some((guarded, open))
+    BYPASSES.into_iter().find_map(|(guarded, others)| {
+        let is_guarded = statement.asks(agent, guarded.operation(), guarded.access())
+            && decision(guarded).rule() == statement.id;
+        let is_open = |other: &EntryOperation| decision(*other).enforced() == Effect::Allow;
+        let open = others.iter().copied().filter(is_open);
+        let open: Vec<_> = is_guarded.then_some(open).into_iter().flatten().collect();
+        (!open.is_empty()).then_some((guarded, open))
+    })
 }

@@ -159,8 +159,8 @@ fn untested(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
         }
         return;
     }
-    let statements: HashMap<_, _> =
-        outline.statements.iter().map(|statement| (&statement.id, statement)).collect();
+    let decide = outline.statements.iter().filter(|statement| statement.kind.decides());
+    let statements: HashMap<_, _> = decide.map(|statement| (&statement.id, statement)).collect();
     for rule in
         tests.coverage.iter().filter(|rule| rule.tests == 0 && rule.location.file == outline.name)
     {

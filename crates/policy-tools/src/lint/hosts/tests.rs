@@ -7,15 +7,21 @@ use crate::{
 };
 
 fn found(text: &str) -> Vec<(&'static str, String)> {
+    let location = |finding: &Finding| {
+        let text = format!("schema = 1\n{text}");
+        text.get(finding.span.clone()).unwrap().to_owned()
+    };
+    findings(text).iter().map(|finding| (finding.id, location(finding))).collect()
+}
+
+fn findings(text: &str) -> Vec<Finding> {
     let source = PolicySource::from_text("p", &format!("schema = 1\n{text}"));
     let (policy, outline) = (compile(&source).unwrap(), outline(&source));
     let subject =
         Subject { policy: &policy, outline: &outline, tree: None, tests: None, tracked: None };
     let mut found = Vec::new();
     lint(subject, &mut found);
-    let location =
-        |finding: &Finding| outline[0].text.get(finding.span.clone()).unwrap().to_owned();
-    found.iter().map(|finding| (finding.id, location(finding))).collect()
+    found
 }
 
 fn rule(id: &str, effect: &str, hosts: &str) -> String {
@@ -46,6 +52,18 @@ fn hosts_of_many_people_are_told() {
     }
     let fine = "\"my.github.io\", \"*.my.github.io\", \"*.example.com\", \"*.shop.co.uk\", \"93.184.216.0/24\"";
     assert_eq!(found(&rule("x", "allow", fine)), []);
+}
+
+/// A rule that asks was told to ask.
+#[test]
+fn a_rule_that_asks_was_advised_to_ask_a_person() {
+    for host in ["\"*\"", "\"github.com\""] {
+        for (effect, advises) in [("allow", true), ("ask", false)] {
+            let found = findings(&rule("x", effect, host));
+            assert_eq!(found.len(), 1, "{host} {effect}");
+            assert_eq!(found[0].suggestion.contains("ask a person"), advises, "{host} {effect}");
+        }
+    }
 }
 
 #[test]
