@@ -1,7 +1,7 @@
 //! Connections that are being opened, with the approvals that they wait for.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -19,14 +19,22 @@ pub(crate) struct Attempts {
 
 #[derive(Default)]
 struct State {
-    running: usize,
+    running: Vec<Weak<Running>>,
     is_stopping: bool,
-    /// The requests for approval that have no reply yet.
-    questions: Vec<Arc<Ticket>>,
 }
 
 /// A running attempt, which ends when this is dropped.
-pub(crate) struct Running(Arc<Attempts>);
+pub(crate) struct Running {
+    attempts: Arc<Attempts>,
+    waiting: Mutex<Waiting>,
+}
+
+/// The wait of an attempt for an approval.
+#[derive(Default)]
+struct Waiting {
+    is_withdrawn: bool,
+    question: Option<Arc<Ticket>>,
+}
 
 impl Attempts {
     /// Returns the attempts of a sandbox; `approver` gets their requests for approval.
@@ -35,13 +43,15 @@ impl Attempts {
     }
 
     /// Begins an attempt; `None` if there are too many, or the session is ending.
-    pub(crate) fn begin(self: &Arc<Self>) -> Option<Running> {
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Arc<Running>> {
         let mut state = self.state();
-        if state.is_stopping || state.running >= MAX_ATTEMPTS {
+        if state.is_stopping || state.running.len() >= MAX_ATTEMPTS {
             return None;
         }
-        state.running += 1;
-        Some(Running(Arc::clone(self)))
+        let running = Running { attempts: Arc::clone(self), waiting: Mutex::default() };
+        let running = Arc::new(running);
+        state.running.push(Arc::downgrade(&running));
+        Some(running)
     }
 
     /// Waits for `time`, or until the session ends.
@@ -50,13 +60,15 @@ impl Attempts {
         drop(self.changed.wait_timeout_while(self.state(), time, going));
     }
 
-    /// Ends the session: withdraws all requests for approval, also later ones, and lets no attempt
-    /// begin.
+    /// Ends the session: withdraws all attempts, and lets none begin.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.is_stopping = true;
-        state.questions.drain(..).for_each(|question| question.withdraw());
+        let running: Vec<_> = state.running.iter().filter_map(Weak::upgrade).collect();
         self.changed.notify_all();
+        // The last reference to an attempt locks the state.
+        drop(state);
+        running.iter().for_each(|attempt| attempt.withdraw());
     }
 
     /// True if the session is ending.
@@ -67,7 +79,7 @@ impl Attempts {
     /// Waits until no attempt is running, or until `end`.
     pub(crate) fn wait(&self, end: Instant) {
         let left = end.saturating_duration_since(Instant::now());
-        let running = |state: &mut State| state.running > 0;
+        let running = |state: &mut State| !state.running.is_empty();
         drop(self.changed.wait_timeout_while(self.state(), left, running));
     }
 
@@ -76,27 +88,42 @@ impl Attempts {
     }
 }
 
-impl Approver for Attempts {
-    fn ask(&self, ticket: &Arc<Ticket>) {
-        let mut state = self.state();
-        match state.is_stopping {
-            true => ticket.withdraw(),
-            false => state.questions.push(Arc::clone(ticket)),
+impl Running {
+    /// Withdraws the attempt's request for approval, also a later one.
+    pub(crate) fn withdraw(&self) {
+        let mut waiting = self.waiting();
+        waiting.is_withdrawn = true;
+        if let Some(question) = waiting.question.take() {
+            question.withdraw();
         }
-        drop(state);
-        self.approver.ask(ticket);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Approver for Running {
+    fn ask(&self, ticket: &Arc<Ticket>) {
+        let mut waiting = self.waiting();
+        match waiting.is_withdrawn {
+            true => ticket.withdraw(),
+            false => waiting.question = Some(Arc::clone(ticket)),
+        }
+        drop(waiting);
+        self.attempts.approver.ask(ticket);
     }
 
     fn over(&self, ticket: &Ticket) {
-        self.state().questions.retain(|one| !std::ptr::eq(&**one, ticket));
-        self.approver.over(ticket);
+        self.waiting().question = None;
+        self.attempts.approver.over(ticket);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.running = state.running.saturating_sub(1);
-        self.0.changed.notify_all();
+        let mut state = self.attempts.state();
+        state.running.retain(|running| running.strong_count() > 0);
+        self.attempts.changed.notify_all();
     }
 }

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
 
 use crate::{
     messages::{Candidate, FromConnector, ToConnector},
@@ -68,20 +71,24 @@ fn resolve(host: &str, routes: &Routes) -> io::Result<Vec<Candidate>> {
         Ok(address) => vec![address],
         Err(_) => (host, 0).to_socket_addrs()?.map(|found| found.ip()).collect(),
     };
-    let mut addresses: Vec<Candidate> = Vec::new();
+    let mut addresses: Vec<IpAddr> = Vec::new();
     for address in found {
-        let is_new = addresses.iter().all(|known| known.address != address);
-        if is_new && addresses.len() < MAX_ADDRESSES {
-            let is_local = is_own(address) || routes.is_on_link(address)?;
-            addresses.push(Candidate { address, is_local });
+        if !addresses.contains(&address) && addresses.len() < MAX_ADDRESSES {
+            addresses.push(address);
         }
     }
-    Ok(addresses)
+    let candidate =
+        |(address, is_on_link)| Ok(Candidate { address, is_local: is_on_link || is_own(address)? });
+    let on_link = routes.are_on_link(&addresses)?;
+    addresses.into_iter().zip(on_link).map(candidate).collect()
 }
 
-/// True if this machine has the address. A connected datagram socket sends nothing, but the kernel
-/// gives it the address from which it would send.
-fn is_own(address: IpAddr) -> bool {
+/// Returns true if this machine has the address. A connected datagram socket sends nothing, but the
+/// kernel gives it the address from which it would send.
+///
+/// # Errors
+/// When the kernel does not say.
+fn is_own(address: IpAddr) -> io::Result<bool> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -91,7 +98,20 @@ fn is_own(address: IpAddr) -> bool {
         socket.connect((address, 9))?;
         socket.local_addr()
     });
-    source.is_ok_and(|source| source.ip() == address)
+    match source {
+        Ok(source) => Ok(source.ip() == address),
+        Err(error) if is_without_route(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns true if the error says that this machine has no way to an address, so that it is not its
+/// own. Another one, such as that of a process without descriptors, says nothing of the address.
+fn is_without_route(error: &io::Error) -> bool {
+    use Errno as E;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(E::ACCESS | E::ADDRNOTAVAIL | E::AFNOSUPPORT | E::INVAL | E::PERM))
+        || matches!(errno, Some(E::HOSTUNREACH | E::NETUNREACH))
 }
 
 fn dial(address: SocketAddr) -> io::Result<TcpStream> {
@@ -99,4 +119,19 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An address of this machine that could not be looked at counted as one of another machine.
+    #[test]
+    fn an_address_that_cannot_be_looked_at_is_an_error() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()).unwrap());
+        assert!(!is_own(Ipv4Addr::BROADCAST.into()).unwrap());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(!is_without_route(&errno.into()), "{errno}");
+        }
+    }
 }

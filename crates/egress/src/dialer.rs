@@ -32,6 +32,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) enum DialError {
     /// The connector is gone.
     Gone,
+    /// The session ended, and the connector with it.
+    Ended,
     /// The order failed, with the system's message.
     Failed(String),
 }
@@ -40,6 +42,7 @@ impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str("the connector is gone"),
+            Self::Ended => f.write_str("the session ended"),
             Self::Failed(reason) => f.write_str(reason),
         }
     }
@@ -53,6 +56,7 @@ impl DialError {
                 let text = "the connector ended, and is being started again: try again";
                 Refused::new(502, "Connector is gone", text)
             }
+            Self::Ended => Refused::gone(),
             Self::Failed(reason) => Refused::new(
                 502,
                 "Cannot connect",

@@ -7,9 +7,11 @@ use portcullis_policy::model::{Host, Quoted};
 use crate::{
     client_hello::{self, ClientHello, HANDSHAKE_RECORD},
     head::{self, HeadError, MAX_HEAD, Request},
+    messages::without_user,
 };
 
-/// The longest name that is repeated, in characters: that of the longest host.
+/// The longest name that is repeated, in bytes: that of the longest host. Half of a longer one could
+/// be half a secret.
 const MAX_NAME: usize = 253;
 
 /// A tunnel's protocol.
@@ -74,8 +76,8 @@ impl CutOffReason {
 impl fmt::Display for CutOffReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OtherName => "the name in TLS (SNI) is not the host that was asked for",
-            Self::NoName => "there is no name in TLS (SNI), which is to be the host that was asked for",
+            Self::OtherName => "the name in TLS (SNI) is not the requested host",
+            Self::NoName => "there is no name in TLS (SNI), which must be the requested host",
             Self::Encrypted => {
                 "the client hides the name of the host (ECH or its GREASE): turn that off in the client, \
                  such as `network.dns.echconfig.enabled` of Firefox, `EncryptedClientHelloEnabled` of \
@@ -96,8 +98,9 @@ pub(crate) fn judge(
     port: u16,
 ) -> Result<Option<TunnelProtocol>, CutOffTunnel> {
     let cut_off = |reason, name: Option<&str>| {
-        let other = name.filter(|name| Host::parse(name).as_ref() != Ok(host));
-        CutOffTunnel { reason, named: other.map(|name| name.chars().take(MAX_NAME).collect()) }
+        let other = name.filter(|name| Host::parse(name).as_ref() != Ok(host)).map(without_user);
+        let named = other.filter(|name| name.len() <= MAX_NAME).map(str::to_owned);
+        CutOffTunnel { reason, named }
     };
     match bytes.first() {
         None => Ok(None),
@@ -149,12 +152,14 @@ mod tests {
             ("GET http://b.example/x?y HTTP/1.1\r\nHost: a.example\r\n\r\n", "b.example"),
             ("CONNECT b.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "b.example"),
             ("GET / HTTP/1.1\r\nHost: b\" x\r\n\r\n", "b\\\" x"),
+            // The password was in the record.
+            ("GET / HTTP/1.1\r\nHost: user:password@b.example\r\n\r\n", "b.example"),
         ] {
             let message = reason(request);
             assert!(message.ends_with(&format!("; it names \"{named}\"")), "{message}");
         }
         let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "b".repeat(9000));
-        assert!(reason(&long).len() < 400);
+        assert!(!reason(&long).contains("names"));
         assert!(!reason("GET / HTTP/1.1\r\n\r\n").contains("names"));
     }
 }

@@ -10,7 +10,7 @@ use portcullis_policy::model::Host;
 
 use crate::{
     body::Framing,
-    messages::{MAX_HOST, NamedRequest, RefusedRequest, beginning, without_user},
+    messages::{MAX_HOST, NamedRequest, RefusedRequest, without_user},
 };
 
 /// The longest head, in bytes.
@@ -40,7 +40,7 @@ const END_TO_END: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 pub(crate) type HeadError = &'static str;
 
 /// The reasons for a request that names a second host.
-const OTHER_HOST: HeadError = "`Host` is not the host that was asked for";
+const OTHER_HOST: HeadError = "`Host` is not the requested host";
 const SEVERAL_HOSTS: HeadError = "there are several `Host` fields";
 
 /// The reason for bytes of another protocol.
@@ -75,6 +75,41 @@ impl Authority {
         };
         let host = host.ok_or("the target is no host and port")?.to_owned();
         Ok(Self { host, port })
+    }
+}
+
+/// The host that a refused target or `Host` names, without user information.
+enum Named {
+    Authority(Authority),
+    /// A text that is no host and port.
+    Malformed(String),
+}
+
+impl Named {
+    /// Returns the host that a text names; `None` if a part of a password may be taken for it.
+    /// `is_followed` says that the text may be the beginning of one with user information.
+    fn of(text: &str, is_followed: bool) -> Option<Self> {
+        let (rest, default) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => {
+                (rest, Some(HTTPS_PORT))
+            }
+            Some((_, rest)) => (rest, Some(HTTP_PORT)),
+            None => (text, None),
+        };
+        // User information, the path and what follows may have secrets.
+        let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+        let more = rest.get(authority.len()..).unwrap_or_default();
+        let is_followed = is_followed || more.contains('@');
+        // What follows these characters may be a password with a slash, a space or the like.
+        if is_followed && (authority.contains([':', '@']) || more.starts_with(['#', '\\'])) {
+            return None;
+        }
+        let authority = without_user(authority);
+        match Authority::parse(authority, default) {
+            Ok(authority) => Some(Self::Authority(authority)),
+            Err(_) if is_followed => None,
+            Err(_) => Some(Self::Malformed(authority.to_owned())),
+        }
     }
 }
 
@@ -154,48 +189,48 @@ pub(crate) fn named_host(bytes: &[u8]) -> Option<String> {
         let field = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case("host"))?;
         Some(String::from_utf8_lossy(field.value).into_owned())
     };
-    let authority = match head.target.split_once("://") {
-        Some((_, rest)) => rest.split(['/', '?']).next().map(str::to_owned),
-        None if head.method == "CONNECT" => Some(head.target.to_owned()),
-        None => field(),
-    }?;
-    let parsed = Authority::parse(&authority, Some(HTTP_PORT));
-    Some(parsed.map_or(authority, |authority| authority.host))
+    let is_target = head.target.contains("://") || head.method == "CONNECT";
+    let named = if is_target { head.target.to_owned() } else { field()? };
+    Some(match Named::of(&named, false)? {
+        Named::Authority(authority) => authority.host,
+        Named::Malformed(text) => text,
+    })
 }
 
 /// Returns the refusal of a request to the proxy whose head begins with these bytes.
 pub(crate) fn refused(bytes: &[u8], why: HeadError) -> RefusedRequest {
-    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let has_no_end = line.len() == bytes.len();
+    // A carriage return elsewhere ends no line: it may be in a password.
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let is_followed = has_no_end || words.any(|word| word.contains(&b'@'));
     let target = String::from_utf8_lossy(target);
-    let (rest, default) = match target.split_once("://") {
-        Some(("https", rest)) => (rest, Some(HTTPS_PORT)),
-        Some((_, rest)) => (rest, Some(HTTP_PORT)),
-        None => (&*target, None),
+    let has_other_host = [OTHER_HOST, SEVERAL_HOSTS].contains(&why);
+    let target = match has_other_host {
+        // The target is well-formed: its path has the sign.
+        true => target.split('@').next().unwrap_or_default(),
+        false => &target,
     };
-    // User information, the path and what follows may have secrets.
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let has_more = rest.get(authority.len()..).is_some_and(|more| more.contains('@'));
-    let authority = without_user(authority);
-    let shown = match Authority::parse(authority, default) {
-        Ok(Authority { host, port }) if host.contains(':') => format!("[{host}]:{port}"),
-        Ok(Authority { host, port }) => format!("{host}:{port}"),
-        // A user or a password may have a slash.
-        Err(_) if has_more => String::new(),
-        Err(_) => authority.to_owned(),
+    let shown = match Named::of(target, is_followed && !has_other_host) {
+        Some(Named::Authority(Authority { host, port })) if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        Some(Named::Authority(Authority { host, port })) => format!("{host}:{port}"),
+        Some(Named::Malformed(text)) => text,
+        None => String::new(),
     };
-    let is_method = !method.is_empty() && method.iter().all(u8::is_ascii_alphabetic);
-    let method = is_method.then(|| String::from_utf8_lossy(method));
+    let is_method =
+        (1..=MAX_METHOD).contains(&method.len()) && method.iter().all(u8::is_ascii_alphabetic);
+    let method = is_method.then(|| String::from_utf8_lossy(method).into_owned());
     RefusedRequest {
         status: 400,
         reason: why.to_owned(),
-        target: beginning(&shown, MAX_HOST).to_owned(),
-        has_other_host: [OTHER_HOST, SEVERAL_HOSTS].contains(&why),
-        named: NamedRequest {
-            method: method.map(|method| beginning(&method, MAX_METHOD).to_owned()),
-            path: None,
-        },
+        // Half of a longer one could be half a secret.
+        target: Some(shown).filter(|shown| shown.len() <= MAX_HOST).unwrap_or_default(),
+        has_other_host,
+        named: NamedRequest { method, path: None },
     }
 }
 
@@ -308,6 +343,61 @@ impl Head<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The beginning of a password that looks like a port was recorded.
+    #[test]
+    fn what_is_recorded_of_a_refused_target_has_no_part_of_a_password() {
+        let recorded = |line: &str| refused(line.as_bytes(), NO_HTTP).target;
+        for target in
+            ["user:12/34", "user:12?34", "user:12#34", "user:12\\34", "user:12 34", "u:x y"]
+        {
+            for target in [format!("{target}@a.example:443"), format!("http://{target}@a.example/")]
+            {
+                let head = format!("CONNECT {target} HTTP/1.1\r\n\r\n");
+                assert_eq!(recorded(&head), "", "{head}");
+            }
+        }
+        assert_eq!(recorded("CONNECT user:12/3"), "");
+        let long = format!("CONNECT {}:443 HTTP/1.1\r\n", "x".repeat(MAX_HOST));
+        assert_eq!(recorded(&long), "");
+        for (target, shown) in [
+            ("user:12@a.example:443", "a.example:443"),
+            ("a.example:443/path", "a.example:443"),
+            ("a.example:0", "a.example:0"),
+            ("https://a.example/@scope/x", "a.example:443"),
+        ] {
+            assert_eq!(recorded(&format!("CONNECT {target} HTTP/1.1\r\n\r\n")), shown);
+        }
+    }
+
+    /// The beginning of a password was recorded as the other host, or as the host of the target.
+    #[test]
+    fn what_is_named_has_no_part_of_a_password() {
+        let recorded = |line: &str| refused(line.as_bytes(), NO_HTTP).target;
+        for target in ["user:PW\rPW", "PW@PW#PW", "PW#PW", "user:PW@PW\0/PW", "PW@PW\\PW"] {
+            for target in [format!("{target}@a.example:443"), format!("http://{target}@a.example/")]
+            {
+                let target = recorded(&format!("GET {target} HTTP/1.1\r\n\r\n"));
+                assert!(!target.contains("PW"), "{target}");
+            }
+        }
+        let fields = "HTTP/1.1\r\nHost: a.example\r\n\r\n";
+        for head in [
+            format!("GET http://user:PW/PW@b.example/ {fields}"),
+            format!("GET http://user:PW?PW@b.example/ {fields}"),
+            format!("CONNECT user:PW/PW@b.example:443 {fields}"),
+            "GET / HTTP/1.1\r\nHost: user:PW/PW@b.example\r\n\r\n".to_owned(),
+        ] {
+            assert_eq!(named_host(head.as_bytes()), None, "{head}");
+        }
+        for target in ["http://b.example/@scope/x", "http://user:PW@b.example/"] {
+            let head = format!("GET {target} {fields}");
+            assert_eq!(named_host(head.as_bytes()).as_deref(), Some("b.example"), "{head}");
+        }
+        // The target was parsed, and has no user information.
+        let shown = refused(b"GET http://a.example:81/x@y HTTP/1.1\r\n\r\n", OTHER_HOST).target;
+        assert_eq!(shown, "a.example:81");
+    }
 
     fn forwarded(head: &str) -> Result<String, HeadError> {
         match to_proxy(head.as_bytes())? {

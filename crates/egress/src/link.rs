@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     io,
     os::fd::OwnedFd,
+    pin::pin,
     rc::Rc,
 };
 
@@ -12,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 use tokio::{
     io::Interest,
     net::{TcpStream, UnixDatagram},
+    select,
     sync::oneshot,
 };
 
@@ -51,15 +53,28 @@ impl Link {
         Ok(Self { socket, next: Cell::new(0), asked: RefCell::default(), open: RefCell::default() })
     }
 
-    /// Asks for a connection. The receiver gets the reason when the connection must be closed.
+    /// Asks for a connection. The receiver gets the reason when the connection must be closed. When
+    /// `gone` ends before, the program's question to a person is withdrawn.
     pub(crate) async fn connect(
         self: &Rc<Self>,
         to: &Authority,
+        gone: impl Future<Output = ()>,
     ) -> Result<(ServerConnection, oneshot::Receiver<Reason>), Refused> {
         let id = self.take_id();
         // A host that is too long is cut to fit into a packet, and stays too long.
         let (host, port) = (beginning(&to.host, MAX_HOST + 1).to_owned(), to.port);
-        match self.ask(id, &FromProxy::Connect { id, host, port }).await {
+        let connect = FromProxy::Connect { id, host, port };
+        let mut reply = pin!(self.ask(id, &connect));
+        let reply = select! {
+            biased;
+            reply = &mut reply => reply,
+            () = gone => {
+                // A gateway process that is gone asks nobody.
+                let _ = self.send(&FromProxy::Withdraw { id }).await;
+                reply.await
+            }
+        };
+        match reply {
             Some(Reply::Opened(socket)) => {
                 let (close, closing) = oneshot::channel();
                 self.open.borrow_mut().insert(id, close);
@@ -148,7 +163,6 @@ pub(crate) struct ServerConnection {
     id: Id,
     pub(crate) server: TcpStream,
     bytes_in: Cell<u64>,
-    bytes_out: Cell<u64>,
     requests: Cell<Option<u64>>,
     /// The request without a complete reply.
     request: RefCell<NamedRequest>,
@@ -156,9 +170,8 @@ pub(crate) struct ServerConnection {
 
 impl ServerConnection {
     fn new(link: Rc<Link>, id: Id, server: TcpStream) -> Self {
-        let (bytes_in, bytes_out) = (Cell::new(0), Cell::new(0));
-        let (requests, request) = (Cell::new(None), RefCell::default());
-        Self { link, id, server, bytes_in, bytes_out, requests, request }
+        let (bytes_in, requests, request) = (Cell::new(0), Cell::new(None), RefCell::default());
+        Self { link, id, server, bytes_in, requests, request }
     }
 
     /// Returns the number of bytes that came from the server.
@@ -189,7 +202,7 @@ impl ServerConnection {
         let bytes = bytes as u64;
         let asked = FromProxy::Sending { id: self.id, bytes };
         match self.link.ask(self.id, &asked).await {
-            Some(Reply::Counted) => self.bytes_out.set(self.bytes_out.get() + bytes),
+            Some(Reply::Counted) => {}
             // The connection is closed instead.
             _ => std::future::pending().await,
         }
@@ -202,9 +215,9 @@ impl ServerConnection {
         link.asked.borrow_mut().remove(id);
         // The server may have closed it already.
         let _ = shutdown(server, Shutdown::Both);
-        let (bytes_in, bytes_out) = (self.bytes_in.get(), self.bytes_out.get());
-        let (id, requests, request) = (*id, self.requests.get(), self.request.take());
-        let closed = FromProxy::Closed { id, bytes_in, bytes_out, requests, request, reason };
+        let (id, bytes_in) = (*id, self.bytes_in.get());
+        let (requests, request) = (self.requests.get(), self.request.take());
+        let closed = FromProxy::Closed { id, bytes_in, requests, request, reason };
         // A gateway process that is gone has recorded the end.
         let _ = link.send(&closed).await;
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use portcullis_core::EndReason;
+use portcullis_policy::model::complete_words;
 use serde::{Deserialize, Serialize};
 
 use crate::refused::Refused;
@@ -38,13 +39,15 @@ pub(crate) enum FromProxy {
         host: String,
         port: u16,
     },
+    /// The program is gone that asked for a connection, which has no reply yet.
+    Withdraw { id: Id },
     /// Bytes are about to be sent to the server; [`ToProxy::Counted`] is the reply.
     Sending { id: Id, bytes: u64 },
     /// An open connection is closed on both sides.
     Closed {
         id: Id,
+        /// The number of bytes from the server. The gateway process has counted those to it.
         bytes_in: u64,
-        bytes_out: u64,
         /// The number of requests that were sent, if they were counted.
         requests: Option<u64>,
         /// The request without a complete reply, if requests are parsed.
@@ -80,12 +83,13 @@ pub(crate) struct NamedRequest {
 }
 
 impl NamedRequest {
-    /// Returns the names of a request; each has [`MAX_HOST`] bytes at most.
+    /// Returns the names of a request; each has [`MAX_DETAIL`] bytes at most, which is more than its
+    /// record: the gateway process searches it for secrets before it is cut.
     #[cfg(feature = "tls")]
     pub(crate) fn new(method: &str, path: &str) -> Self {
-        let shown = |text| Some(beginning(text, MAX_HOST).to_owned());
-        let (method, path) = (shown(method), shown(path));
-        Self { method, path: path.filter(|path| !path.is_empty()) }
+        let shown = |text| Some(complete_words(text, MAX_DETAIL)).filter(|text| !text.is_empty());
+        let [method, path] = [method, path].map(|text| shown(text).map(str::to_owned));
+        Self { method, path }
     }
 }
 
@@ -132,7 +136,7 @@ impl From<End> for EndReason {
 
 impl Reason {
     pub(crate) fn new(end: End, detail: impl AsRef<str>) -> Self {
-        Self { end, detail: beginning(detail.as_ref(), MAX_DETAIL).to_owned() }
+        Self { end, detail: complete_words(detail.as_ref(), MAX_DETAIL).to_owned() }
     }
 }
 
@@ -183,13 +187,22 @@ pub(crate) struct Candidate {
 mod tests {
     use super::*;
 
+    /// Half of a secret with a slash remained, which no rule finds.
+    #[cfg(feature = "tls")]
     #[test]
-    fn a_long_detail_is_cut_between_characters() {
-        let text = |before: usize| format!("{}{}", "a".repeat(before), "é".repeat(MAX_DETAIL));
-        for before in 0..3 {
+    fn a_path_was_cut_before_it_was_searched_for_secrets() {
+        let path = format!("{}/secret/secret/x", "/ab".repeat(82));
+        assert_eq!(NamedRequest::new("GET", &path).path, Some(path));
+    }
+
+    /// No rule finds half a secret.
+    #[test]
+    fn a_long_text_is_cut_between_words() {
+        let text = |before: usize| format!("{} {}", "é ".repeat(before), "secret".repeat(20));
+        for before in 290..350 {
             let Reason { detail, .. } = Reason::new(End::Refused, text(before));
-            assert!(text(before).starts_with(&detail));
-            assert!((MAX_DETAIL - 1..=MAX_DETAIL).contains(&detail.len()), "{}", detail.len());
+            assert!(detail.len() <= MAX_DETAIL && text(before).starts_with(&detail), "{detail}");
+            assert!(!detail.contains('s') || detail == text(before), "{detail}");
         }
     }
 }

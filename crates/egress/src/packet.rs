@@ -19,7 +19,7 @@ use rustix::{
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The longest packet, in bytes.
-const MAX_PACKET: usize = 8 * 1024;
+const MAX_PACKET: usize = 16 * 1024;
 
 /// Sends a message; with [`SendFlags::DONTWAIT`] it fails with `WouldBlock` where there is no room.
 pub(crate) fn send<T: Serialize>(

@@ -4,9 +4,8 @@
 
 use std::{
     collections::HashMap,
-    io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
@@ -16,6 +15,7 @@ use portcullis_policy::model::Connect;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 
 use crate::{
+    attempts::Running,
     credential::CredentialRoute,
     messages::{End, FromProxy, Id, NamedRequest, Reason, ToProxy},
     packet,
@@ -34,24 +34,47 @@ pub(crate) struct Peer {
     pub(crate) route: Option<Arc<CredentialRoute>>,
     link: OwnedFd,
     open: Mutex<HashMap<Id, Opened>>,
+    /// The connections that are being opened.
+    attempts: Mutex<HashMap<Id, Weak<Running>>>,
 }
 
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Dropped before the connection, at whose end a read goes on that waited for it.
+    pub(crate) socket: ServerSocket,
     pub(crate) connection: OpenConnection,
     pub(crate) to: Connect,
     /// The id of the credential with which it was opened.
     pub(crate) credential: Option<String>,
 }
 
+/// The gateway process's copy of the socket of a connection. Its drop shuts the socket down: a
+/// process with a fault may report an end and keep its own copy.
+#[derive(Debug)]
+pub(crate) struct ServerSocket(Arc<OwnedFd>);
+
 /// An end of a connection that is still to be recorded.
 pub(crate) struct UnrecordedEnd {
     pub(crate) opened: Opened,
-    pub(crate) bytes: (u64, u64),
+    /// The number of bytes from the server, if the process reported it.
+    pub(crate) bytes_in: Option<u64>,
     pub(crate) requests: Option<u64>,
     pub(crate) request: NamedRequest,
     pub(crate) reason: Reason,
+}
+
+impl ServerSocket {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self(Arc::new(socket))
+    }
+}
+
+impl Drop for ServerSocket {
+    fn drop(&mut self) {
+        // The server may have closed it already.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
 }
 
 impl Peer {
@@ -60,7 +83,7 @@ impl Peer {
         route: Option<Arc<CredentialRoute>>,
         link: OwnedFd,
     ) -> Self {
-        Self { service, route, link, open: Mutex::default() }
+        Self { service, route, link, open: Mutex::default(), attempts: Mutex::default() }
     }
 
     /// Returns the id of the process's credential, if it has one.
@@ -94,9 +117,9 @@ impl Peer {
         };
         for (_, opened) in self.open().drain() {
             let (reason, request) = (Reason::new(end, detail), NamedRequest::default());
-            let bytes = (0, 0);
+            let end = UnrecordedEnd { opened, bytes_in: None, requests: None, request, reason };
             // The threads that record live until `ends` is dropped.
-            let _ = ends.send(UnrecordedEnd { opened, bytes, requests: None, request, reason });
+            let _ = ends.send(end);
         }
         let _ = looks.map(JoinHandle::join);
     }
@@ -104,41 +127,71 @@ impl Peer {
     fn hear(self: &Arc<Self>, message: FromProxy, ends: &mpsc::Sender<UnrecordedEnd>) {
         match message {
             FromProxy::Connect { id, host, port } => {
-                self.begin(id, move |peer| peer.connect(id, &host, port));
-            }
-            FromProxy::Refuse { id, request } => self.begin(id, move |peer| {
-                let refused = peer.service.refuse(peer.route.as_deref(), &request);
-                peer.refuse(id, refused);
-            }),
-            FromProxy::Sending { id, bytes } => {
-                let counted = self.open().get(&id).map(|opened| opened.connection.account(bytes));
-                let reply = match counted {
-                    Some(Ok(())) => ToProxy::Counted { id },
-                    Some(Err(_)) | None => ToProxy::Close { id },
+                let connect = move |peer: &Arc<Self>, running: &Running| {
+                    peer.connect(id, (&host, port), running);
                 };
-                self.send(&reply, None);
+                let Some(running) = self.begin(connect) else {
+                    return self.refuse(id, Refused::busy());
+                };
+                let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+                attempts.retain(|_, running| running.strong_count() > 0);
+                attempts.insert(id, running);
             }
-            FromProxy::Closed { id, bytes_in, bytes_out, requests, request, reason } => {
+            FromProxy::Withdraw { id } => {
+                let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+                let running = attempts.get(&id).and_then(Weak::upgrade);
+                drop(attempts);
+                if let Some(running) = running {
+                    running.withdraw();
+                }
+            }
+            FromProxy::Refuse { id, request } => {
+                let request = Arc::new(request);
+                let refuse = move |peer: &Arc<Self>| {
+                    peer.service.pause();
+                    let refused = peer.service.refuse(peer.route.as_deref(), &request);
+                    peer.refuse(id, refused);
+                };
+                // It is recorded in any case. The process waits meanwhile.
+                let begun = refuse.clone();
+                if self.begin(move |peer, _| begun(peer)).is_none() {
+                    refuse(self);
+                }
+            }
+            FromProxy::Sending { id, bytes } => {
+                let open = self.open();
+                let opened = open.get(&id);
+                let is_counted = opened.is_some_and(|o| o.connection.account(bytes).is_ok());
+                let socket = opened.map(|opened| Arc::clone(&opened.socket.0));
+                drop(open);
+                if is_counted {
+                    self.send(&ToProxy::Counted { id }, None);
+                } else {
+                    self.cut_off(id, socket.as_deref());
+                }
+            }
+            FromProxy::Closed { id, bytes_in, requests, request, reason } => {
                 if let Some(opened) = self.open().remove(&id) {
-                    let bytes = (bytes_in, bytes_out);
-                    let _ = ends.send(UnrecordedEnd { opened, bytes, requests, request, reason });
+                    let bytes_in = Some(bytes_in);
+                    let end = UnrecordedEnd { opened, bytes_in, requests, request, reason };
+                    let _ = ends.send(end);
                 }
             }
         }
     }
 
-    /// Handles a message that may take time in a thread of its own, if there are not too many.
-    fn begin(self: &Arc<Self>, id: Id, handle: impl FnOnce(&Arc<Self>) + Send + 'static) {
-        let peer = Arc::clone(self);
-        let started = self.service.attempts.begin().map(|running| {
-            spawn("connection", move || {
-                handle(&peer);
-                drop((peer, running));
-            })
-        });
-        if !matches!(started, Some(Ok(_))) {
-            self.refuse(id, Refused::busy());
-        }
+    /// Handles a message that may take time in a thread of its own; `None` if there are too many.
+    fn begin(
+        self: &Arc<Self>,
+        handle: impl FnOnce(&Arc<Self>, &Running) + Send + 'static,
+    ) -> Option<Weak<Running>> {
+        let (peer, running) = (Arc::clone(self), self.service.attempts.begin()?);
+        let begun = Arc::downgrade(&running);
+        let run = move || {
+            handle(&peer, &running);
+            drop((peer, running));
+        };
+        spawn("connection", run).ok().map(|_| begun)
     }
 
     /// Closes the connections that the policy in force denies.
@@ -146,21 +199,32 @@ impl Peer {
         while gone.recv_timeout(CHECK_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
             let open = self.open();
             let denied = open.iter().filter(|(_, opened)| opened.connection.account(0).is_err());
-            let denied: Vec<_> = denied.map(|(id, _)| *id).collect();
+            let denied = denied.map(|(id, opened)| (*id, Arc::clone(&opened.socket.0)));
+            let denied: Vec<_> = denied.collect();
             drop(open);
-            for id in denied {
-                self.send(&ToProxy::Close { id }, None);
+            for (id, socket) in denied {
+                self.cut_off(id, Some(&socket));
             }
         }
     }
 
-    fn connect(self: &Arc<Self>, id: Id, host: &str, port: u16) {
-        let (opened, socket) = match self.service.attempt(self.route.as_deref(), host, port) {
+    /// Closes a connection, also of a process that does not do as it is told.
+    fn cut_off(&self, id: Id, socket: Option<&OwnedFd>) {
+        self.send(&ToProxy::Close { id }, None);
+        // The server may have closed it already.
+        let _ = socket.map(|socket| shutdown(socket, Shutdown::Both));
+    }
+
+    fn connect(self: &Arc<Self>, id: Id, to: (&str, u16), running: &Running) {
+        let opened = match self.service.attempt(self.route.as_deref(), to, running) {
             Ok(opened) => opened,
             Err(refused) => return self.refuse(id, refused),
         };
-        let Ok(close) = self.closer(id, &socket) else { return self.refuse(id, Refused::busy()) };
-        self.open().insert(id, opened);
+        let socket = Arc::clone(&opened.socket.0);
+        let close = self.closer(id, &socket);
+        // A process with a fault may use a number twice, which ends its earlier connection.
+        let earlier = self.open().insert(id, opened);
+        drop(earlier);
         if !self.send(&ToProxy::Opened { id }, Some(&socket)) {
             // No process reports its end.
             self.open().remove(&id);
@@ -201,14 +265,14 @@ impl Peer {
     fn closer(
         self: &Arc<Self>,
         id: Id,
-        socket: &OwnedFd,
-    ) -> io::Result<impl Fn() + Send + Sync + 'static> {
-        let (peer, socket) = (Arc::downgrade(self), socket.try_clone()?);
-        Ok(move || {
+        socket: &Arc<OwnedFd>,
+    ) -> impl Fn() + Send + Sync + 'static {
+        let (peer, socket) = (Arc::downgrade(self), Arc::clone(socket));
+        move || {
             let _ = shutdown(&socket, Shutdown::Both);
             if let Some(peer) = peer.upgrade() {
                 peer.send(&ToProxy::Close { id }, None);
             }
-        })
+        }
     }
 }

@@ -71,11 +71,11 @@ impl Proxy {
         received.drain(..length.min(received.len()));
         match wanted {
             ProxyRequest::Tunnel(to) => {
-                let (open, closing) = self.link.connect(&to).await?;
+                let (open, closing) = self.link.connect(&to, stream::closed(client)).await?;
                 self.tunnel(client, open, closing, &to, received).await;
             }
             ProxyRequest::Forward(to, request) => {
-                let (open, mut closing) = self.link.connect(&to).await?;
+                let (open, mut closing) = self.link.connect(&to, stream::closed(client)).await?;
                 let reason = self.forward(client, &open, &mut closing, request, received).await;
                 open.ended(reason).await;
             }

@@ -61,8 +61,8 @@ impl Refused {
 
     /// Returns the refusal of a request that is not passed on.
     pub(crate) fn not_passed_on(status: u16, why: &str) -> Self {
-        let phrase = if status == 400 { "Bad Request" } else { "Forbidden" };
-        Self::new(status, phrase, why)
+        // A credential's process sends no phrase.
+        Self::new(status, "Bad Request", why)
     }
 
     pub(crate) fn no_host(why: &str) -> Self {

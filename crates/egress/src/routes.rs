@@ -41,15 +41,21 @@ impl Routes {
         Ok(Self { v4: table("/proc/net/route")?, v6: table("/proc/net/ipv6_route")? })
     }
 
-    /// True if this machine reaches the address without a gateway.
+    /// Returns for each address whether this machine reaches it without a gateway.
     ///
     /// # Errors
-    /// When a table cannot be read as a whole.
-    pub(crate) fn is_on_link(&self, address: IpAddr) -> io::Result<bool> {
-        match address.to_canonical() {
-            IpAddr::V4(address) => is_on_link_v4(&read(self.v4.as_ref())?, address),
-            IpAddr::V6(address) => is_on_link_v6(&read(self.v6.as_ref())?, address),
-        }
+    /// When a table cannot be read completely.
+    pub(crate) fn are_on_link(&self, addresses: &[IpAddr]) -> io::Result<Vec<bool>> {
+        let addresses: Vec<_> = addresses.iter().map(IpAddr::to_canonical).collect();
+        // A table that is not needed refuses nothing.
+        let v4 = self.v4.as_ref().filter(|_| addresses.iter().any(IpAddr::is_ipv4));
+        let v6 = self.v6.as_ref().filter(|_| addresses.iter().any(IpAddr::is_ipv6));
+        let (v4, v6) = (read(v4)?, read(v6)?);
+        let is_on_link = |address| match address {
+            IpAddr::V4(address) => is_on_link_v4(&v4, address),
+            IpAddr::V6(address) => is_on_link_v6(&v6, address),
+        };
+        addresses.into_iter().map(is_on_link).collect()
     }
 }
 

@@ -20,17 +20,16 @@ use portcullis_core::{
 };
 use portcullis_policy::{
     Effect,
-    model::{Connect, Escaped, Host, Session},
+    model::{Connect, Escaped, Host, QuotedName, Session},
 };
 
 use crate::{
     attempts::Attempts,
     credential::CredentialRoute,
     dialer::{DialError, Dialer},
-    help::{DeniedConnection, Help, RuleKind},
-    messages::{End, MAX_HOST, Reason, RefusedRequest, ToProxy, beginning, without_user},
-    notices::Notices,
-    peer::{Opened, Peer, UnrecordedEnd},
+    messages::{End, MAX_HOST, Reason, RefusedRequest, ToProxy, without_user},
+    operator_output::{DeniedConnection, OperatorOutput, RuleKind},
+    peer::{Opened, Peer, ServerSocket, UnrecordedEnd},
     refused::Refused,
 };
 
@@ -63,15 +62,6 @@ pub struct Links {
     pub connector: Vec<OwnedFd>,
 }
 
-/// The options with which `portcullis policy explain` explains decisions of the session.
-#[derive(Debug, Clone, Default)]
-pub struct ExplainOptions {
-    /// The options for the operator.
-    pub operator: String,
-    /// The options for programs, which name no file of the host.
-    pub program: String,
-}
-
 /// A process that is served, and the thread that reads its messages.
 #[derive(Debug)]
 struct ServedPeer {
@@ -82,10 +72,9 @@ struct ServedPeer {
 pub(crate) struct Service {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) session: Session,
-    explain: ExplainOptions,
     dialer: Mutex<Arc<Dialer>>,
     pub(crate) attempts: Arc<Attempts>,
-    notices: Notices,
+    output: Box<dyn OperatorOutput>,
     /// True once the connector has ended for good.
     has_no_connector: AtomicBool,
 }
@@ -98,7 +87,7 @@ impl std::fmt::Debug for Service {
 
 impl Egress {
     /// Serves an egress process with a connector, for one session. `approver` gets the requests for
-    /// approval, and `notify` the warnings for the operator, which explain denials with `explain`.
+    /// approval.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -107,15 +96,14 @@ impl Egress {
         session: Session,
         links: Links,
         approver: Box<dyn Approver + Send>,
-        (notify, explain): (fn(&str), ExplainOptions),
+        output: Box<dyn OperatorOutput>,
     ) -> io::Result<Self> {
         let service = Arc::new(Service {
             gateway,
             session,
-            explain,
             dialer: Mutex::new(Arc::new(Dialer::new(links.connector)?)),
             attempts: Arc::new(Attempts::new(approver)),
-            notices: Notices::new(notify),
+            output,
             has_no_connector: AtomicBool::new(false),
         });
         let (ends, ended) = mpsc::channel();
@@ -189,7 +177,7 @@ impl Egress {
     /// Returns true if a connection or request that was denied, cut off or failed was reported to
     /// the operator.
     pub fn has_reported(&self) -> bool {
-        self.service.notices.has_reported()
+        self.service.output.has_reported()
     }
 
     fn served(&self) -> MutexGuard<'_, Vec<ServedPeer>> {
@@ -255,40 +243,47 @@ impl Service {
     pub(crate) fn attempt(
         &self,
         route: Option<&CredentialRoute>,
-        host: &str,
-        port: u16,
-    ) -> Result<(Opened, OwnedFd), Refused> {
+        (host, port): (&str, u16),
+        approver: &dyn Approver,
+    ) -> Result<Opened, Refused> {
         self.pause();
         let to = match (route, Host::parse(host)) {
             // A credential's process does not choose its host.
             (Some(route), _) => route.to.clone(),
             (None, Ok(host)) => Connect { host, port },
             (None, Err(error)) => {
-                let host = beginning(without_user(host), MAX_HOST);
-                let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+                let target = match without_user(host) {
+                    // It was cut, and half of it could be half a secret.
+                    _ if host.len() > MAX_HOST => String::new(),
+                    address if address.contains(':') => format!("[{address}]:{port}"),
+                    name => format!("{name}:{port}"),
+                };
                 let reason = error.to_string();
-                self.refuse_malformed(&format!("{shown}:{port}"), &reason);
+                self.refuse_malformed(&target, &reason);
                 return Err(Refused::no_host(&reason));
             }
         };
-        let client = Client::asking(&*self.attempts);
+        let client = Client::asking(approver);
         let credential = route.map(|route| &*route.id);
         let attempt = self.gateway.connect_with(&self.session, &to, credential, client);
         let denied = |error: Error, address| self.denied(&error, &to, (address, credential));
         let attempt = attempt.map_err(|error| denied(error, None))?;
         let dialer = self.dialer();
         let failed = |error: DialError| {
-            self.warn(&format!("a connection to `{to}` failed"), &error.to_string());
+            if !matches!(error, DialError::Ended) {
+                self.warn(&format!("a connection to `{to}` failed"), &error.to_string());
+            }
             match self.has_no_connector.load(Ordering::Relaxed) {
                 true => Refused::no_connector(),
                 false => error.refused(&to),
             }
         };
         let candidates = dialer.resolve(&to.host.to_string()).map_err(|error| {
+            let error = self.cause(error);
             self.note_unreachable(&attempt, &error.to_string());
             failed(error)
         })?;
-        // The errors of the last address that was tried, and of the last one that was not.
+        // The errors of the last address that was tried, and of the last one that was denied.
         let (mut failure, mut denial) = (None, None);
         for candidate in candidates {
             if candidate.is_local {
@@ -297,8 +292,7 @@ impl Service {
             let connection = match attempt.open(candidate.address, client) {
                 Ok(connection) => connection,
                 Err(error) if error.kind() == ErrorKind::Denied => {
-                    let reason = error.to_string();
-                    denial = Some((reason, denied(error, Some(candidate.address))));
+                    denial = Some((error, candidate.address));
                     continue;
                 }
                 // No other address is tried where nobody decides any more.
@@ -307,11 +301,15 @@ impl Service {
             match self.dial(&dialer, &attempt, connection) {
                 Ok((connection, socket)) => {
                     let credential = credential.map(str::to_owned);
-                    return Ok((Opened { connection, to, credential }, socket));
+                    let socket = ServerSocket::new(socket);
+                    return Ok(Opened { socket, connection, to, credential });
                 }
                 Err(error) => failure = Some(error),
             }
         }
+        // Where an address is connected to, nobody is told of those that are denied.
+        let denial =
+            denial.map(|(error, address)| (error.to_string(), denied(error, Some(address))));
         // A connection that was tried has a record of its own.
         if let Some(error) = failure {
             return Err(failed(error));
@@ -332,6 +330,15 @@ impl Service {
         }
     }
 
+    /// Returns the error of an order to the connector by its cause: the end of a session ends the
+    /// connector.
+    fn cause(&self, error: DialError) -> DialError {
+        match error {
+            DialError::Gone if self.attempts.is_stopping() => DialError::Ended,
+            error => error,
+        }
+    }
+
     /// Connects to the address that was decided on.
     fn dial(
         &self,
@@ -343,8 +350,13 @@ impl Service {
         match dialer.dial(address) {
             Ok(socket) => Ok((connection, socket)),
             Err(error) => {
+                let error = self.cause(error);
                 let detail = error.to_string();
-                let end = ConnectionEnd::of(EndReason::Unreachable);
+                let reason = match error {
+                    DialError::Ended => EndReason::Ended,
+                    DialError::Gone | DialError::Failed(_) => EndReason::Unreachable,
+                };
+                let end = ConnectionEnd::of(reason);
                 self.close(connection, ConnectionEnd { detail: Some(&*detail), ..end });
                 Err(error)
             }
@@ -355,11 +367,11 @@ impl Service {
     fn record(&self, ended: &Mutex<mpsc::Receiver<UnrecordedEnd>>) {
         loop {
             let next = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(UnrecordedEnd { opened, bytes, requests, request, reason }) = next else {
+            let Ok(UnrecordedEnd { opened, bytes_in, requests, request, reason }) = next else {
                 return;
             };
-            let (bytes_in, bytes_out) = bytes;
-            let Opened { connection, to, credential } = opened;
+            let Opened { socket, connection, to, credential } = opened;
+            drop(socket);
             if let Some(error) = connection.denial() {
                 let _ =
                     self.denied(&error, &to, (Some(connection.address()), credential.as_deref()));
@@ -376,7 +388,7 @@ impl Service {
             let reason = end.into();
             let detail = Some(&*detail).filter(|detail| !detail.is_empty());
             let (method, path) = (request.method.as_deref(), request.path.as_deref());
-            let end = ConnectionEnd { bytes_in, bytes_out, reason, detail, requests, method, path };
+            let end = ConnectionEnd { bytes_in, reason, detail, requests, method, path };
             self.close(connection, end);
         }
     }
@@ -394,7 +406,6 @@ impl Service {
         route: Option<&CredentialRoute>,
         request: &RefusedRequest,
     ) -> Refused {
-        self.pause();
         let RefusedRequest { status, reason, target, has_other_host, named } = request;
         let to = match route {
             Some(route) => Ok(route.to.clone()),
@@ -415,7 +426,7 @@ impl Service {
                 if error.kind() != ErrorKind::Denied {
                     return Refused::undecided(&error, &to);
                 }
-                self.warn(&format!("a request to `{to}` was refused"), reason);
+                self.warn(&format!("a request to `{to}` was refused with status {status}"), reason);
             }
             _ => self.refuse_malformed(target, reason),
         }
@@ -427,14 +438,22 @@ impl Service {
         let target = if target.is_empty() { UNREADABLE } else { target };
         let refusal = Refusal::Parameters(reason.to_owned());
         self.gateway.refuse(&self.session, "connect", Some(target), &refusal);
-        self.warn(&format!("a request to `{}` was refused", Escaped(target)), reason);
+        self.warn(
+            "a request to the proxy was refused",
+            &format!("{reason} ({})", QuotedName(target)),
+        );
     }
 
-    /// Warns the operator: a program that speaks TLS gets no reason, and most programs do not show
-    /// the one they get.
+    /// Warns the operator, once for each `what`: a program that speaks TLS gets no reason, and most
+    /// programs do not show the one they get.
     fn warn(&self, what: &str, reason: &str) {
-        let text = format!("portcullis: warning: {what}: {}", Escaped(reason));
-        self.notices.report(text.clone(), &text);
+        let [what, reason] = [what, reason].map(|text| Escaped(&self.shown(text)).to_string());
+        self.output.warn(&what, &reason);
+    }
+
+    /// Returns a text that may have parts of a program as the operator may see it.
+    fn shown(&self, text: &str) -> String {
+        self.gateway.redact_text(text).unwrap_or_else(|| "(not searched for secrets)".to_owned())
     }
 
     /// Returns the refusal for an error of the gateway, and reports a denial to the operator.
@@ -449,9 +468,10 @@ impl Service {
         }
         let rule = error.rule().unwrap_or("default");
         let stated = self.gateway.host_rule(&self.session, rule);
+        let host = self.shown(&to.to_string());
         let address = address.map(|address| address.to_string());
-        let Help { advice, explain } = DeniedConnection {
-            to: &to.to_string(),
+        let denied = DeniedConnection {
+            to: &host,
             address: address.as_deref(),
             rule,
             kind: match &stated {
@@ -461,20 +481,10 @@ impl Service {
             },
             has_credential: credential.is_some(),
             status: None,
-        }
-        .help();
-        let help = |options: &str| match &explain {
-            Some(explain) => format!("{advice}; `portcullis {explain}{options}` says more"),
-            None => advice.clone(),
         };
         let why = error.reason().map(|why| format!(": {why}")).unwrap_or_default();
-        let told = format!(
-            "portcullis: denied: a connection to `{to}`, by rule `{rule}`{}\n  help: {}",
-            Escaped(&why),
-            help(&self.explain.operator)
-        );
-        self.notices.report(format!("{to} {rule}"), &told);
-        Refused::denied(to, rule, &why, &help(&self.explain.program))
+        let help = self.output.denied(&denied, &Escaped(&self.shown(&why)).to_string());
+        Refused::denied(to, rule, &why, &help)
     }
 
     /// Returns the links with the current connector.
@@ -482,3 +492,6 @@ impl Service {
         Arc::clone(&self.dialer.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+#[cfg(test)]
+mod tests;

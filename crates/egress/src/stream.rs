@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::net::Shutdown;
-use tokio::net::TcpStream;
+use tokio::{io::Interest, net::TcpStream};
 
 /// The maximum of one read, in bytes.
 const MAX_CHUNK: usize = 64 * 1024;
@@ -95,6 +95,15 @@ pub(crate) async fn write(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits until the peer sends no more, also if bytes of it are still to be read.
+pub(crate) async fn closed(stream: &TcpStream) {
+    // The interest of urgent data: it does not end for other bytes.
+    let ready = stream.ready(Interest::PRIORITY).await;
+    if !ready.is_ok_and(|ready| ready.is_read_closed()) {
+        std::future::pending().await
+    }
 }
 
 /// Shuts the stream down for writing. A peer that is gone does not matter.

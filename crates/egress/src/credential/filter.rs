@@ -8,12 +8,12 @@ use hyper::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header,
     request::{Builder, Parts},
 };
-use portcullis_policy::model::QuotedName;
+use portcullis_policy::model::{QuotedName, complete_words};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::{CredentialOrder, query};
-use crate::messages::{NamedRequest, beginning};
+use crate::messages::NamedRequest;
 
 /// Headers that concern one connection or the framing of a body, or that are written anew, by their
 /// [letters](query::letters).
@@ -37,8 +37,9 @@ const NOT_PASSED: [&str; 16] = [
     "upgrade",
 ];
 
-/// The longest method or path that a reason repeats, in bytes.
-const MAX_SHOWN: usize = 200;
+/// The longest method or path that a reason repeats, in bytes: more than its record has, because
+/// the gateway process searches it for secrets before it is cut.
+const MAX_SHOWN: usize = 800;
 
 /// Tokens of `Connection` that are admitted: they concern no header that is passed on.
 const CONNECTION_TOKENS: [&str; 3] = ["close", "keep-alive", "te"];
@@ -107,7 +108,7 @@ impl Filter {
         if !self.methods.contains(method) {
             let reason = format!(
                 "the credential is not for the method `{}`, which its `methods` do not have",
-                beginning(method.as_str(), MAX_SHOWN)
+                complete_words(method.as_str(), MAX_SHOWN)
             );
             return Err(RejectedRequest(403, reason));
         }
@@ -162,7 +163,7 @@ impl Filter {
         if !query::is_listed(path, &self.paths) {
             let reason = format!(
                 "the credential is not for the path {}, which its `paths` do not have",
-                QuotedName(beginning(path, MAX_SHOWN))
+                QuotedName(complete_words(path, MAX_SHOWN))
             );
             return Err(RejectedRequest(403, reason));
         }

@@ -36,7 +36,7 @@ const NOT_PASSED: [HeaderName; 9] = [
 ];
 
 const WITH_KEY: &str = "the reply of the server has the credential's key in it";
-const ENCODED: &str = "the reply of the server is encoded, so that nobody sees if the key is in it";
+const ENCODED: &str = "the reply of the server is encoded, so it cannot be searched for the key";
 const OTHER_PROTOCOL: &str = "the server wants to speak another protocol";
 
 /// The body of a reply to a program.

@@ -80,10 +80,10 @@ impl Target {
     /// Opens one connection, speaks on it, and reports its end.
     async fn carry(
         self: Rc<Self>,
-        made: oneshot::Sender<UpstreamResult>,
+        mut made: oneshot::Sender<UpstreamResult>,
         cut: oneshot::Receiver<Reason>,
     ) {
-        let (open, closing) = match self.link.connect(&self.to).await {
+        let (open, closing) = match self.link.connect(&self.to, made.closed()).await {
             Ok((open, closing)) => (Rc::new(open), closing),
             Err(refused) => {
                 // A program that is gone does not need the reply.
