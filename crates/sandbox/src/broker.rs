@@ -9,7 +9,6 @@ use std::{
         unix::process::CommandExt as _,
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use rustix::process::{getegid, geteuid};
@@ -232,16 +231,8 @@ impl SandboxSpec {
         let commands = self.commands.then(Channel::pair).transpose();
         let (commands, orders) = commands.map_err(LaunchError::Channel)?.unzip();
         let (channel, theirs) = Channel::pair().map_err(LaunchError::Channel)?;
-        let child = Command::new("/proc/self/exe")
-            .args(Stage::Launch.arguments())
-            .env_clear()
-            .current_dir("/")
-            .process_group(0)
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|e| LaunchError::Io("execute this program again", e))?;
-        let child = Running(child);
+        let child = Stage::Launch.command(theirs.into()).process_group(0).spawn();
+        let child = Running(child.map_err(|e| LaunchError::Io("execute this program again", e))?);
         // The child waits for its first message. Without a cgroup, resource limits apply.
         let cgroup = mode.is_confined().then(|| Cgroup::make(&self.limits, child.0.id()).ok());
         let cgroup = cgroup.flatten();

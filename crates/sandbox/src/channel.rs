@@ -176,13 +176,10 @@ impl Channel {
         &self,
         max_wait: Duration,
     ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
-        let limit = Timespec {
-            tv_sec: i64::try_from(max_wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: max_wait.subsec_nanos().into(),
-        };
+        let limit = Timespec::try_from(max_wait).ok();
         loop {
             let mut wait = [PollFd::new(&self.0, PollFlags::IN)];
-            match poll(&mut wait, Some(&limit)) {
+            match poll(&mut wait, limit.as_ref()) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(ChannelError::Io("receive", e.into())),
                 Ok(0) => return Err(ChannelError::Timeout),

@@ -180,7 +180,6 @@ impl CommandStarter {
 
 /// Returns a child's PID, and a descriptor that is readable when it has ended.
 fn watched(child: &Child) -> io::Result<(Pid, OwnedFd)> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("no pid"))?;
+    let pid = Pid::from_child(child);
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
 }

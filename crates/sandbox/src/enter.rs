@@ -81,10 +81,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
             let _ = channel.send(&StageMessage::NotExecuted { errno }, &[]);
             Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
         }
-        Err(error) => {
-            let _ = channel.send(&error.messages(), &[]);
-            Ok(1)
-        }
+        Err(error) => Ok(error.report(&channel)),
     }
 }
 
@@ -174,10 +171,7 @@ fn prepare(spec: &Enter, command: &[OsString], input: Option<OwnedFd>) -> i32 {
         pause = (pause * 2).min(Duration::from_millis(50));
     }
     // Files that an earlier agent left may delay it without end.
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(group) = group {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     let _ = child.wait();
     128 + Signal::KILL.as_raw()
 }

@@ -5,7 +5,6 @@
 use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
-    process::{Command, Stdio},
 };
 
 use nix::sys::signalfd::SignalFd;
@@ -37,10 +36,7 @@ pub(super) fn run() -> Result<u8, StageError> {
             let _ = rustix::net::send(&lifeline, &[code], SendFlags::NOSIGNAL);
             Ok(code)
         }
-        Err(error) => {
-            let _ = channel.send(&error.messages(), &[]);
-            Ok(1)
-        }
+        Err(error) => Ok(error.report(&channel)),
     }
 }
 
@@ -64,16 +60,12 @@ fn start(channel: &Channel) -> Result<Started, StageError> {
     }
     let signals = process::supervision().map_err(failed("watch for signals"))?;
     let (ours, theirs) = Channel::pair()?;
-    let child = Command::new("/proc/self/exe")
-        .args(Stage::Enter.arguments())
-        .env_clear()
-        .stdin(channel.try_clone()?)
-        .stdout(Stdio::from(OwnedFd::from(theirs)))
+    let child = Stage::Enter
+        .command(channel.try_clone()?)
+        .stdout(OwnedFd::from(theirs))
         .spawn()
         .map_err(failed("start the confined child"))?;
-    let agent = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let agent =
-        agent.ok_or_else(|| failed("start the confined child")(io::Error::other("no pid")))?;
+    let agent = Pid::from_child(&child);
     // The child first probes the host, whose paths it must not see later.
     let ((), _) = ours.receive()?;
     // Later the host's `/proc` is out of reach.

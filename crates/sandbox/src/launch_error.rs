@@ -20,7 +20,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The agent's program lies where the agent may not read.
-    #[error("the agent could not be started, for it may not read its own program; {}", hint_text(.0))]
+    #[error("cannot start the agent: the sandbox does not show it its own program; {}", hint_text(.0))]
     Unreachable(Vec<PathBuf>),
     /// The agent's program lies in the workspace.
     #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]

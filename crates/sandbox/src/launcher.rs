@@ -9,7 +9,6 @@
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
-    process::{Command, Stdio},
 };
 
 use nix::sched::{CloneFlags, unshare};
@@ -48,10 +47,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
             }
             code.map_err(failed("wait for the sandbox"))
         }
-        Err(error) => {
-            let _ = channel.send(&error.messages(), &[]);
-            Ok(1)
-        }
+        Err(error) => Ok(error.report(&channel)),
     }
 }
 
@@ -74,19 +70,16 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
     }
     let signals = process::supervision().map_err(failed("watch for signals"))?;
     let (watched, lifeline) = UnixStream::pair().map_err(failed("open a pair of sockets"))?;
-    let child = Command::new("/proc/self/exe")
-        .args(Stage::Init.arguments())
-        .env_clear()
-        .stdin(channel.try_clone()?)
-        .stdout(Stdio::from(OwnedFd::from(watched)))
+    let child = Stage::Init
+        .command(channel.try_clone()?)
+        .stdout(OwnedFd::from(watched))
         .spawn()
         .map_err(failed("start the sandbox's init"))?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| failed("start the sandbox's init")(io::Error::other("no pid")))?;
+    let init = Pid::from_child(&child);
     // Forwarding a signal to a process that has become another user needs this one.
     capabilities::clear_ambient().map_err(failed("give up capabilities"))?;
     capabilities::keep_only(CapabilitySet::KILL).map_err(failed("give up capabilities"))?;
-    Ok(Launched { mode: launch.mode, init: pid, lifeline: lifeline.into(), signals })
+    Ok(Launched { mode: launch.mode, init, lifeline: lifeline.into(), signals })
 }
 
 fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {

@@ -91,7 +91,7 @@ pub use probe::{
 };
 pub use process::{
     RELOAD_SIGNAL, close_inherited, ignores_children, not_dumpable, outlive_size_limit,
-    own_program, stop_signals, suspend, suspend_signal, unblock_signals,
+    own_program, stop_signals, suspend, suspend_signal, unblock_signals, while_stoppable,
 };
 pub use program::{PROGRAM_COMMAND, Program, run_program};
 pub use program_files::ProgramError;

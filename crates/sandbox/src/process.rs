@@ -40,8 +40,8 @@ const MAX_ENDED: usize = 4096;
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
-    pub(super) fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.0.id()).ok().and_then(Pid::from_raw)
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
     }
 }
 
@@ -216,6 +216,18 @@ pub(super) fn supervision() -> io::Result<SignalFd> {
 pub fn outlive_size_limit() -> io::Result<()> {
     let mut set = SigSet::empty();
     set.add(NixSignal::SIGXFSZ);
+    Ok(set.thread_block()?)
+}
+
+/// Does `work` while a signal that asks this process to end does so, although [`stop_signals`] blocked
+/// it. One that has a policy reloaded stays blocked.
+///
+/// # Errors
+/// As the system reports.
+pub fn while_stoppable(work: impl FnOnce()) -> io::Result<()> {
+    let set = SigSet::from_iter(STOP_SIGNALS.into_iter().filter(|signal| *signal != RELOAD_SIGNAL));
+    set.thread_unblock()?;
+    work();
     Ok(set.thread_block()?)
 }
 

@@ -49,7 +49,7 @@ pub enum ProgramError {
     #[error("`{path}` cannot be executed: {1}", path = .0.display())]
     NotExecutable(PathBuf, io::Error),
     /// A file that the agent may change names a file as needed that the agent may not see.
-    #[error("the agent could not be started: its program needs `{}`, which it may not read; a file says so that the agent may change, so look whether that is right", .0.display())]
+    #[error("cannot start the agent: its program needs `{}`, which the sandbox does not show; the agent can change the file that says so, so check that first", .0.display())]
     Doubtful(PathBuf),
 }
 

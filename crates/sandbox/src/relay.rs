@@ -12,7 +12,6 @@ use std::{
         fd::{AsFd as _, OwnedFd},
         unix::process::CommandExt as _,
     },
-    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -54,16 +53,8 @@ impl Relay {
         let start_channel = |error| format!("cannot start the relay: {error}");
         let (control, theirs) = Channel::pair().map_err(start_channel)?;
         let (gateway, relayed) = Channel::pair().map_err(start_channel)?;
-        let process = Command::new("/proc/self/exe")
-            .args(Stage::Relay.arguments())
-            .env_clear()
-            .current_dir("/")
-            .process_group(0)
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(start)?;
-        let process = Running(process);
+        let process = Stage::Relay.command(theirs.into()).process_group(0).spawn();
+        let process = Running(process.map_err(start)?);
         let confined = (|| {
             control.send(&(), &[relayed.as_fd(), pipes.announcements.as_fd()])?;
             for (input, output) in &pipes.slots {

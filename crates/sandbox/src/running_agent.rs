@@ -8,11 +8,11 @@ use std::{
     },
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::{
-    cgroup::Cgroup, channel::ChannelError, forwarder::Outputs, launch_error::LaunchError,
-    process::Running, relay::Relay, terminal::Terminal,
+    cgroup::Cgroup, forwarder::Outputs, launch_error::LaunchError, process::Running, relay::Relay,
+    terminal::Terminal,
 };
 
 /// A running agent. Dropping it kills the whole sandbox.
@@ -40,14 +40,9 @@ impl RunningAgent {
         terminal: Option<Terminal>,
         relay: Option<Relay>,
     ) -> Result<Self, LaunchError> {
-        let pid = child.pid().ok_or(ChannelError::Closed)?;
-        let ended = pidfd_open(pid, PidfdFlags::empty())
+        let ended = pidfd_open(child.pid(), PidfdFlags::empty())
             .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
         Ok(Self { child, _cgroup: cgroup, ended, code: None, outputs, terminal, _relay: relay })
-    }
-
-    fn pid(&self) -> Option<Pid> {
-        self.child.pid()
     }
 
     /// Returns descriptors to wait for: readable when [`try_wait`](Self::try_wait) or
@@ -60,26 +55,22 @@ impl RunningAgent {
 
     /// Asks the agent to stop: `SIGTERM` to its process group.
     pub fn terminate(&self) {
-        if let Some(pid) = self.pid() {
-            // An agent that has ended needs no signal.
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        // An agent that has ended needs no signal.
+        let _ = kill_process(self.child.pid(), Signal::TERM);
     }
 
     /// Continues its process group after it was stopped.
     pub fn resume(&self) {
-        if let Some(pid) = self.child.pid() {
-            // As above.
-            let _ = kill_process(pid, Signal::CONT);
-        }
+        // As above.
+        let _ = kill_process(self.child.pid(), Signal::CONT);
     }
 
     /// Forwards a signal, by its number, to its process group.
     pub fn signal(&self, number: u32) {
         let signal = i32::try_from(number).ok().and_then(Signal::from_named_raw);
-        if let (Some(pid), Some(signal)) = (self.pid(), signal) {
+        if let Some(signal) = signal {
             // As above.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(self.child.pid(), signal);
         }
     }
 

@@ -199,7 +199,7 @@ fn prove_socket(path: &Path) -> Result<(), String> {
         // The socket is there, and nothing listens yet.
         Err(rustix::io::Errno::CONNREFUSED) => Ok(()),
         Err(error) => Err(format!("the sandbox cannot reach the gateway's socket: {error}")),
-        Ok(()) => Err("somebody listens at the gateway's socket too soon".to_owned()),
+        Ok(()) => Err("another process listens at the gateway's socket too soon".to_owned()),
     }
 }
 

@@ -1,10 +1,18 @@
 //! The stages that the binary goes through when it executes itself again, and
 //! their errors.
 
-use std::io;
+use std::{
+    io,
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+};
 
 use super::{
-    channel::ChannelError, landlock, messages::StageMessage, root::RootError, seccomp::SeccompError,
+    channel::{Channel, ChannelError},
+    landlock,
+    messages::StageMessage,
+    root::RootError,
+    seccomp::SeccompError,
 };
 
 /// The hidden subcommand of the stages.
@@ -27,8 +35,9 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Returns the arguments that make the binary run this stage.
-    pub(super) fn arguments(self) -> [String; 3] {
+    /// Returns the command that makes the binary run this stage, with a channel to the process that
+    /// starts it.
+    pub(super) fn command(self, channel: OwnedFd) -> Command {
         let word = match self {
             Self::Launch => "launch",
             Self::Init => "init",
@@ -36,7 +45,14 @@ impl Stage {
             Self::Relay => "relay",
             Self::Terminal => "terminal",
         };
-        [STAGE_COMMAND.to_owned(), word.to_owned(), std::process::id().to_string()]
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args([STAGE_COMMAND, word, &std::process::id().to_string()])
+            .env_clear()
+            .current_dir("/")
+            .stdin(channel)
+            .stdout(Stdio::null());
+        command
     }
 
     /// Returns the stage of that name.
@@ -80,8 +96,14 @@ impl From<RootError> for StageError {
 }
 
 impl StageError {
-    /// Returns the message for the broker.
-    pub(super) fn messages(&self) -> StageMessage {
+    /// Sends the error to the broker. Returns the exit code of the stage.
+    pub(super) fn report(&self, channel: &Channel) -> u8 {
+        // A broker that is gone needs none.
+        let _ = channel.send(&self.message(), &[]);
+        1
+    }
+
+    fn message(&self) -> StageMessage {
         let (stage, error) = match self {
             Self::Step(stage, error) | Self::Namespaces(stage, error) => {
                 ((*stage).to_owned(), error.clone())

@@ -15,7 +15,6 @@ pub(super) mod process;
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -31,12 +30,7 @@ use rustix::{
 };
 
 use self::changes::{BOTTOM, Changes};
-use super::{
-    channel::{Channel, ChannelError},
-    launch_error::LaunchError,
-    process::Running,
-    stage::Stage,
-};
+use super::{channel::Channel, launch_error::LaunchError, process::Running, stage::Stage};
 
 /// Timeout of the start of the process.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -153,17 +147,9 @@ impl Terminal {
         let operator = OperatorTerminal::open().map_err(failed("look at the terminal"))?;
         operator.copy_to(&outer).map_err(failed("set up a pseudo-terminal"))?;
         let (control, theirs) = Channel::pair()?;
-        let process = Command::new("/proc/self/exe")
-            .args(Stage::Terminal.arguments())
-            .env_clear()
-            .current_dir("/")
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(failed("execute this program again"))?;
-        let process = Running(process);
-        let pid = process.pid().ok_or(ChannelError::Closed)?;
-        let ended = pidfd_open(pid, PidfdFlags::empty())
+        let process = Stage::Terminal.command(theirs.into()).spawn();
+        let process = Running(process.map_err(failed("execute this program again"))?);
+        let ended = pidfd_open(process.pid(), PidfdFlags::empty())
             .map_err(|error| LaunchError::Io("watch a process", error.into()))?;
         let descriptors = [operator.input.as_fd(), operator.output.as_fd(), outer.as_fd()];
         control.send(

@@ -72,6 +72,12 @@ impl Trusted {
         !matches!(self, PublicKey | Signer | Notifier | Certificate | Homes | Program | Summary)
     }
 
+    /// True if no path that an agent gets with this access may contain it or lie in it.
+    fn is_closed_to(self, access: Access) -> bool {
+        // Other agents' homes have their credentials.
+        access.is_writable() || self.is_private() || self == Self::Homes
+    }
+
     /// True if an agent that reads it by another name learns a secret.
     fn has_secret(self) -> bool {
         use Trusted::{CertificateKey, CopyToken, CredentialKey, SignerKey, StateFile};
@@ -375,7 +381,7 @@ impl Checked<'_> {
             }
             let around = self.agents_at.around(&entry.location);
             for (access, agent) in around.filter_map(|number| self.agent(number)) {
-                if access.is_writable() || role.is_private() {
+                if role.is_closed_to(access) {
                     return Err(agent.overlap(entry, role.advice()));
                 }
             }
@@ -385,7 +391,7 @@ impl Checked<'_> {
             for (role, entry) in around.filter_map(|number| self.trusted.get(number)) {
                 // A home lies among the homes.
                 let is_own = (*role, *access) == (Trusted::Homes, Access::Home);
-                if !is_own && (access.is_writable() || role.is_private()) {
+                if !is_own && role.is_closed_to(*access) {
                     return Err(agent.overlap(entry, role.advice()));
                 }
             }

@@ -83,6 +83,9 @@ fn whatever_lies_in_what_an_agent_gets_is_refused() {
     }
     overlaps(&with(&good, Trusted::CertificateKey, base.join("tools/key.pem")));
     overlaps(&with(&good, Trusted::State, base.clone()));
+    // Another agent's credentials could be read in its home.
+    overlaps(&and(&good, Access::Read, base.join("homes")));
+    overlaps(&and(&good, Access::Read, base.join("homes/work/other")));
     for access in [Access::Read, Access::Write, Access::Home, Access::Workspace] {
         for path in ["/", "state", "work", "work/inner", "policy.toml"] {
             overlaps(&and(&good, access, base.join(path)));
