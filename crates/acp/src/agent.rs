@@ -100,7 +100,7 @@ impl AcpProxy<'_> {
             return LineTreatment::Stop;
         }
         if method.starts_with("fs/") || !self.allowed.request(method) {
-            let error = self.gateway.refuse(&self.connection, method, None, &Refusal::Method);
+            let error = self.gateway.refuse_method(&self.connection, method, &Refusal::Method);
             self.pause(Peer::Agent);
             self.send(Peer::Agent, render::coded(id, render::METHOD, &error, None));
             return LineTreatment::Stop;

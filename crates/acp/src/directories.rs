@@ -9,7 +9,7 @@
 use portcullis_rpc::{Object, folds_to};
 use serde_json::value::RawValue;
 
-use crate::model::{Escaped, WorkspacePath};
+use crate::model::{Escaped, WorkspacePath, complete_words};
 
 use crate::paths::{OutsideWorkspace, Roots};
 
@@ -18,7 +18,7 @@ const METHODS: [&str; 4] = ["session/fork", "session/load", "session/new", "sess
 /// The names of the parameters.
 const CWD: &str = "cwd";
 const LIST: &str = "additionalDirectories";
-/// Maximum length of a directory's path, in characters.
+/// Maximum length of a directory's path, in bytes.
 const MAX_DIRECTORY: usize = 4096;
 
 /// Reasons why a session is not opened.
@@ -97,5 +97,5 @@ pub(super) fn check(
 }
 
 fn short(directory: &str) -> String {
-    directory.chars().take(MAX_DIRECTORY).collect()
+    complete_words(directory, MAX_DIRECTORY).to_owned()
 }

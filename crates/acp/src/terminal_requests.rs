@@ -60,6 +60,22 @@ struct TerminalParams {
     terminal_id: String,
 }
 
+impl Create {
+    /// Returns the command line. One that cannot be started is refused before it is queued.
+    fn command_line(self) -> Result<CommandLine, Refusal> {
+        let environment = self.env.unwrap_or_default().into_iter();
+        let command = CommandLine {
+            environment: environment
+                .map(|EnvironmentVariable { name, value }| (name, value))
+                .collect(),
+            directory: self.cwd.map(PathBuf::from),
+            ..CommandLine::new(self.command, self.args.unwrap_or_default())
+        };
+        command.check().map_err(|reason| Refusal::Parameters(reason.to_owned()))?;
+        Ok(command)
+    }
+}
+
 impl AcpProxy<'_> {
     /// Serves a request of the agent about terminals.
     pub(super) fn terminal_request(
@@ -126,10 +142,10 @@ impl AcpProxy<'_> {
         terminals: &Terminals,
         params: Option<&RawValue>,
     ) -> Result<AgentRequest, Refusal> {
-        let create = parse::<Create>(params)?;
-        let directory = create.cwd.filter(|cwd| !cwd.is_empty());
-        directory.as_ref().map_or(Ok(()), |cwd| self.check_directory(cwd))?;
-        let limit = create.output_byte_limit.map(|limit| count(&limit).ok_or(()));
+        let mut create = parse::<Create>(params)?;
+        create.cwd = create.cwd.filter(|cwd| !cwd.is_empty());
+        create.cwd.as_ref().map_or(Ok(()), |cwd| self.check_directory(cwd))?;
+        let limit = create.output_byte_limit.take().map(|limit| count(&limit).ok_or(()));
         let limit = limit.transpose().map_err(|()| {
             let reason = "`outputByteLimit` must be a whole number, not negative";
             Refusal::Parameters(reason.to_owned())
@@ -138,15 +154,7 @@ impl AcpProxy<'_> {
         if terminals.is_full() {
             return Err(Refusal::Parameters("too many requests wait for commands".to_owned()));
         }
-        let environment = create.env.unwrap_or_default().into_iter();
-        let command = CommandLine {
-            environment: environment
-                .map(|EnvironmentVariable { name, value }| (name, value))
-                .collect(),
-            directory: directory.map(PathBuf::from),
-            ..CommandLine::new(create.command, create.args.unwrap_or_default())
-        };
-        Ok(AgentRequest::Command(command, limit))
+        Ok(AgentRequest::Command(create.command_line()?, limit))
     }
 
     /// Starts a command; returns the reply if it cannot be started.
@@ -317,6 +325,34 @@ fn output(view: &View) -> Value {
 
 fn parse<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Refusal> {
     let params = params.ok_or_else(|| Refusal::Parameters("`params` is missing".to_owned()))?;
+    // The parser's error repeats what was sent.
     serde_json::from_str(params.get())
-        .map_err(|error| Refusal::Parameters(format!("invalid parameters: {error}")))
+        .map_err(|_| Refusal::Parameters("the parameters do not fit the method".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    /// The error of the parser has it.
+    #[test]
+    fn a_refusal_of_parameters_repeated_what_was_sent() {
+        let params = r#"{"command":"ls","args":"sent"}"#.to_owned();
+        let refused = parse::<Create>(Some(&RawValue::from_string(params).unwrap())).err();
+        let Some(Refusal::Parameters(reason)) = refused else { panic!("it passed") };
+        assert!(!reason.contains("sent"), "{reason}");
+    }
+
+    /// Its arguments took what they liked while it waited in the queue.
+    #[test]
+    fn a_command_that_cannot_be_started_was_queued() {
+        let of = |count: usize| {
+            let params = json!({ "command": "true", "args": vec![""; count] });
+            parse::<Create>(Some(&to_raw_value(&params).unwrap())).and_then(Create::command_line)
+        };
+        assert_eq!(of(1000).unwrap().arguments.len(), 1000);
+        assert!(matches!(of(1_000_000), Err(Refusal::Parameters(_))));
+    }
 }

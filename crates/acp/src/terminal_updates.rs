@@ -77,7 +77,7 @@ impl AcpProxy<'_> {
             let Some(content) = rendered(&terminals.registry, &stored, call) else { return false };
             let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": call.id, "content": content });
             let params = json!({ "sessionId": call.acp_session, "update": update });
-            let line = response::notification("session/update", params);
+            let line = response::notification("session/update", Some(params));
             // An editor that does not read gets the update later.
             if self.queue(Peer::Editor).push_line_within(line, Duration::ZERO).is_err() {
                 next = Some(UPDATE_INTERVAL);

@@ -1,10 +1,14 @@
 //! The arguments of a call, read by name and type.
 
+use portcullis_rpc::value_size;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::tool_result::ToolError;
 use crate::{count::count, model::OperationKind};
+
+/// Longest name of an unknown argument that a refusal repeats, in bytes.
+const MAX_KEY: usize = 64;
 
 /// The value of `arguments`.
 #[derive(PartialEq)]
@@ -17,13 +21,12 @@ impl Arguments {
 
     /// Refuses arguments that `known` does not name.
     pub(super) fn only(&self, known: &JsonObject) -> Result<(), ToolError> {
-        match self.0.keys().find(|key| !known.contains_key(*key)) {
-            Some(key) => {
-                let key: String = key.chars().take(64).collect();
-                Err(ToolError::Arguments(format!("the tool takes no argument `{key}`")))
-            }
-            None => Ok(()),
-        }
+        let Some(key) = self.0.keys().find(|key| !known.contains_key(*key)) else { return Ok(()) };
+        // A secret that is cut is no longer found.
+        Err(ToolError::Arguments(match key.len() {
+            ..=MAX_KEY => format!("the tool takes no argument `{key}`"),
+            _ => format!("the tool takes no argument whose name has more than {MAX_KEY} bytes"),
+        }))
     }
 
     /// Returns a mandatory string.
@@ -100,15 +103,7 @@ impl Arguments {
 
     /// Returns the approximate memory of the arguments, in bytes.
     pub(super) fn weight(&self) -> usize {
-        fn of(value: &Value) -> usize {
-            match value {
-                Value::String(text) => text.len(),
-                Value::Array(items) => items.iter().map(of).sum(),
-                Value::Object(members) => members.iter().map(|(key, v)| key.len() + of(v)).sum(),
-                _ => 8,
-            }
-        }
-        self.0.iter().map(|(key, value)| key.len() + of(value)).sum()
+        self.0.iter().map(|(key, value)| key.len() + value_size(value)).sum()
     }
 
     /// Returns all paths of a call of this kind, with its pattern where that is one on paths.
@@ -131,4 +126,21 @@ fn wrong(name: &str, expected: &str, found: Option<&Value>) -> ToolError {
         None => format!("the argument `{name}` is missing; it must be {expected}"),
         Some(_) => format!("the argument `{name}` must be {expected}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A million of them weighed nothing.
+    #[test]
+    fn empty_texts_lists_and_objects_weighed_nothing() {
+        for empty in [json!(""), json!([]), json!({})] {
+            let paths = json!({ "path": vec![empty; 1000] });
+            let arguments = Arguments::new(paths.as_object().cloned());
+            assert!(arguments.weight() > 32 * 1000, "{}", arguments.weight());
+        }
+    }
 }

@@ -26,12 +26,12 @@ pub const IN_USE: &str = "the id is that of a request that is not answered yet";
 /// The notification by which a front reports that it refused such a request.
 pub const REPEATED: &str = "notifications/portcullis/repeated";
 
-/// The method by which a front reports a request that it refused otherwise, with [`RefusedRequest`].
+/// The method by which a front reports a request that it refused otherwise, with [`FrontRefusal`].
 pub const REFUSED: &str = "portcullis/refused";
 
 /// The parameters of a request [`REFUSED`].
 #[derive(Debug, Deserialize, Serialize)]
-pub struct RefusedRequest {
+pub struct FrontRefusal {
     /// The method of the refused request.
     pub method: String,
     /// The reason.

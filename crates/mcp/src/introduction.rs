@@ -2,8 +2,10 @@
 
 use rmcp::model::{ClientCapabilities, Implementation, InitializeRequestParams};
 
-/// Longest name or version of a client, in characters.
+/// Longest name or version of a client, in bytes.
 const MAX_NAME: usize = 200;
+/// The text in place of a longer one.
+const TOO_LONG: &str = "(more than 200 bytes)";
 
 /// Removes what is not used from the parameters of `initialize`: `rmcp` keeps them as long as
 /// the session.
@@ -16,9 +18,10 @@ pub fn shorten(params: &mut InitializeRequestParams) {
     params.client_info = Implementation::new(short(name), short(version));
 }
 
-/// Returns the beginning of a client's name or version.
+/// Returns a client's name or version for its record, unless it is too long: a secret that is cut is
+/// no longer found.
 pub(super) fn short(text: &str) -> String {
-    text.chars().take(MAX_NAME).collect()
+    if text.len() <= MAX_NAME { text.to_owned() } else { TOO_LONG.to_owned() }
 }
 
 #[cfg(test)]
@@ -35,14 +38,14 @@ mod tests {
             "capabilities": {
                 "elicitation": { "form": {} }, "experimental": { "x": {} }, "sampling": {},
             },
-            "clientInfo": { "name": "x".repeat(1000), "version": "1", "title": "t" },
+            "clientInfo": { "name": "x y ".repeat(1000), "version": "1", "title": "t" },
         }))
         .unwrap();
         shorten(&mut params);
         let left = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": { "elicitation": { "form": {} } },
-            "clientInfo": { "name": "x".repeat(200), "version": "1" },
+            "clientInfo": { "name": TOO_LONG, "version": "1" },
         });
         assert_eq!(serde_json::to_value(&params).unwrap(), left);
     }

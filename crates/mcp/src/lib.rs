@@ -12,7 +12,7 @@ use std::{fs::File, io, sync::Arc, time::Duration};
 
 use rmcp::ServiceExt as _;
 
-use crate::gateway::Gateway;
+use crate::gateway::{Approvals, Gateway};
 
 use paths::Roots;
 
@@ -59,9 +59,10 @@ use portcullis_rpc::{count, hangup, lock, output, spin_wait};
 pub use config::{ClientLocation, Config};
 pub use elicit::REQUEST;
 pub use further::FurtherWorkspace;
-pub use in_flight::{IN_USE, REFUSED, REPEATED, RefusedRequest};
+pub use in_flight::{FrontRefusal, IN_USE, REFUSED, REPEATED};
 pub use introduction::shorten;
 pub(crate) use memory::ClientMemory;
+pub use memory::values_of;
 pub use reader::Input;
 pub use server::announced;
 pub use tools::{Name, NameError, Toolset};
@@ -69,8 +70,6 @@ pub use wire::{message, request_id};
 
 /// Maximum of operations in parallel.
 const MAX_WORKERS: usize = 4;
-/// Threads for calls that wait for an approval, as many as the gateway lets wait.
-const MAX_WAITING_THREADS: usize = 16;
 /// Timeout for the client to read the last replies.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -98,7 +97,8 @@ pub fn serve(
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(MAX_WORKERS + MAX_WAITING_THREADS)
+        // Calls that wait for an approval take no threads from the others.
+        .max_blocking_threads(MAX_WORKERS + Approvals::MAX_WAITING)
         .thread_keep_alive(Duration::from_secs(60))
         .build()?;
     let roots = Roots::new(&config.root, config.alias.as_deref());

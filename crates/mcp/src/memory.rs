@@ -7,7 +7,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use portcullis_rpc::{MemoryBudget, Reservation};
+use portcullis_rpc::{MemoryBudget, Reservation, parsed_size};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout},
@@ -31,6 +31,9 @@ const LINE_GROWTH: usize = 1 << 20;
 const REQUEST_OVERHEAD: usize = 8 << 10;
 /// Copies of a text in memory: the line, and its value.
 const COPIES_IN_MEMORY: usize = 2;
+/// Maximum of bytes of a message's parsed values besides their text: those of 1,400 objects or 16,000
+/// other values. The longest lists in arguments of a tool are 100 paths and 256 edits.
+pub(super) const MAX_VALUES: usize = 1 << 20;
 /// Timeout for a line to be complete while others wait for memory.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of checks if others wait for a slow line.
@@ -96,13 +99,13 @@ impl LineMemory {
 
     /// Reserves memory for an incomplete line; returns false when there is none.
     pub(super) async fn grow(&mut self, length: usize) -> bool {
-        length <= MAX_UNCOUNTED || self.cover(length.next_multiple_of(LINE_GROWTH)).await
+        length <= MAX_UNCOUNTED || self.cover(cost(length.next_multiple_of(LINE_GROWTH))).await
     }
 
-    /// Reserves memory for a line; returns false when there is none.
-    pub(super) async fn cover(&mut self, length: usize) -> bool {
+    /// Reserves memory up to this number of bytes; returns false when there is none.
+    pub(super) async fn cover(&mut self, bytes: usize) -> bool {
         let reserved = self.reserved.as_ref().map_or(0, Reservation::bytes);
-        let more = cost(length).saturating_sub(reserved);
+        let more = bytes.saturating_sub(reserved);
         if more == 0 {
             return true;
         }
@@ -126,10 +129,10 @@ impl LineMemory {
         true
     }
 
-    /// Takes the memory of the complete line.
-    pub(super) fn take(&mut self, length: usize) -> Option<Reservation> {
+    /// Takes the memory of the complete line, of which this number of bytes is needed.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Reservation> {
         let mut reserved = self.reserved.take()?;
-        reserved.shrink(cost(length));
+        reserved.shrink(bytes);
         Some(reserved)
     }
 
@@ -156,6 +159,17 @@ impl std::fmt::Debug for LineMemory {
     }
 }
 
+/// Returns the bytes of memory that a complete line takes with its parsed values.
+pub(super) fn cost_of(line: &[u8]) -> usize {
+    cost(line.len()).saturating_add(values_of(line))
+}
+
+/// Returns the bytes of memory that the parsed values of a message take besides their text. A message
+/// with more than [`MAX_VALUES`] is not parsed.
+pub fn values_of(message: &[u8]) -> usize {
+    parsed_size(message).min(MAX_VALUES)
+}
+
 fn cost(length: usize) -> usize {
     length.saturating_mul(COPIES_IN_MEMORY).saturating_add(REQUEST_OVERHEAD)
 }
@@ -163,6 +177,16 @@ fn cost(length: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A line of them took forty times what was reserved.
+    #[test]
+    fn objects_of_a_line_were_not_counted() {
+        let line = format!("[{}0]", "{\"\":\"\"},".repeat(1000));
+        assert!(cost_of(line.as_bytes()) > 600_000);
+        // What is not parsed takes none.
+        let line = "[".repeat(4 << 20);
+        assert_eq!(cost_of(line.as_bytes()), cost(line.len()) + MAX_VALUES);
+    }
 
     #[test]
     fn a_call_has_a_slot_and_memory_until_its_reply_is_written() {

@@ -19,7 +19,7 @@ use tokio::io::{
     unix::{AsyncFd, AsyncFdRegisterError},
 };
 
-use super::memory::{ClientMemory, LineMemory};
+use super::memory::{self, ClientMemory, LineMemory};
 use crate::{
     hangup,
     spin_wait::{SpinWait, Wait},
@@ -48,6 +48,8 @@ pub(super) struct LineReader {
     memory: Option<LineMemory>,
     /// A complete line that waits for memory.
     whole: Option<Vec<u8>>,
+    /// The bytes of memory of the last complete line, if memory is bounded.
+    cost: usize,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ impl LineReader {
             spin_wait: SpinWait::default(),
             memory: memory.map(|memory| LineMemory::new(Arc::clone(memory))),
             whole: None,
+            cost: 0,
         })
     }
 
@@ -108,6 +111,7 @@ impl LineReader {
             self.rest.start = self.rest.end - piece.len();
             match frame {
                 Some(Frame::Line(line)) => {
+                    self.cost = self.memory.as_ref().map_or(0, |_| memory::cost_of(&line));
                     self.whole = Some(line);
                     continue;
                 }
@@ -132,9 +136,9 @@ impl LineReader {
 
     /// Returns the complete line, once its memory is reserved.
     async fn deliver(&mut self) -> Option<Frame> {
-        let length = self.whole.as_ref()?.len();
+        self.whole.as_ref()?;
         let is_covered = match &mut self.memory {
-            Some(memory) => memory.cover(length).await,
+            Some(memory) => memory.cover(self.cost).await,
             None => true,
         };
         let line = self.whole.take()?;
@@ -142,8 +146,8 @@ impl LineReader {
     }
 
     /// Takes the memory of the last line.
-    pub(super) fn take_memory(&mut self, line: &[u8]) -> Option<Reservation> {
-        self.memory.as_mut()?.take(line.len())
+    pub(super) fn take_memory(&mut self) -> Option<Reservation> {
+        self.memory.as_mut()?.take(self.cost)
     }
 
     fn clear(&mut self) {

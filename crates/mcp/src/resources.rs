@@ -47,7 +47,7 @@ pub(super) fn list(
     let cursor = request.and_then(|request| request.cursor);
     let after = match cursor.as_deref().map(after) {
         Some(None) => {
-            let reason = "the cursor is none that was given".to_owned();
+            let reason = "the cursor is not one that this server returned".to_owned();
             return Err(refuse(call, "resources/list", None, &Refusal::Parameters(reason)));
         }
         after => after.flatten(),

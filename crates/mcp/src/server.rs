@@ -40,7 +40,7 @@ use super::{
     call::Call,
     changes::Changes,
     config::{ClientLocation, Config},
-    in_flight::{InFlight, REFUSED, RefusedRequest},
+    in_flight::{FrontRefusal, InFlight, REFUSED},
     instructions,
     introduction::short,
     memory::MAX_CALLS,
@@ -61,6 +61,8 @@ pub(super) const MAX_PENDING_CALLS: usize = 1024;
 const MAX_BYTES: usize = 64 << 20;
 /// Maximum of bytes of arguments of a short change.
 const MAX_SHORT_REPLY: usize = 64 << 10;
+/// Longest name of a method or tool that an error repeats, in characters.
+const MAX_SHOWN: usize = 128;
 /// Methods that exist; a request for one of them as a custom request has wrong parameters.
 const KNOWN: [&str; 9] = [
     "initialize",
@@ -167,7 +169,7 @@ impl Server {
 
     /// Returns the request that the front refused, if it reports one. It passes no parameters of
     /// this method on from a client.
-    fn refused_by_front(&self, request: &CustomRequest) -> Option<RefusedRequest> {
+    fn refused_by_front(&self, request: &CustomRequest) -> Option<FrontRefusal> {
         let is_report = self.shared.is_behind_front && request.method == REFUSED;
         let params = request.params.clone().filter(|_| is_report)?;
         serde_json::from_value(params).ok()
@@ -175,8 +177,9 @@ impl Server {
 
     /// Refuses an unknown method, on record.
     pub(super) fn no_method(&self, method: &str) -> ErrorData {
-        let error = self.shared.refuse(method, None, &Refusal::Method);
-        let message = format!("there is no method `{}`", Escaped(method));
+        let error = self.shared.refuse_method(method, &Refusal::Method);
+        let shown: String = method.chars().take(MAX_SHOWN).collect();
+        let message = format!("there is no method `{}`", Escaped(&shown));
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, Some(tool_result::describe(&error)))
     }
 
@@ -236,18 +239,18 @@ impl ServerHandler for Server {
         request: CustomRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        if let Some(refused) = self.refused_by_front(&request) {
-            let refusal = Refusal::Parameters(refused.reason.clone());
-            return Err(self.refused(&refused.method, &refusal, refused.reason));
-        }
-        let method: String = request.method.chars().take(128).collect();
-        if KNOWN.contains(&method.as_str()) {
-            // `rmcp` takes a request with wrong parameters for a custom one.
-            let reason = format!("the parameters of `{method}` are wrong");
-            let error = self.shared.refuse(&method, None, &Refusal::Parameters(reason.clone()));
+        if let Some(FrontRefusal { method, reason }) = self.refused_by_front(&request) {
+            let error = self.shared.refuse_method(&method, &Refusal::Parameters(reason.clone()));
             return Err(ErrorData::invalid_params(reason, Some(tool_result::describe(&error))));
         }
-        Err(self.no_method(&method))
+        let method = &*request.method;
+        if KNOWN.contains(&method) {
+            // `rmcp` takes a request with wrong parameters for a custom one.
+            let reason = format!("the parameters of `{method}` are wrong");
+            let error = self.shared.refuse_method(method, &Refusal::Parameters(reason.clone()));
+            return Err(ErrorData::invalid_params(reason, Some(tool_result::describe(&error))));
+        }
+        Err(self.no_method(method))
     }
 
     // Prompts and completions are not offered. Clients that list them nevertheless get an empty
@@ -282,9 +285,9 @@ impl ServerHandler for Server {
         self.introduce(context.client_info(), context.protocol_version());
         let shown = self.shared.shown();
         let Some(tool) = self.shared.catalog.find(request.name.as_ref(), &shown) else {
-            let name: String = request.name.chars().take(128).collect();
-            let message = format!("there is no tool `{}`", Escaped(&name));
-            return Err(self.refused(&format!("tool {name}"), &Refusal::Method, message));
+            let shown: String = request.name.chars().take(MAX_SHOWN).collect();
+            let message = format!("there is no tool `{}`", Escaped(&shown));
+            return Err(self.refused(&format!("tool {}", request.name), &Refusal::Method, message));
         };
         let arguments = Arguments::new(request.arguments);
         if let Some(state) = request.request_state {

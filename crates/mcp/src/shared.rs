@@ -134,6 +134,11 @@ impl Shared {
         self.gateway.refuse(&self.session, op, path, refusal)
     }
 
+    /// Refuses a request for its method.
+    pub(super) fn refuse_method(&self, method: &str, refusal: &Refusal) -> crate::gateway::Error {
+        self.gateway.refuse_method(&self.session, method, refusal)
+    }
+
     /// Adds a record and its receipt to an error by which `rmcp` refuses a request itself.
     pub(super) fn on_record(&self, method: &str, mut error: ErrorData) -> ErrorData {
         let of_rmcp = match error.code {
@@ -142,7 +147,7 @@ impl Shared {
         };
         if of_rmcp {
             let refusal = Refusal::Parameters(error.message.to_string());
-            let described = tool_result::describe(&self.refuse(method, None, &refusal));
+            let described = tool_result::describe(&self.refuse_method(method, &refusal));
             let mut data = described.as_object().cloned().unwrap_or_default();
             if let Some(Value::Object(own)) = error.data.take() {
                 data.extend(own);

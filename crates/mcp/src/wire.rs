@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Durat
 
 use portcullis_audit::Receipt;
 use portcullis_rpc::{
-    Frame, Id, InvalidMessage, Message, MessageError,
+    Frame, Id, InvalidMessage, Message, MessageError, parsed_size,
     response::{self, ErrorObject, INVALID_PARAMS, INVALID_REQUEST},
 };
 use rmcp::{
@@ -26,6 +26,7 @@ use crate::model::Escaped;
 use super::{
     in_flight::{EndedRequest, IN_USE, InFlight, REPEATED},
     introduction, line,
+    memory::MAX_VALUES,
     reader::{Input, LineReader},
     shared::Shared,
     writer::LineWriter,
@@ -38,6 +39,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_MESSAGE: usize = 64 << 10;
 /// The error for a longer one.
 const TOO_LONG: &str = "the message has more than 65,536 bytes besides the arguments of a call";
+/// The error for one with more than [`MAX_VALUES`] or, without the arguments of a call, [`MAX_MESSAGE`]
+/// bytes of parsed values.
+const TOO_MANY: &str = "the message has too many keys or array elements";
 /// Longest progress token, in bytes: as long as an id.
 const MAX_TOKEN: usize = 1024;
 
@@ -166,7 +170,7 @@ impl Wire {
             }
         };
         // Freed on return unless the line is a request.
-        let memory = self.reader.take_memory(&line);
+        let memory = self.reader.take_memory();
         let message = match parse(&line) {
             Ok(message) => message,
             Err(malformed) => {
@@ -177,7 +181,7 @@ impl Wire {
         match &message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
-                self.method = request.request.method().chars().take(128).collect();
+                self.method = request.request.method().to_owned();
                 if let Err(reason) = self.under_way.begin(&request.id, memory) {
                     let (id, reason) = (Some(request.id.clone()), reason.to_owned());
                     self.refuse(Malformed { id, code: INVALID_REQUEST, reason });
@@ -209,10 +213,7 @@ impl Wire {
     fn drop_note(&mut self, method: &str, has_params: bool) {
         let reason = match method {
             REPEATED if self.shared.is_behind_front && !has_params => IN_USE.to_owned(),
-            _ => {
-                let method: String = method.chars().take(128).collect();
-                format!("there is no notification `{}`", Escaped(&method))
-            }
+            _ => format!("there is no notification `{}`", Escaped(method)),
         };
         self.drop(&reason, None);
     }
@@ -287,15 +288,15 @@ fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage
         false => (INVALID_REQUEST, "the line is not one message of MCP"),
     };
     let malformed = |reason: &str| Malformed { id: id.clone(), code, reason: reason.to_owned() };
+    if let Some(reason) = too_large(message, text) {
+        return Err(malformed(reason));
+    }
     let message = match message {
         // By far the most frequent method; `rmcp` would try every kind of request.
         Message::Request { id, method, params: Some(params) } if method == "tools/call" => {
-            if text.len() > MAX_MESSAGE && text.len() - length_of_arguments(params) > MAX_MESSAGE {
-                return Err(malformed(TOO_LONG));
-            }
-            call(request_id(id.clone()), params)?
+            // The parser's error repeats what was sent.
+            call(request_id(id.clone()), params).map_err(|_| malformed(reason))?
         }
-        _ if text.len() > MAX_MESSAGE => return Err(malformed(TOO_LONG)),
         _ => serde_json::from_slice(text).map_err(|_| malformed(reason))?,
     };
     match &message {
@@ -306,14 +307,36 @@ fn understand(message: &Message<'_>, text: &[u8]) -> Result<ClientJsonRpcMessage
     }
 }
 
-fn length_of_arguments(params: &RawValue) -> usize {
+/// Returns the reason why a message is too large to be kept with its values.
+fn too_large(message: &Message<'_>, text: &[u8]) -> Option<&'static str> {
+    let (mut length, mut values) = (text.len(), parsed_size(text));
+    if values > MAX_VALUES {
+        return Some(TOO_MANY);
+    }
+    if let Message::Request { method, params: Some(params), .. } = message
+        && method == "tools/call"
+        && length.max(values) > MAX_MESSAGE
+    {
+        let arguments = arguments(params).as_bytes();
+        length = length.saturating_sub(arguments.len());
+        values = values.saturating_sub(parsed_size(arguments));
+    }
+    match (length > MAX_MESSAGE, values > MAX_MESSAGE) {
+        (true, _) => Some(TOO_LONG),
+        (false, true) => Some(TOO_MANY),
+        (false, false) => None,
+    }
+}
+
+/// Returns the text of a call's arguments; an empty one where it has none.
+fn arguments(params: &RawValue) -> &str {
     #[derive(Deserialize)]
-    struct Arguments<'a> {
+    struct CallParams<'a> {
         #[serde(borrow)]
         arguments: Option<&'a RawValue>,
     }
-    let arguments = serde_json::from_str::<Arguments<'_>>(params.get()).ok();
-    arguments.and_then(|all| all.arguments).map_or(0, |arguments| arguments.get().len())
+    let arguments = serde_json::from_str::<CallParams<'_>>(params.get()).ok();
+    arguments.and_then(|all| all.arguments).map_or("", RawValue::get)
 }
 
 fn has_long_token(request: &ClientRequest) -> bool {
@@ -321,15 +344,8 @@ fn has_long_token(request: &ClientRequest) -> bool {
     token.is_some_and(|token| token.len() > MAX_TOKEN)
 }
 
-fn call(id: RequestId, params: &RawValue) -> Result<ClientJsonRpcMessage, Malformed> {
-    let params = serde_json::from_str::<CallToolRequestParams>(params.get());
-    let mut params = match params {
-        Ok(params) => params,
-        Err(error) => {
-            let reason = format!("the parameters of `tools/call` are wrong: {error}");
-            return Err(Malformed { id: Some(id), code: INVALID_PARAMS, reason });
-        }
-    };
+fn call(id: RequestId, params: &RawValue) -> serde_json::Result<ClientJsonRpcMessage> {
+    let mut params = serde_json::from_str::<CallToolRequestParams>(params.get())?;
     let meta = params.meta.take();
     let mut request = CallToolRequest::new(params);
     if let Some(meta) = meta {
@@ -410,6 +426,36 @@ mod tests {
         };
         assert!(with(MAX_TOKEN).is_ok());
         assert_eq!(with(MAX_TOKEN + 1).err(), Some(INVALID_PARAMS));
+    }
+
+    /// A line of two megabytes took 170 once it was parsed.
+    #[test]
+    fn keys_and_elements_took_memory_without_bound() {
+        let call = |params: &str| {
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"t",{params}}}}}"#
+            );
+            parse(call.as_bytes()).map_err(|refused| (refused.code, json!(refused.id)))
+        };
+        let of = |item: &str, count: usize| vec![item; count].join(",");
+        let refused = Some((INVALID_PARAMS, json!(7)));
+        for (name, item, fits, most) in
+            [("paths", "\"\"", 1000, 16_384), ("edits", r#"{"a":0}"#, 256, 1498)]
+        {
+            let arguments = |count| format!(r#""arguments":{{"{name}":[{}]}}"#, of(item, count));
+            assert!(call(&arguments(fits)).is_ok(), "{item}");
+            assert_eq!(call(&arguments(most)).err(), refused, "{item}");
+            let meta = |count| format!(r#""arguments":{{}},"_meta":{{"x":[{}]}}"#, of(item, count));
+            assert!(call(&meta(fits / 4)).is_ok(), "{item}");
+            assert_eq!(call(&meta(most / 8)).err(), refused, "{item}");
+        }
+        let note = |count| {
+            let items = of("{}", count);
+            let method = "notifications/none";
+            format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"x":[{items}]}}}}"#)
+        };
+        assert!(parse(note(50).as_bytes()).is_ok());
+        assert_eq!(parse(note(200).as_bytes()).unwrap_err().reason, TOO_MANY);
     }
 
     #[test]

@@ -5,10 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use hyper::{
-    Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue},
-};
+use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use super::{
@@ -64,7 +61,5 @@ pub(super) fn render(verdict: Verdict) -> Response<Body> {
             (StatusCode::SERVICE_UNAVAILABLE, json!({ "ready": false, "reason": reason }))
         }
     };
-    let mut reply = reply::text(status, &what.to_string());
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    reply
+    reply::json(status, what.to_string())
 }

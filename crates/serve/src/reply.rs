@@ -24,10 +24,20 @@ pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
 
 /// Returns a reply of one line of text, not to be cached.
 pub(super) fn text(status: StatusCode, line: &str) -> Response<Body> {
-    let mut reply = Response::new(whole(format!("{line}\n")));
+    one_line(status, "text/plain; charset=utf-8", line.into())
+}
+
+/// Returns a reply of one line of JSON, not to be cached.
+pub(super) fn json(status: StatusCode, line: impl Into<Vec<u8>>) -> Response<Body> {
+    one_line(status, "application/json", line.into())
+}
+
+fn one_line(status: StatusCode, kind: &'static str, mut line: Vec<u8>) -> Response<Body> {
+    line.push(b'\n');
+    let mut reply = Response::new(whole(line));
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }
@@ -110,7 +120,7 @@ pub(super) async fn body(
 }
 
 /// Returns the reply to a body for which there is no memory now.
-fn full() -> Response<Body> {
+pub(super) fn full() -> Response<Body> {
     later(StatusCode::TOO_MANY_REQUESTS, "too much is under way; try again later")
 }
 

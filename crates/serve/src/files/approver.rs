@@ -1,9 +1,6 @@
 //! Requests that wait for an approval; later requests of the client go on meanwhile.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use portcullis_rpc::{MemoryBudget, Reservation};
 
@@ -12,9 +9,6 @@ use crate::{
     gateway::{Approver, Ticket},
     lock,
 };
-
-/// The maximum of requests of one client that wait for an approval.
-const MAX_WAITING: usize = 16;
 
 /// The slot of a request among those that are carried out.
 pub(super) struct HeldSlot {
@@ -29,16 +23,11 @@ pub(super) struct HeldSlot {
 /// The approver of a request, which releases its slot while it waits.
 pub(super) struct WaitingApprover<'a> {
     pub(super) slot: &'a std::sync::Mutex<HeldSlot>,
-    pub(super) waiting: &'a AtomicUsize,
     pub(super) share: &'a MemoryBudget,
 }
 
 impl Approver for WaitingApprover<'_> {
-    fn ask(&self, ticket: &Arc<Ticket>) {
-        if self.waiting.fetch_add(1, Ordering::SeqCst) >= MAX_WAITING {
-            ticket.withdraw();
-            return;
-        }
+    fn ask(&self, _ticket: &Arc<Ticket>) {
         // The channel has no means of asking its user; `portcullis approve` has.
         let mut held = lock(self.slot);
         held.slot.take();
@@ -52,7 +41,6 @@ impl Approver for WaitingApprover<'_> {
     }
 
     fn over(&self, _ticket: &Ticket) {
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
         let reply = {
             let held = lock(self.slot);
             held.reply.filter(|_| held.memory.is_none())

@@ -15,7 +15,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -131,7 +131,6 @@ struct Client<W> {
     share: MemoryBudget,
     slots: AgentSlots,
     output: Mutex<W>,
-    waiting: AtomicUsize,
     /// Tasks of requests that waited for an approval.
     approval_tasks: std::sync::Mutex<Vec<JoinHandle<io::Result<()>>>>,
     /// Set once no further request of the client may begin.
@@ -188,7 +187,6 @@ impl Channel {
             share: self.memory.share(session.agent.clone()),
             slots: self.slots.of(&session.agent),
             output: Mutex::new(output),
-            waiting: AtomicUsize::new(0),
             approval_tasks: std::sync::Mutex::default(),
             revoked,
         });
@@ -415,7 +413,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Client<W> {
             }
         };
         drop(bytes);
-        let approver = WaitingApprover { slot, waiting: &self.waiting, share: &self.share };
+        let approver = WaitingApprover { slot, share: &self.share };
         request.send(gateway, &self.session, gateway::Client::asking(&approver), &reply)
     }
 }

@@ -67,6 +67,12 @@ pub(super) fn has_sessions(headers: &HeaderMap) -> bool {
     revision < Some(ProtocolVersion::V_2026_07_28.as_str().as_bytes())
 }
 
+/// Returns the session of a request that names one. In a revision without sessions it has none,
+/// whatever it names.
+pub(super) fn session_of<'a>(headers: &HeaderMap, named: Option<&'a str>) -> Option<&'a str> {
+    named.filter(|_| has_sessions(headers))
+}
+
 /// Takes the id of a request that belongs to a session.
 ///
 /// # Errors
@@ -77,7 +83,7 @@ pub(super) async fn take(
     headers: &HeaderMap,
     head: Option<&Head<'_>>,
 ) -> Result<Option<Arc<UsedId>>, Box<Response<Body>>> {
-    let Some(session) = session.filter(|_| has_sessions(headers)) else { return Ok(None) };
+    let Some(session) = session_of(headers, session) else { return Ok(None) };
     let Some(id) = head.map(|head| head.id.clone()) else { return Ok(None) };
     let taken = (session.to_owned(), id);
     if !lock(&shared.ids).insert(taken.clone()) {
@@ -115,5 +121,21 @@ impl Drop for ReleaseIds {
 impl Drop for UsedId {
     fn drop(&mut self) {
         lock(&self.ids).remove(&self.taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It had a slot of its own, as many as a client invented.
+    #[test]
+    fn an_invented_session_was_scheduled_as_one() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(session_of(&headers, Some("x")), Some("x"));
+        headers.insert(REVISION, HeaderValue::from_static("2025-11-25"));
+        assert_eq!(session_of(&headers, Some("x")), Some("x"));
+        headers.insert(REVISION, HeaderValue::from_static("2026-07-28"));
+        assert_eq!(session_of(&headers, Some("x")), None);
     }
 }

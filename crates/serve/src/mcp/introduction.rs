@@ -1,8 +1,8 @@
 //! `initialize`, whose parameters `rmcp` keeps as long as the session.
 
 use hyper::body::Bytes;
+use portcullis_rpc::response;
 use rmcp::model::InitializeRequestParams;
-use serde_json::json;
 
 use super::ids::Head;
 
@@ -15,6 +15,5 @@ pub(super) fn shorten(head: &Head<'_>) -> Option<Bytes> {
     // Other parameters are refused later.
     let mut params = serde_json::from_str::<InitializeRequestParams>(params.get()).ok()?;
     portcullis_mcp::shorten(&mut params);
-    let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-    Some(message.to_string().into())
+    Some(response::request(id, method, Some(params)).into())
 }

@@ -3,36 +3,24 @@
 //! `rmcp` would read repeated keys as if only the last one existed, and the worker
 //! sees only what `rmcp` has parsed.
 
-use std::time::Duration;
-
-use hyper::{
-    Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue},
-};
+use hyper::{Response, StatusCode};
 use portcullis_mcp::message;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use super::shared::Shared;
+use super::shared::{REFUSAL_TIMEOUT, Shared};
 use crate::{
     OpenError, Peer,
     reply::{self, Body},
 };
 
-/// Timeout for the worker's reply.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest reply, in bytes.
 const MAX_BODY: u64 = 64 * 1024;
 
 /// Refuses `body` with the worker's error.
 pub(super) async fn refuse(shared: &Shared, peer: &Peer, body: &[u8]) -> Response<Body> {
-    let told = tokio::time::timeout(BODY_TIMEOUT, send(shared, peer, body)).await;
+    let told = tokio::time::timeout(REFUSAL_TIMEOUT, send(shared, peer, body)).await;
     match told.unwrap_or(Err(OpenError::Unavailable)) {
-        Ok(answer) => {
-            let mut refused = reply::text(StatusCode::BAD_REQUEST, answer.trim_end());
-            let json = HeaderValue::from_static("application/json");
-            refused.headers_mut().insert(CONTENT_TYPE, json);
-            refused
-        }
+        Ok(answer) => reply::json(StatusCode::BAD_REQUEST, answer.trim_end()),
         Err(error) => reply::refused(&error),
     }
 }

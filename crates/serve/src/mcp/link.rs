@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use portcullis_rpc::{MemoryBudget, Reservation};
+use portcullis_rpc::{MemoryBudget, Reservation, response};
 use rmcp::{
     ErrorData, RoleServer,
     model::{ProgressToken, ProtocolVersion, RequestId, ServerNotification, SubscriptionFilter},
@@ -219,10 +219,9 @@ impl Link {
         let (state, writer) = (Arc::clone(&self.state), Arc::clone(&self.writer));
         let asked =
             RequestInFlight { id, state, writer, granted, answer, questions: asked, events };
-        let mut message = json!({ "jsonrpc": "2.0", "id": id, "method": method });
-        put(&mut message, params, meta);
+        let message = response::request(id, method, with_meta(params, meta));
         // Earlier requests may still get their replies.
-        write(&self.writer, &message, transit.cloned()).await.map_err(|_| over())?;
+        write(&self.writer, message, transit.cloned()).await.map_err(|_| over())?;
         Ok(asked)
     }
 
@@ -237,25 +236,24 @@ impl Link {
         let Some((id, pending)) = cancelled else { return false };
         let _ = pending.answer.send(Err(ErrorData::internal_error("cancelled", None)));
         // An ended session needs none.
-        let _ = write(&self.writer, &cancellation(id), None).await;
+        let _ = write(&self.writer, cancellation(id), None).await;
         true
     }
 
     /// Forwards a notification.
     pub(super) async fn notify(&self, method: &str, params: Option<Value>) {
-        let mut message = json!({ "jsonrpc": "2.0", "method": method });
-        put(&mut message, params, Map::new());
+        let message = response::notification(method, with_meta(params, Map::new()));
         // An ended session needs none.
-        let _ = write(&self.writer, &message, None).await;
+        let _ = write(&self.writer, message, None).await;
     }
 
     /// Sends the reply to a request of the worker.
     pub(super) async fn answer(&self, question: &Value, outcome: Result<Value, ErrorData>) {
         let message = match outcome {
-            Ok(result) => json!({ "jsonrpc": "2.0", "id": question, "result": result }),
-            Err(error) => json!({ "jsonrpc": "2.0", "id": question, "error": error }),
+            Ok(result) => response::result(question, result),
+            Err(error) => response::error(Some(question), error),
         };
-        let _ = write(&self.writer, &message, None).await;
+        let _ = write(&self.writer, message, None).await;
     }
 }
 
@@ -273,18 +271,15 @@ impl Drop for RequestInFlight {
         }
         let (message, writer) = (cancellation(self.id), Arc::clone(&self.writer));
         tokio::spawn(async move {
-            let _ = write(&writer, &message, None).await;
+            let _ = write(&writer, message, None).await;
         });
     }
 }
 
 /// Returns the notification that cancels a request at the worker.
-fn cancellation(id: u64) -> Value {
-    json!({
-        "jsonrpc": "2.0",
-        "method": "notifications/cancelled",
-        "params": { "requestId": id, "reason": "the client does not wait any more" },
-    })
+fn cancellation(id: u64) -> Vec<u8> {
+    let params = json!({ "requestId": id, "reason": "the client does not wait any more" });
+    response::notification("notifications/cancelled", Some(params))
 }
 
 /// Parses a reply as `T`.
@@ -300,36 +295,29 @@ pub(super) fn over() -> ErrorData {
     ErrorData::internal_error("the session with the workspace has ended", None)
 }
 
-fn put(message: &mut Value, params: Option<Value>, meta: Map<String, Value>) {
+/// Returns parameters with their `_meta`; `None` where there are none.
+fn with_meta(params: Option<Value>, meta: Map<String, Value>) -> Option<Value> {
     let mut params = match params {
         Some(Value::Object(params)) => params,
         Some(Value::Null) | None => Map::new(),
-        Some(other) => {
-            if let Some(message) = message.as_object_mut() {
-                message.insert("params".to_owned(), other);
-            }
-            return;
-        }
+        other => return other,
     };
     if !meta.is_empty() {
         params.insert("_meta".to_owned(), Value::Object(meta));
     }
-    if let Some(message) = message.as_object_mut().filter(|_| !params.is_empty()) {
-        message.insert("params".to_owned(), Value::Object(params));
-    }
+    (!params.is_empty()).then_some(Value::Object(params))
 }
 
 /// Writes a message to the worker. Cancel safe: a line is written completely or not at all.
 pub(super) async fn write(
     writer: &Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
-    message: &Value,
+    mut message: Vec<u8>,
     transit: Option<InTransit>,
 ) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
+    message.push(b'\n');
     let mut writer = Arc::clone(writer).lock_owned().await;
     let written = tokio::spawn(async move {
-        let written = writer.write_all(&line).await;
+        let written = writer.write_all(&message).await;
         transit.as_ref().inspect(|transit| transit.sent());
         written
     });

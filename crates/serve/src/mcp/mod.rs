@@ -39,7 +39,7 @@ use hyper::{
     body::{Body as _, Bytes, Incoming},
     http::request::Parts,
 };
-use portcullis_mcp::message;
+use portcullis_mcp::{message, values_of};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -126,18 +126,25 @@ pub(super) async fn handle(
     };
     let is_delete = parts.method == Method::DELETE;
     let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    // The body of a session that does not exist is not parsed: that delays other sessions.
+    let names_session = is_delete || ids::has_sessions(&parts.headers);
     if let Some(id) = session.as_deref()
         && (shared.sessions.has_stopped_reading(id)
-            || (is_delete && !shared.sessions.exists(id).await))
+            || (names_session && !shared.sessions.exists(id).await))
     {
         tracing::debug!(id, "a session has ended");
         return reply::text(StatusCode::NOT_FOUND, "the session has ended");
     }
     let is_post = parts.method == Method::POST;
+    let size = bytes.len().saturating_add(values_of(&bytes));
+    if is_post && !ws::cover(&mut memory, size) {
+        return reply::full();
+    }
     let under_way =
         if is_post { Arc::clone(&shared.under_way).try_acquire_owned().ok() } else { None };
     // Parsing a body delays other sessions, too.
-    let slot = shared.scheduler.enter(session.as_deref()).await;
+    let scheduled = ids::session_of(&parts.headers, session.as_deref());
+    let slot = shared.scheduler.enter(scheduled).await;
     let message = if is_post { message(&bytes) } else { None };
     if is_post && message.is_none() {
         return lenient_json::refuse(&shared, &caller.peer, &bytes).await;
@@ -166,7 +173,7 @@ pub(super) async fn handle(
     };
     // A subscription lasts until the client goes.
     let under_way = under_way.filter(|_| begun.is_none());
-    let method = head.map(|head| head.method.chars().take(128).collect::<String>());
+    let method = head.map(|head| refused::beginning(&head.method));
     let bytes = head.and_then(introduction::shorten).unwrap_or(bytes);
     let held = line::ReplyMemory::default();
     let resumed = resumed(&shared, &parts);

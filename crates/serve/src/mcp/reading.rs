@@ -9,7 +9,7 @@ use std::{
 };
 
 use portcullis_mcp::REQUEST;
-use portcullis_rpc::{MemoryBudget, Reservation};
+use portcullis_rpc::{MemoryBudget, Reservation, response};
 use rmcp::{
     ErrorData, RoleServer,
     model::{
@@ -145,8 +145,7 @@ impl Reading {
         };
         if !sent && let Some(writer) = self.writer.upgrade() {
             let error = ErrorData::internal_error("nobody is there to be asked", None);
-            let message = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            let _ = write(&writer, &message, None).await;
+            let _ = write(&writer, response::error(Some(id), error), None).await;
         }
     }
 

@@ -3,18 +3,29 @@
 
 use http_body_util::BodyExt as _;
 use hyper::{Response, body::Bytes, header::CONTENT_LENGTH};
-use portcullis_mcp::{REFUSED, RefusedRequest};
+use portcullis_mcp::{FrontRefusal, REFUSED};
 use rmcp::model::{ErrorCode, ProtocolVersion};
 use serde_json::{Map, Value, json};
 
-use super::{link, shared::Shared};
+use super::{
+    link,
+    shared::{REFUSAL_TIMEOUT, Shared},
+};
 use crate::{
     Peer,
+    model::complete_words,
     reply::{self, Body},
 };
 
-/// The longest reason that is reported, in characters.
-const MAX_REASON: usize = 512;
+/// The longest method or reason that is reported, in bytes. They repeat what the client sent, and the
+/// worker redacts secrets in them before it shortens them for the record. A message to the worker
+/// has room for both, also where each of their characters is escaped.
+const MAX_TEXT: usize = 4 * 1024;
+
+/// Returns the beginning of a method or a reason, for a report.
+pub(super) fn beginning(text: &str) -> String {
+    complete_words(text, MAX_TEXT).to_owned()
+}
 
 /// Has the worker record that a request was refused with `reply`, and returns the reply with the
 /// receipt if it is an error of JSON-RPC.
@@ -34,10 +45,9 @@ pub(super) async fn record(
             Some(reason) => reason.to_owned(),
             None => String::from_utf8_lossy(&bytes).into_owned(),
         };
-    let reason = reason.trim().chars().take(MAX_REASON).collect();
-    let receipt =
-        report(shared, peer, session, RefusedRequest { method: method.to_owned(), reason });
-    let Some(receipt) = receipt.await else {
+    let reason = beginning(reason.trim());
+    let report = report(shared, peer, session, FrontRefusal { method: method.to_owned(), reason });
+    let Ok(Some(receipt)) = tokio::time::timeout(REFUSAL_TIMEOUT, report).await else {
         return Response::from_parts(parts, reply::whole(bytes));
     };
     let error = message.as_mut().and_then(|message| message.get_mut("error")?.as_object_mut());
@@ -60,7 +70,7 @@ async fn report(
     shared: &Shared,
     peer: &Peer,
     session: Option<&str>,
-    refused: RefusedRequest,
+    refused: FrontRefusal,
 ) -> Option<Value> {
     let link = match session.and_then(|session| shared.sessions.link(session)) {
         Some(link) => link,

@@ -12,6 +12,9 @@ use tokio::{net::UnixStream, sync::Semaphore};
 use super::{link, session_scheduler::SessionScheduler, sessions::Sessions};
 use crate::{Caller, Front, OpenError, Peer, TokenHash};
 
+/// The timeout of the worker's reply to a request that it is to refuse.
+pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Ids in use of one token at one workspace, each with its session.
 pub(super) type Ids = Arc<Mutex<HashSet<(String, RequestId)>>>;
 
