@@ -1161,17 +1161,20 @@ def parse_heads(words):
     return heads
 
 
-def read_file(path):
-    """Returns the content of a file."""
+def read_file(path, limit=-1):
+    """Returns the content of a file, or the first `limit` bytes of it."""
     with open(path, "rb") as file:
-        return file.read()
+        return file.read(limit)
 
 
 def read_key_files(paths):
     """Returns the text of files with public keys, or None if there are none."""
-    texts = [read_file(path).decode() for path in paths]
+    texts = [read_file(path).decode(errors="replace") for path in paths]
     for text in texts:
-        parse_keys(text)  # each file must have a key
+        try:
+            parse_keys(text)  # each file must have a key
+        except Damage:
+            raise ValueError("a file given with --key has no key, or a wrong one") from None
     return "\n".join(texts) if texts else None
 
 
@@ -1188,14 +1191,14 @@ def run_proof(path, words):
     if len(options["--old"]) > 1:
         usage("--old is given once")
     old_note = read_file(options["--old"][0]) if options["--old"] else None
-    proof = read_file(path)
+    proof = read_file(path, MAX_PROOF + 1)
     if old_note is None and proof.startswith(b"old "):
         usage("a proof of growth needs the older checkpoint (--old)")
     if not options["--key"]:
         raise Damage("no-proof")  # without a key nothing is proven
+    key_text = read_key_files(options["--key"])
     try:
-        keys = parse_keys(read_key_files(options["--key"]))
-        return verify_proof(proof, keys, old_note)
+        return verify_proof(proof, parse_keys(key_text), old_note)
     except (ValueError, IndexError):
         raise Damage("no-proof") from None
 

@@ -149,6 +149,9 @@ pub enum WarningKind {
     UnaccountedRecords,
     /// A recovery set damaged bytes aside.
     Quarantine,
+    /// The note of the last checkpoint outside the log's directory cannot be read, so the log is
+    /// not compared with that. The caller of a verifier adds this warning.
+    UnreadableHead,
 }
 
 impl WarningKind {
@@ -164,6 +167,7 @@ impl WarningKind {
             Self::MissingWitness => "missing-witness",
             Self::UnaccountedRecords => "unaccounted-records",
             Self::Quarantine => "quarantine",
+            Self::UnreadableHead => "unreadable-head",
         }
     }
 }

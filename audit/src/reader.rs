@@ -46,6 +46,8 @@ pub struct Reader<'a, S: Source> {
     skip: u64,
     /// True after a line was read.
     began: bool,
+    /// True if the last read ended within a line.
+    torn: bool,
 }
 
 impl<'a, S: Source> Reader<'a, S> {
@@ -59,6 +61,7 @@ impl<'a, S: Source> Reader<'a, S> {
             offset: 0,
             skip: seq % SEGMENT_RECORDS,
             began: false,
+            torn: false,
         }
     }
 
@@ -120,6 +123,12 @@ impl<'a, S: Source> Reader<'a, S> {
         Ok(length < self.offset)
     }
 
+    /// True if the log ended within a line when [`Reader::next`] returned nothing: a write was cut
+    /// short, or is under way.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
     fn whole_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -134,6 +143,7 @@ impl<'a, S: Source> Reader<'a, S> {
         };
         let mut bytes = Vec::new();
         file.take(MAX_LINE as u64 + 1).read_until(b'\n', &mut bytes)?;
+        self.torn = !bytes.is_empty() && !bytes.ends_with(b"\n");
         if bytes.pop_if(|byte| *byte == b'\n').is_some() {
             self.offset += bytes.len() as u64 + 1;
             return Ok(Some(bytes));

@@ -201,7 +201,7 @@ impl Expectations {
             let kept = usize::try_from(segment).ok().and_then(|at| self.roots.get(at));
             if kept.is_some_and(|kept| *kept != Some(root)) {
                 let detail =
-                    format!("the root of {} is {root}, not what is kept", Segment(segment));
+                    format!("the root of {} is {root}, not the stored one", Segment(segment));
                 self.faults.push(fault(DamageKind::WrongRoot, ROOTS, Some(before), detail));
                 self.wrong_roots.insert(segment, root);
             }
