@@ -24,8 +24,7 @@ use crate::{
 };
 
 /// The help of a failure of the self-test to write to the agent's home.
-pub(crate) const HOME_OUT_OF_REACH: &str = "the agent runs as another user here, who must be able to pass through to its home: set \
-     XDG_DATA_HOME to a directory that lets others through";
+pub(crate) const HOME_OUT_OF_REACH: &str = "the agent runs as another user here, who must be able to reach its home: set XDG_DATA_HOME to a directory that other users may enter";
 
 /// The parts of a sandbox besides the agent.
 pub(crate) struct SandboxGround<'a> {

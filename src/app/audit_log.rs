@@ -81,12 +81,16 @@ pub(crate) fn read_log(directory: &Path) -> Result<Log, Failure> {
 /// Opens the log in `directory` for reading; `None` if no record was ever written to it.
 ///
 /// # Errors
-/// As [`log_files`], except that the log may be missing.
+/// As [`log_files`], except that the log may be missing; when no segment of it can be read.
 pub(crate) fn begun_log(directory: &Path) -> Result<Option<Log>, Failure> {
     match Log::open(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreadable(directory, &error)),
         Ok(log) if !log.is_empty() => Ok(Some(log)),
-        _ => is_unused(directory).map(|_unused| None),
+        Ok(log) if !is_unused(directory)? => complete(directory, log).map(Some),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            is_unused(directory).map(|_unused| None)
+        }
+        Err(error) => Err(unreadable(directory, &error)),
     }
 }
 
@@ -94,8 +98,11 @@ pub(crate) fn begun_log(directory: &Path) -> Result<Option<Log>, Failure> {
 ///
 /// # Errors
 /// As [`log_files`], and when segments are missing or no segments.
-pub(crate) fn whole_log(directory: &Path) -> Result<Log, Failure> {
-    let log = read_log(directory)?;
+pub(crate) fn complete_log(directory: &Path) -> Result<Log, Failure> {
+    complete(directory, read_log(directory)?)
+}
+
+fn complete(directory: &Path, log: Log) -> Result<Log, Failure> {
     undamaged(&log.damages().map_err(|error| unreadable(directory, &error))?)?;
     Ok(log)
 }
@@ -157,14 +164,7 @@ fn judged(scanned: &Scanned, [newer, damaged]: [&str; 2]) -> Result<(), Failure>
 pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
     let shown = directory.display();
     match error.kind() {
-        io::ErrorKind::NotFound if was_signed(directory) => gone(directory),
-        io::ErrorKind::NotFound if directory.parent().is_some_and(state_directory::is_marked) => {
-            not_begun(directory)
-        }
-        io::ErrorKind::NotFound => Failure::new(format_args!("there is no audit log at `{shown}`"))
-            .help(
-                "name the workspace with --workspace DIR, or the state directory with --state DIR",
-            ),
+        io::ErrorKind::NotFound => missing(directory),
         io::ErrorKind::PermissionDenied => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
                 .help("run the command as the user whose gateway writes the log")
@@ -175,7 +175,7 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
         }
         io::ErrorKind::TimedOut => {
             Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}"))
-                .help("`lslocks` tells which process that is: wait for it or end it, and try again")
+                .help("`lslocks` shows which process that is: wait for it or end it, and try again")
         }
         // A line that is too long for a record, or an invalid compressed segment.
         io::ErrorKind::InvalidData => {
@@ -184,6 +184,22 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
                 .exit(Exit::Audit)
         }
         _ => Failure::new(format_args!("cannot read the audit log at `{shown}`: {error}")),
+    }
+}
+
+/// Returns the failure for a log that is missing.
+fn missing(directory: &Path) -> Failure {
+    match was_signed(directory) {
+        Err(failure) => failure,
+        Ok(true) => gone(directory),
+        Ok(false) if directory.parent().is_some_and(state_directory::is_marked) => {
+            not_begun(directory)
+        }
+        Ok(false) => {
+            Failure::new(format_args!("there is no audit log at `{}`", directory.display())).help(
+                "name the workspace with --workspace DIR, or the state directory with --state DIR",
+            )
+        }
     }
 }
 
@@ -204,8 +220,8 @@ fn not_begun(directory: &Path) -> Failure {
         "there is no record: `{shown}` is missing, and `{used}` are not empty"
     ))
     .help(
-        "the log was removed, or a start failed before its first record: put the log back from \
-             a copy if there was one; the next start begins anew",
+        "the log was removed, or a start failed before its first record: put the log back from a \
+         copy if there was one; the next start begins a new one",
     )
 }
 
@@ -228,7 +244,7 @@ fn has_no_record(directory: &Path, files: &[FileEntry]) -> Result<bool, Failure>
     if has(|name| name.starts_with("seg-")) {
         return Ok(false);
     }
-    if has(|name| name == NEWEST) || was_signed(directory) {
+    if has(|name| name == NEWEST) || was_signed(directory)? {
         Err(gone(directory))
     } else {
         Ok(true)
@@ -237,10 +253,21 @@ fn has_no_record(directory: &Path, files: &[FileEntry]) -> Result<bool, Failure>
 
 /// Returns true if a checkpoint of the log in `directory` was signed. The file beside the private key
 /// says so, which is outside the log's directory.
-fn was_signed(directory: &Path) -> bool {
-    // Beside a copy of a log there are no keys.
-    let signed = directory.parent().map(|state| state.join(AuditLog::LAST_SIGNED));
-    signed.is_some_and(|signed| operator_files::symlink_metadata(signed).is_ok())
+///
+/// # Errors
+/// When that file cannot be looked at.
+fn was_signed(directory: &Path) -> Result<bool, Failure> {
+    let Some(state) = directory.parent() else { return Ok(false) };
+    let signed = state.join(AuditLog::LAST_SIGNED);
+    match operator_files::symlink_metadata(&signed) {
+        Ok(_) => Ok(true),
+        // Beside a copy of a log there are no keys.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Failure::new(format_args!(
+            "cannot look at `{}`, which says whether a checkpoint was signed: {error}",
+            signed.display()
+        ))),
+    }
 }
 
 /// Returns the failure for a log that was signed and has no record any more.
@@ -251,7 +278,7 @@ fn gone(directory: &Path) -> Failure {
     ))
     .help(
         "put the log back from a copy; without one, make an empty directory there and run \
-         `portcullis audit recover`, which begins anew",
+         `portcullis audit recover`, which begins a new log",
     )
     .exit(Exit::Audit)
 }

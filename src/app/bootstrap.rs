@@ -162,7 +162,7 @@ impl Confined {
         if self.report.landlock_abi == 0 {
             errln!(
                 "portcullis: warning: this kernel has no Landlock of ABI 3 or newer, so the gateway's \
-                 own file access is not restricted; policy, backups and log work as ever"
+                 own file access is not restricted; policy, backups and log work as always"
             );
         }
     }

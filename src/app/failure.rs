@@ -18,13 +18,17 @@ pub(crate) enum Exit {
     Policy = 4,
     /// The audit log does not verify.
     Audit = 5,
+    /// A program cannot be executed, as of a shell.
+    NotExecutable = 126,
+    /// A program was not found, as of a shell.
+    ProgramNotFound = 127,
 }
 
 impl Exit {
     /// Returns the kind of an error that has none from the gateway.
     fn kind(self) -> &'static str {
         match self {
-            Self::Failure => "failed",
+            Self::Failure | Self::NotExecutable | Self::ProgramNotFound => "failed",
             Self::Usage => "usage",
             Self::Denied => "denied",
             Self::Policy => "policy",

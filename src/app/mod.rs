@@ -9,6 +9,8 @@ pub(crate) mod agent_sandbox;
 pub(crate) mod approval_socket;
 pub(crate) mod audit_log;
 pub(crate) mod bootstrap;
+pub(crate) mod connection_help;
+pub(crate) mod connection_notices;
 pub(crate) mod failure;
 pub(crate) mod git;
 pub(crate) mod housekeeping;

@@ -54,8 +54,38 @@ pub(crate) struct MountOrder {
     pub(crate) roots: Vec<PathBuf>,
     /// The scratch directories, if the policy names any.
     pub(crate) scratch: Option<ScratchLocation>,
+    /// True if programs can read the objects of the workspace's git repository.
+    pub(crate) shows_git_objects: bool,
     /// The kind of records that opens leave in the log.
     pub(crate) records: MountRecords,
+}
+
+impl MountOrder {
+    /// Returns facts of the `start` record.
+    pub(crate) fn facts(&self) -> BTreeMap<String, Value> {
+        let scratch = self.scratch.iter().flat_map(ScratchLocation::facts);
+        let git = self.shows_git_objects.then(|| ("git".to_owned(), json!({ "history": true })));
+        scratch.chain(git).collect()
+    }
+
+    /// Warns of what programs get past the rules.
+    pub(crate) fn warn(&self) {
+        if self.shows_git_objects {
+            errln!(
+                "portcullis: warning: `[git] repository = \"workspace\"`: programs can read each \
+                 version of each file that was ever committed, past all rules and with all secrets; \
+                 `portcullis policy lint` lists tracked files that rules hide"
+            );
+        }
+        if let Some(scratch) = &self.scratch {
+            scratch.warn();
+        }
+    }
+
+    /// True if programs get the history of the workspace's repository.
+    fn has_history(&self) -> bool {
+        self.shows_git_objects || self.scratch.as_ref().is_some_and(ScratchLocation::has_history)
+    }
 }
 
 /// A served mount, until its sandbox ends.
@@ -75,6 +105,7 @@ impl ServedMount {
         approver: Box<dyn Approver + Send>,
     ) -> Result<Self, Failure> {
         const DOING: &str = "cannot serve the mount";
+        let has_history = order.has_history();
         let kernel =
             fuse::Session::begin(order.device, Instant::now() + INIT_TIMEOUT).or_fail(DOING)?;
         let stopper = kernel.stopper();
@@ -82,7 +113,6 @@ impl ServedMount {
         let session = Session { transport: Transport::Mount, ..started.session.clone() };
         let (processes, leaders, tool_call) = (order.processes, order.leaders, order.tool_call);
         let setup = order.setup;
-        let has_history = order.scratch.as_ref().is_some_and(ScratchLocation::has_history);
         let scratch = order.scratch.map(|place| Scratch::open(&place.directory, place.rules));
         let scratch = scratch.transpose().map_err(|error| match error {
             Errno::BUSY => Failure::new(
@@ -96,11 +126,13 @@ impl ServedMount {
         // A killed process could not record them.
         let unrecorded = scratch.as_ref().map(|scratch| scratch.begin(&session.id));
         let unrecorded = unrecorded.transpose().or_fail("cannot open the scratch directories")?;
-        if let Some(scratch) = &scratch {
-            let policy = gateway.policy();
-            let labels = scratch.take_labels(policy.labels(), has_history).or_fail(DOING)?;
-            carry(&gateway, &session, &labels)?;
-        }
+        let policy = gateway.policy();
+        let labels = match &scratch {
+            Some(scratch) => scratch.take_labels(policy.labels(), has_history).or_fail(DOING)?,
+            None if has_history => policy.labels().all(),
+            None => Labelled::default(),
+        };
+        carry(&gateway, &session, &labels)?;
         if let (Some(Some(left_by)), Some(scratch)) = (unrecorded, &scratch) {
             let mut facts = scratch.numbers().facts();
             facts.insert("previousSession".to_owned(), left_by.into());
@@ -161,12 +193,12 @@ impl ServedMount {
     }
 }
 
-/// Has the session carry the labels of what its programs' own git repository may contain.
+/// Has the session carry the labels of what the git repository of its programs may contain.
 fn carry(gateway: &Gateway, session: &Session, labels: &Labelled) -> Result<(), Failure> {
     gateway.carry_copied(session, labels, "repository").or_fail("cannot record labels")?;
     for id in labels.ids() {
         errln!(
-            "portcullis: note: the programs' own git repository may contain what is labelled `{}`: \
+            "portcullis: note: the git repository of the programs may contain what is labelled `{}`: \
              rules with `whenRead` apply from the start",
             Escaped(id)
         );

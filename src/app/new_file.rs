@@ -8,7 +8,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -24,7 +24,9 @@ use rustix::{
 use super::{
     failure::{Context as _, Failure},
     session::random_id,
+    state_directory,
 };
+use crate::operator_files;
 
 /// A name in an open directory: later changes of the path do not affect it.
 #[derive(Clone)]
@@ -39,7 +41,8 @@ impl Destination {
     /// Opens the directory of the file `named`.
     ///
     /// # Errors
-    /// When the path leads through a link; the error of the system.
+    /// When the path leads through a link or into a state directory, whose log and keys a result would
+    /// replace; the error of the system.
     pub(crate) fn open(named: &Path) -> Result<Self, Failure> {
         let failed = format!("cannot write `{}`", named.display());
         let Some(name) = named.file_name() else {
@@ -62,6 +65,15 @@ impl Destination {
                 .help("make its directory first (`mkdir -p`), or name another file"),
             error => Failure::new(format_args!("{failed}: {error}")),
         })?;
+        let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let place = operator_files::canonicalize(opened).or_fail(&failed)?;
+        if let Some(state) = state_directory::around(&place) {
+            let state = state.display();
+            return Err(Failure::new(format_args!(
+                "{failed}: it lies in the state directory `{state}`, in which only gateways write"
+            ))
+            .help("name a file elsewhere"));
+        }
         let (directory, name) = (Arc::new(directory), name.to_owned());
         Ok(Self { directory, name, named: named.to_owned() })
     }
@@ -219,7 +231,6 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::operator_files;
 
     #[test]
     fn a_planted_link_is_not_followed() {

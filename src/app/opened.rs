@@ -65,6 +65,8 @@ struct Additional<A> {
     trusted: Vec<TrustedPath>,
     /// Returns the agent paths for the workspace root and the policy.
     agents: A,
+    /// True for `serve`, whose broker compared all of its workspaces.
+    is_served: bool,
 }
 
 impl Opened {
@@ -89,7 +91,7 @@ impl Opened {
             state: common.state.as_ref(),
             adopt: common.adopt.as_deref(),
         };
-        let added = Additional { trusted: further, agents: more };
+        let added = Additional { trusted: further, agents: more, is_served: false };
         Self::open_checked(&locations, operator, audit, policy, added)
     }
 
@@ -100,8 +102,8 @@ impl Opened {
         audit: Audit,
         policy: LoadedPolicy,
     ) -> Result<Self, Failure> {
-        let added =
-            Additional { trusted: Vec::new(), agents: |_: &Path, _: &Policy| Ok(Vec::new()) };
+        let agents = |_: &Path, _: &Policy| Ok(Vec::new());
+        let added = Additional { trusted: Vec::new(), agents, is_served: true };
         Self::open_checked(locations, operator, audit, policy, added)
     }
 
@@ -132,10 +134,12 @@ impl Opened {
             target: None,
         }));
         agents.extend((added.agents)(root, &policy)?);
-        // The check comes before the state directory is created in a wrong place.
-        TrustedPaths { trusted: [&trusted[..], &policy_files].concat(), agents }
-            .check()
-            .map_err(Failure::new)?;
+        // The checks come before the state directory is created in a wrong place.
+        let checked = [&trusted[..], &policy_files].concat();
+        if !added.is_served {
+            trusted_paths::check_served(checked.clone(), &operator)?;
+        }
+        TrustedPaths { trusted: checked, agents }.check().map_err(Failure::new)?;
         let (state_path, state) = state_directory::open(&state_path)?;
         let claim = state_owner::check(&state, &state_path, workspace.root(), locations.adopt)?;
         state_directory::mark(&state).or_fail("cannot write the state directory's format")?;

@@ -60,7 +60,8 @@ pub(crate) struct Common {
         env = "PORTCULLIS_STATE"
     )]
     pub(crate) state: Option<PathBuf>,
-    /// The workspace moved here from DIR: take the state directory that --state names over
+    /// Declare that the workspace moved here from DIR, so that the state directory of --state now
+    /// belongs to it
     #[arg(
         long,
         global = true,
@@ -69,7 +70,8 @@ pub(crate) struct Common {
         requires = "state"
     )]
     pub(crate) adopt: Option<PathBuf>,
-    /// The agent's name in policy and log
+    /// The agent's name in policy and log [default: the preset's, the program's (`run`), or a
+    /// fixed one, such as `exec` or `cli`]
     #[arg(
         long,
         global = true,

@@ -99,7 +99,7 @@ impl Reloading<'_> {
     pub(crate) fn refuse(&self, sha256: Option<&str>, reason: &str, trigger: &str) {
         let policy = self.gateway.policy();
         errln!(
-            "portcullis: warning: the changed policy of `{}` is not taken up: {}; version {} \
+            "portcullis: warning: the changed policy of `{}` is not accepted: {}; version {} \
              stays in force",
             Escaped(&self.workspace()),
             Escaped(reason),

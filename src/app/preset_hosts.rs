@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
+    path::Path,
 };
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ pub(crate) struct PresetHosts {
     hosts: Vec<PresetHost>,
     /// The policy adds none.
     bound: bool,
+    /// The path of the file that the preset came from.
+    file: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,7 +49,7 @@ impl PresetHosts {
         environment: &BTreeMap<OsString, OsString>,
         bound: bool,
     ) -> Result<Self, String> {
-        let mut all = Self { hosts: Vec::new(), bound };
+        let mut all = Self { hosts: Vec::new(), bound, file: None };
         for entry in &preset.hosts {
             let (host, port) = parse(entry)?;
             all.add(preset, entry, host.to_string(), port);
@@ -64,9 +67,17 @@ impl PresetHosts {
         Ok(all)
     }
 
-    /// Returns the name of the preset, if it has hosts.
+    /// Returns them as those of a preset in this file.
+    pub(crate) fn of_file(self, file: &Path) -> Self {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        Self { file: Some(file.to_string_lossy().into_owned()), ..self }
+    }
+
+    /// Returns the value of `--preset` that names the preset, if it has hosts: its name, or its file,
+    /// which has a `/` in its path.
     pub(crate) fn preset(&self) -> Option<&str> {
-        self.hosts.first()?.rule.split(':').nth(1)
+        let name = self.hosts.first()?.rule.split(':').nth(1);
+        self.file.as_deref().or(name)
     }
 
     /// True if the session reaches no host at all.
@@ -112,7 +123,7 @@ pub(super) fn parse(entry: &str) -> Result<(HostPattern, u16), String> {
             let digits = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
             let port = digits.and_then(|port| port.parse().ok()).filter(|port| *port > 0);
             let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            (inner.unwrap_or(host), port.ok_or_else(|| wrong("its port is none".to_owned()))?)
+            (inner.unwrap_or(host), port.ok_or_else(|| wrong("its port is not valid".to_owned()))?)
         }
         None => (entry, DEFAULT_PORT),
     };
@@ -161,7 +172,7 @@ mod tests {
         let shown = |host: &str| {
             let (rule, host) = ("r".to_owned(), host.to_owned());
             let hosts = vec![PresetHost { rule, host, port: 80 }];
-            let hosts = PresetHosts { hosts, bound: false };
+            let hosts = PresetHosts { hosts, bound: false, file: None };
             hosts.shown().next().map(|(_, shown)| shown).unwrap()
         };
         assert_eq!(shown("2001:db8::/32"), "[2001:db8::/32]:80");

@@ -8,18 +8,16 @@ use crate::config::serve::{Listen, Service};
 /// # Errors
 /// The failure of that start.
 pub(crate) fn check(service: &Service) -> Result<(), Failure> {
-    if !(service.workspaces.is_empty() && service.agents.is_empty()) {
-        check_names(service)?;
-    }
+    check_names(service)?;
     secure(service)
 }
 
 /// Refuses workspaces without agents, and agents without workspaces.
 fn check_names(service: &Service) -> Result<(), Failure> {
     let what = match (service.agents.is_empty(), service.workspaces.is_empty()) {
-        (true, _) => "agents",
-        (_, true) => "workspaces",
-        (false, false) => return Ok(()),
+        (true, false) => "agents",
+        (false, true) => "workspaces",
+        _ => return Ok(()),
     };
     Err(Failure::new(format_args!("the configuration names no {what}"))
         .help(format_args!("add `[[{what}]]`; docs/serve.md shows how"))

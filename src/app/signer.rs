@@ -175,9 +175,7 @@ fn sign_with(command: &[String], text: &str) -> Result<String, String> {
         .map_err(failed)?;
     let answered = converse(&mut child, text);
     // Processes that it left must not hold anything open.
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _gone = kill_process_group(group, Signal::KILL);
-    }
+    let _gone = kill_process_group(Pid::from_child(&child), Signal::KILL);
     let status = child.wait().map_err(failed)?;
     let Some(answer) = answered.map_err(failed)? else {
         return Err(format!("`{program}` did not answer within {} s", COMMAND_TIMEOUT.as_secs()));

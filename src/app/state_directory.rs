@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub(super) use files::{read, sync, write};
-pub(crate) use format::{check_at, is_marked, mark};
+pub(crate) use format::{around, check_at, is_marked, mark};
 
 /// Names of which a start makes one first.
 const OWN_NAMES: [&str; 6] = ["audit", "backups", "format", "gateways", "keys", "workspace"];
@@ -161,7 +161,7 @@ fn is_no_state(opened: &File) -> bool {
 
 fn no_state(path: &Path) -> Failure {
     Failure::new(format_args!(
-        "`{}` is no state directory: it has other files, and no audit log",
+        "`{}` is not a state directory: it has other files, and no audit log",
         path.display()
     ))
     .help("name the workspace with --workspace DIR, or the state directory with --state DIR")

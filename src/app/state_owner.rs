@@ -55,7 +55,7 @@ pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
     if running_gateways::is_locked(&directory) {
         errln!(
             "portcullis: warning: waiting for a lock of the state directory that another process \
-             holds, `audit/lock`; `lslocks` tells which"
+             holds, `audit/lock`; `lslocks` shows which"
         );
     }
     let Some(log) = begun_log(&directory)? else { return Ok(noted) };
@@ -157,9 +157,10 @@ pub(crate) fn of_another(path: &Path, owner: &Path, root: &Path) -> Failure {
 }
 
 /// Refuses to take the state directory from a workspace that is still at its path: it would serve
-/// two. The same directory under another path is no other workspace.
+/// two. A link at its path may lead to where it is now. The same directory under another path is no
+/// other workspace.
 fn check_left(owner: &Path, root: &Path) -> Result<(), Failure> {
-    let there = match operator_files::symlink_metadata(owner) {
+    let there = match operator_files::metadata(owner) {
         Err(error)
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
@@ -167,7 +168,7 @@ fn check_left(owner: &Path, root: &Path) -> Result<(), Failure> {
         }
         there => there.or_fail(format_args!("cannot look at `{}`", owner.display()))?,
     };
-    let here = operator_files::symlink_metadata(root);
+    let here = operator_files::metadata(root);
     let here = here.or_fail(format_args!("cannot look at `{}`", root.display()))?;
     if !there.is_dir() || (there.dev(), there.ino()) == (here.dev(), here.ino()) {
         return Ok(());
@@ -198,7 +199,7 @@ fn check_unused(path: &Path) -> Result<(), Failure> {
 }
 
 /// Returns true if `named` is a path of this workspace, which need not exist any more.
-fn is_named(owner: &Path, named: &Path) -> bool {
+pub(crate) fn is_named(owner: &Path, named: &Path) -> bool {
     let absolute = std::path::absolute(named);
     let is_owner = |path: io::Result<PathBuf>| path.is_ok_and(|path| path == owner);
     is_owner(absolute) || is_owner(operator_files::canonicalize(named))

@@ -178,7 +178,8 @@ impl State {
         if self.missed > 0 {
             let missed = self.missed;
             let note = format!(
-                "portcullis: warning: nobody read this for a while; {missed} messages were lost\n"
+                "portcullis: warning: standard error was not read for a while; {missed} messages \
+                 were lost\n"
             );
             if !self.begin(note.as_bytes()) {
                 return false;

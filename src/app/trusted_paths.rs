@@ -19,6 +19,7 @@ use crate::{
         audit::{Audit, Target},
         credentials::KeySource,
         operator,
+        serve::Service,
         signature::signature_path,
     },
     gateway::Workspace,
@@ -63,7 +64,7 @@ pub(crate) fn log_state(
     state(named, workspace, config).map_err(|failure| match failure.advice() {
         Some(_) => failure,
         None => failure.help(
-            "to look at a log all the same, name it as a copy is named: \
+            "to read the log nevertheless, name it like a copy: \
              `portcullis audit verify --dir DIR`",
         ),
     })
@@ -96,7 +97,22 @@ pub(crate) fn check_under(
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
     let target = Workspace::open(workspace).ok().map(|opened| opened.root().to_owned());
     let agents = vec![AgentPath { access: Access::Workspace, path, target }];
-    TrustedPaths { trusted, agents }.check().map_err(Failure::new)
+    TrustedPaths { trusted: trusted.clone(), agents }.check().map_err(Failure::new)?;
+    check_served(trusted, operator)
+}
+
+/// Checks that no agent of a workspace of `serve` in the configuration could change a trusted path.
+///
+/// # Errors
+/// When it could, and when the configuration of `serve` cannot be used.
+pub(crate) fn check_served(trusted: Vec<TrustedPath>, operator: &Operator) -> Result<(), Failure> {
+    let Some(path) = operator.path.as_ref().filter(|_| operator.has_service) else {
+        return Ok(());
+    };
+    let service = Service::load(path).map_err(Failure::new)?;
+    let workspace = |path: PathBuf| AgentPath { access: Access::Workspace, path, target: None };
+    let agents = service.workspaces.into_iter().map(|served| workspace(served.root)).collect();
+    TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)
 }
 
 /// Returns the paths that agents of the workspace may change, also `writable`, through which no
@@ -145,6 +161,9 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
         }
         found.extend(credential.ca.iter().map(|path| (Trusted::Certificate, path.clone())));
     }
+    if !audit.ship.is_empty() || !operator.notifications.is_empty() || operator.has_service {
+        found.extend(named_certificates().map(|path| (Trusted::Certificate, path)));
+    }
     let mut signer = audit.signer.iter();
     let program = signer.next().filter(|program| program.starts_with('/'));
     found.extend(program.map(|program| (Trusted::Signer, program.into())));
@@ -153,6 +172,14 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
     let keys = signer.flat_map(|argument| named_in(argument));
     found.extend(keys.map(|key| (Trusted::SignerKey, key)));
     listed(found)
+}
+
+/// Returns the certificates that the environment names in place of the system's.
+fn named_certificates() -> impl Iterator<Item = PathBuf> {
+    let directories = std::env::var_os("SSL_CERT_DIR").unwrap_or_default();
+    let directories: Vec<_> = std::env::split_paths(&directories).collect();
+    let file = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    file.into_iter().chain(directories).filter(|path| !path.as_os_str().is_empty())
 }
 
 /// Returns the files of a policy, and the paths by which they were looked up, which lead to the

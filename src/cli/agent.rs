@@ -10,7 +10,6 @@ pub(super) mod credentials;
 pub(super) mod egress;
 pub(super) mod gateway_process;
 mod gateway_start;
-mod notices;
 pub(super) mod operator_terminal;
 pub(super) mod options;
 mod orders;

@@ -20,7 +20,7 @@ use crate::{
     portcullis agents codex\n  \
     portcullis run --preset codex")]
 pub(crate) struct Args {
-    /// One of them, or a file of that form with a `/` in its name: says what `--preset` gives
+    /// Print what this preset gives: a name of the list, or a preset file, whose path has a `/`
     #[arg(value_name = "NAME|FILE", value_parser = PresetParser, hide_possible_values = true)]
     preset: Option<String>,
     /// Print one JSON object

@@ -47,10 +47,10 @@ const MIN_PATH_WIDTH: usize = 9;
 /// See and answer the requests that wait for a person
 ///
 /// A rule with `effect = "ask"`, or `[agent] terminal = "ask"`, makes a request wait. Without an ID
-/// this shows what waits in the workspace, with what would change. With one it shows that request
-/// as the gateway has it, and asks before it approves exactly that: what is printed beside a
-/// running command may come from the command. Equal requests of one session are shown and answered
-/// as one, except with --yes or --json.
+/// this shows the requests that wait in the workspace, with what they would change. With one it
+/// shows that request as the gateway has it, and asks before it approves exactly that: do not trust
+/// what is printed beside a running command, which the command may have printed. Equal requests of
+/// one session are shown and answered as one, except with --yes or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis approve --list\n  \
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// Approve this request; the beginning of its identifier is enough
     #[arg(value_name = "ID", conflicts_with_all = ["list", "reject"])]
     id: Option<String>,
-    /// Show what waits; the same as without an ID
+    /// Show the requests that wait; the same as without an ID
     #[arg(long)]
     list: bool,
     /// Show requests as they come, and ask about each, until Ctrl-C or the end of input
@@ -161,8 +161,8 @@ fn note_asked_again(args: &Args, state: &Path, item: &Item, before: &[Item]) {
         return;
     }
     let is_again = |other: &Item| {
-        (&other.session, &other.operation, &other.asked_path)
-            == (&item.session, &item.operation, &item.asked_path)
+        (&other.session, &other.session_part, &other.operation, &other.asked_path)
+            == (&item.session, &item.session_part, &item.operation, &item.asked_path)
             && before.iter().all(|old| old.id != other.id)
     };
     let until = Instant::now() + REPEAT_TIMEOUT;

@@ -18,6 +18,7 @@ use self::{
 use crate::{
     app::{
         audit_log::read_log,
+        connection_help::{Help, help},
         failure::{Context as _, Failure},
         opened::Opened,
         output::lines,
@@ -27,9 +28,9 @@ use crate::{
         render::for_shell,
         rows::{stderr_width, wrapped},
     },
-    egress::{DeniedConnection, Help, RuleKind},
+    egress::{DeniedConnection, RuleKind},
     model::{AgentName, Escaped, OperationKind},
-    review::{Event, Session, change::Change, visible_json},
+    review::{Event, Session, Traffic, change::Change, visible_json},
 };
 
 /// Maximum of printed lines of each kind.
@@ -104,8 +105,7 @@ fn with(mut object: Value, name: &str, value: Value) -> Value {
 #[derive(Default)]
 struct Connections {
     number: u64,
-    bytes_out: u64,
-    bytes_in: u64,
+    traffic: Traffic,
 }
 
 /// The summary of a session in a workspace.
@@ -259,11 +259,9 @@ impl Summary {
             self.more_connections += 1;
             return;
         }
-        let count = |name| counts.get(name).copied().unwrap_or(0);
         let sum = self.connections.entry(host.to_owned()).or_default();
         sum.number += 1;
-        sum.bytes_out = sum.bytes_out.saturating_add(count("bytesOut"));
-        sum.bytes_in = sum.bytes_in.saturating_add(count("bytesIn"));
+        sum.traffic.add(Some(counts));
     }
 
     /// Adds repeated denials from a summary record.
@@ -443,7 +441,8 @@ impl Summary {
         let connections = self.connections.iter().map(|(host, sum)| {
             json!({
                 "host": host, "connections": sum.number,
-                "bytesOut": sum.bytes_out, "bytesIn": sum.bytes_in,
+                "uncounted": sum.traffic.uncounted(sum.number),
+                "bytesOut": sum.traffic.bytes_out, "bytesIn": sum.traffic.bytes_in,
             })
         });
         json!({
@@ -490,7 +489,7 @@ fn connection(
     let help = rule.map(|rule| {
         let (address, has_credential) = (fact("address"), facts.contains_key("credential"));
         let status = facts.get("status").and_then(|status| status.as_u64()?.try_into().ok());
-        DeniedConnection { to, address, rule, kind, has_credential, status }.help()
+        help(&DeniedConnection { to, address, rule, kind, has_credential, status })
     });
     (request, help)
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let result = Demo::new(&directory, args, show).and_then(Demo::run);
     directory.tidy();
     if result.is_err() {
-        show.say(format_args!("\nWhat there is lies in {}", shown(&directory.root)));
+        show.say(format_args!("\nAll files so far are in {}", shown(&directory.root)));
     }
     result
 }
@@ -268,7 +268,7 @@ impl<'a> Demo<'a> {
         self.show.heading("The audit log");
         if report.is_valid() {
             self.show.say(format_args!(
-                "intact: {} records in one chain, among them the {} that answers named",
+                "intact: {} records in one chain, among them the {} that replies named",
                 report.records,
                 receipts.len(),
             ));
@@ -346,7 +346,7 @@ impl<'a> Demo<'a> {
 
     fn show_where(&self) {
         let show = self.show;
-        show.heading(format_args!("Everything lies in {}", shown(&self.directory.root)));
+        show.heading(format_args!("Everything is in {}", shown(&self.directory.root)));
         show.say("  workspace/  what the agent worked on     outside/  what it tried to reach");
         show.say("  state/      audit log and backups        policy/   what was allowed");
         show.heading("Look around");

@@ -182,7 +182,7 @@ fn policy(
         Ok(operator) => operator,
         Err(error) => {
             let check = Check::new(NAME, Status::Failed, reference.clone(), error.to_string())
-                .help("mend the configuration, or name another with --config FILE");
+                .help("correct the configuration, or name another with --config FILE");
             return (None, check);
         }
     };

@@ -19,9 +19,9 @@ use crate::{app::failure::Failure, policy::parse_duration, sandbox::StandardStre
 /// changed and was denied, and how to undo it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Standard input, output and error are the command's, and signals are passed on \
-    to it. The exit\ncode is its own, 128 and the number of the signal that ended it, or 124 when its \
-    time was over.\n\nExamples:\n  \
+    after_help = "Standard input, output and error are the command's, and signals are passed on to it.\n\
+    The exit code is the command's. It is 128 plus the number of the signal that ended it, 124 after\n\
+    its timeout, 127 if there is no such program, and 126 if it cannot be executed.\n\nExamples:\n  \
     portcullis exec -- cargo test\n  \
     portcullis exec --timeout 10m --agent-read ~/.cargo -- make\n  \
     portcullis exec --summary ../changes.json -- sh -c 'rm -r build && make'"
@@ -29,8 +29,8 @@ use crate::{app::failure::Failure, policy::parse_duration, sandbox::StandardStre
 pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
-    /// Stop the command after this time, such as `90s` or `10m`: first asked, two seconds
-    /// later killed
+    /// Stop the command after this time, such as `90s` or `10m`, by SIGTERM, and two seconds later
+    /// by SIGKILL [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
     timeout: Option<Duration>,
     #[command(flatten)]

@@ -62,10 +62,10 @@ enum FsCommand {
         /// The files
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<String>,
-        /// First line to print, counted from 1
+        /// First line to print, counted from 1 [default: 1]
         #[arg(long, value_name = "N")]
         line: Option<u64>,
-        /// Maximum number of lines to print
+        /// Maximum number of lines to print [default: all]
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
         /// Print base64, as the policy may demand for binary files
@@ -76,14 +76,14 @@ enum FsCommand {
     #[command(after_help = "Examples:\n  \
         echo 'hello' | portcullis fs write notes/today.md")]
     Write {
-        /// The file, made when missing; its directories are too
+        /// The file; it and its directories are made if they are missing
         path: String,
     },
     /// Append standard input to a file
     #[command(after_help = "Examples:\n  \
         date | portcullis fs append notes/log.md")]
     Append {
-        /// The file, made when missing; its directories are too
+        /// The file; it and its directories are made if they are missing
         path: String,
     },
     /// Replace a text that occurs exactly once
@@ -95,7 +95,7 @@ enum FsCommand {
         /// The text to replace
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         old: String,
-        /// The text to put there
+        /// The text that replaces it
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         new: String,
     },

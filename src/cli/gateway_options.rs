@@ -6,8 +6,7 @@ use std::{fmt::Display, path::Path};
 
 use super::render::for_shell;
 use crate::{
-    app::{bootstrap::Started, opened::Opened},
-    egress::ExplainOptions,
+    app::{bootstrap::Started, connection_notices::ExplainOptions, opened::Opened},
     model::AgentName,
 };
 
@@ -40,11 +39,14 @@ impl GatewayOptions {
     /// Returns the options with which `portcullis policy explain` explains decisions on connections
     /// of a session.
     pub(crate) fn explain(&self, agent: &AgentName, preset: Option<&str>) -> ExplainOptions {
-        let preset = preset.map(|name| format!(" --preset {}", for_shell(Path::new(name))));
-        let session = format!(" --agent {agent}{}", preset.unwrap_or_default());
+        let session = |preset: Option<&str>| {
+            let preset = preset.map(|preset| format!(" --preset {}", for_shell(Path::new(preset))));
+            format!(" --agent {agent}{}", preset.unwrap_or_default())
+        };
+        let shown = preset.map(|preset| if preset.contains('/') { "FILE" } else { preset });
         ExplainOptions {
-            operator: format!("{session} {}", self.all),
-            program: format!("{session} --policy {}", self.shown_policy),
+            operator: format!("{} {}", session(preset), self.all),
+            program: format!("{} --policy {}", session(shown), self.shown_policy),
         }
     }
 

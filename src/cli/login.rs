@@ -12,7 +12,7 @@ use crate::app::failure::{Exit, Failure};
 
 /// Log an agent in, with credentials that stay in its sandbox
 ///
-/// The agent's own login runs in a sandbox, on a terminal as that of `shell`. It stores what it
+/// The agent's own login runs in a sandbox, on a terminal like that of `shell`. It stores what it
 /// gets in the home that the agent has in this workspace, where `run`, `exec` and `shell` find it
 /// under the same name. It sees no file of the workspace, and nothing of your own home, and reaches the
 /// hosts of its preset alone.

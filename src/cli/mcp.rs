@@ -57,13 +57,13 @@ pub(crate) struct Args {
     /// The workspace's name in names of tools [default: that of its directory]
     #[arg(long, value_name = "NAME")]
     name: Option<Name>,
-    /// Whom a rule's question reaches: the client's user and a shell, or a
-    /// shell alone
+    /// The approvers of requests about which a rule asks: the client's user and `portcullis
+    /// approve`, or that command alone
     #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
     ask: String,
     /// Serve nothing; pass stdin and stdout on to the gateway behind a socket or a
-    /// directory of named pipes. What `portcullis run` tells an agent to start, within
-    /// its sandbox
+    /// directory of named pipes. Agents of `portcullis run` start this in their
+    /// sandbox
     #[arg(long, value_name = "PATH", conflicts_with_all = ["tools", "name", "ask"])]
     connect: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! The command line: one file per command, rendering and exit codes.
 
 mod agent;
+mod agent_notices;
 mod agents;
 mod announcer;
 mod approve;
@@ -18,6 +19,8 @@ mod gateway_options;
 mod generate;
 mod generated;
 mod git;
+mod import_report;
+mod launch_failure;
 mod local_gateway;
 mod login;
 mod mcp;
@@ -87,7 +90,7 @@ enum Command {
     Exec(exec::Args),
     Fs(fs::Args),
     Git(git::Args),
-    /// Print the records of the log, oldest first: `audit show`
+    /// Print the records of the log, oldest first; the same as `audit show`
     Log(Box<audit::show::Args>),
     Login(login::Args),
     Man(generate::ManArgs),

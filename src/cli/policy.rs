@@ -56,7 +56,7 @@ enum PolicyCommand {
         portcullis policy show baseline\n  \
         portcullis policy show coding-agent > ../mine.toml")]
     Show {
-        /// Its name
+        /// The name of the policy
         name: String,
         #[command(flatten)]
         pager: PagerOptions,

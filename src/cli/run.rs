@@ -6,7 +6,13 @@
 
 mod forward;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use rustix::fs::FileType;
 
 use self::forward::Bypasses;
 use super::agent::{
@@ -16,8 +22,8 @@ use super::agent::{
     protocol::{Acp, AgentService},
     repository,
     start::{
-        LIBRARY_MISSING, NOT_STARTED, Recorded, SandboxBroker, await_confined, build, explain,
-        host_facts, introduce, start_egress, start_gateway, warn,
+        Recorded, SandboxBroker, await_confined, build, host_facts, introduce, start_egress,
+        start_gateway, warn,
     },
     supervisor::{RunEnd, SignalHandling, Supervisor},
     workspaces::{MountNeed, finish},
@@ -28,16 +34,17 @@ use crate::{
         presets::Preset,
         process,
     },
+    cli::launch_failure::{LIBRARY_MISSING, NOT_STARTED, explain},
     model::AgentName,
     policy::Effect,
-    sandbox::{Enforcement, Network, PendingAgent, take_standard_streams},
+    sandbox::{Enforcement, Network, PendingAgent, take_standard_streams, unblock_signals},
 };
 
 /// Start an agent without access to the workspace, and serve it over ACP
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The editor talks to this command as it would to the agent: stdin and \
-    stdout carry the\nAgent Client Protocol. A changed policy file is taken up while it runs, at once \
-    on SIGHUP,\nif its version rises. The exit code is the agent's.\n\nExamples:\n  \
+    stdout carry the\nAgent Client Protocol. A changed policy file takes effect while the agent runs, at \
+    once on SIGHUP,\nif its version rises. The exit code is the agent's.\n\nExamples:\n  \
     portcullis run --preset claude-code\n  \
     portcullis run -- my-agent --acp\n  \
     portcullis run --preset fast-agent --policy mine.toml")]
@@ -179,6 +186,8 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let ended =
         Supervisor::new(running, gateway, (signals, suspend), watched, SignalHandling::Agent)?
             .run();
+    // The agent has ended: a signal may end the remaining steps.
+    unblock_signals().or_fail("cannot unblock signals")?;
     finish(shipping);
     workspaces.settle_scratch(&agent, mount_need);
     let RunEnd { code, at_once, connection_reported, .. } = ended?;
@@ -223,6 +232,15 @@ struct Denied {
     connections: bool,
 }
 
+/// Returns true if an argument names a file in `directory`.
+fn has_named_file(command: &[OsString], directory: &Path) -> bool {
+    let is_file = |path: &Path| {
+        rustix::fs::stat(path)
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
+    };
+    command.iter().map(Path::new).any(|path| path.starts_with(directory) && is_file(path))
+}
+
 fn explain_early_end(
     code: u8,
     args: &Args,
@@ -246,10 +264,13 @@ fn explain_early_end(
              --agent-read DIR; if it connects to a host, allow that in `[network]` of the policy"
         );
     }
-    for suspect in suspects {
+    // A directory of the command line, such as a home, is neither a program nor a library.
+    let is_relevant =
+        |suspect: &&PathBuf| code != NOT_STARTED || has_named_file(&args.command, suspect);
+    for suspect in suspects.iter().filter(is_relevant) {
         errln!(
-            "  help: its command line names what it may not read; if you trust it with that, \
-             add `--agent-read {}`",
+            "  help: its command line names a path that it may not read; if you trust it with \
+             that, add `--agent-read {}`",
             suspect.display()
         );
     }

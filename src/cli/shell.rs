@@ -21,8 +21,8 @@ const SHELL: &str = "/bin/sh";
 #[command(
     after_help = "Ctrl-C and Ctrl-Z are the program's. Ctrl-] three times within a second ends it, \
     as SIGTERM and\nSIGHUP do. Nobody is asked for approval on this terminal; messages of the gateway \
-    appear at the end.\nThe exit code is the program's, or 128 and the number of the signal that \
-    ended it.\n\nExamples:\n  \
+    appear at the end.\nThe exit code is the program's, 128 and the number of the signal that \
+    ended it, 127 when there is\nno such program, or 126 when it cannot be executed.\n\nExamples:\n  \
     portcullis shell\n  \
     portcullis shell -- vim src/main.rs\n  \
     portcullis shell --preset claude-code\n  \

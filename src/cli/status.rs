@@ -24,6 +24,7 @@ use crate::{
         options::Common,
         state_directory, state_owner,
     },
+    change::is_made,
     gateway::AuditLog,
     model::{Escaped, OperationKind},
     policy::Effect,
@@ -251,8 +252,7 @@ fn summary(counted: &Stats, id: String) -> LastSession {
     // Not the intents, some of which fail or find nothing to change.
     let is_change = |group: &Group| {
         let ends = [Kind::Outcome, Kind::Recovered].iter().any(|kind| is(group, 0, kind.as_str()));
-        let is_made = ["ok", "buffered", "committed"].iter().any(|result| is(group, 4, result));
-        ends && is_made && !is_connection(group)
+        ends && is_made(value(&group.values, 4).as_deref()) && !is_connection(group)
     };
     let groups = &counted.groups;
     LastSession {

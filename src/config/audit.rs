@@ -242,7 +242,7 @@ impl Audit {
     /// Parses `text` of `file`; relative paths begin at `base`.
     fn parse(text: &str, file: &str, base: &Path) -> Result<Self, Diagnostics> {
         #[derive(Deserialize)]
-        struct File {
+        struct AuditFile {
             #[serde(default)]
             audit: Audit,
         }
@@ -250,7 +250,7 @@ impl Audit {
         if !document.is_good() {
             return Err(document.finish().err().unwrap_or_default());
         }
-        let wrong = match toml::from_str::<File>(text) {
+        let wrong = match toml::from_str::<AuditFile>(text) {
             Ok(file) => match file.audit.check(base) {
                 Ok(audit) => return Ok(audit),
                 Err((key, reason)) => (fields::place(text, key), reason),
@@ -302,8 +302,8 @@ impl Audit {
             }
             if !target.to.starts_with('/') && target.to.contains(['?', '#']) {
                 let reason = format!(
-                    "the names of files are added to the address `ship[{number}].to`, which has \
-                     no `?` or `#` then; `headers` and `options` are for what lets it in"
+                    "the names of files are added to the address `ship[{number}].to`, which must \
+                     have no `?` or `#` then; put credentials into `headers` or `options`"
                 );
                 return Err(("ship", reason));
             }

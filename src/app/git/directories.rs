@@ -7,9 +7,12 @@
 
 use std::{
     fmt::Display,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read as _},
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Component, Path, PathBuf},
 };
 
@@ -46,15 +49,17 @@ impl Directories {
     /// and `writable`. `None` if `.git` is neither the directory of a repository nor a file.
     ///
     /// # Errors
-    /// When `.git` is a file, and the repository that it names is not accepted.
+    /// When `.git` is a file, and the repository that it names is not accepted; when `.git` cannot be
+    /// looked at.
     pub(crate) fn of(root: &Path, writable: &[PathBuf]) -> Result<Option<Self>, Failure> {
         let link = root.join(".git");
-        let is_directory =
-            |path: &Path| operator_files::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
-        match operator_files::symlink_metadata(&link) {
-            Ok(facts) if facts.is_file() => {}
-            _ if is_directory(&link) && is_directory(&link.join("objects")) => {
-                return Ok(Some(Self { git: link.clone(), common: link }));
+        match kind(operator_files::symlink_metadata(&link), &link)? {
+            Some(FileType::RegularFile) => {}
+            Some(FileType::Directory) => {
+                let objects = link.join("objects");
+                let objects = kind(operator_files::symlink_metadata(&objects), &objects)?;
+                let is_repository = objects == Some(FileType::Directory);
+                return Ok(is_repository.then(|| Self { git: link.clone(), common: link }));
             }
             _ => return Ok(None),
         }
@@ -140,20 +145,22 @@ impl Directories {
     /// for its other end. The objects that are no packs are too many to look at.
     ///
     /// # Errors
-    /// When one is another kind of file, or the packs cannot be listed.
+    /// When one is another kind of file, or it or the packs cannot be looked at.
     pub(super) fn check_files(&self) -> Result<(), Failure> {
-        let packs = self.common.join("objects/pack");
-        let packs = match operator_files::read_dir(&packs) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            entries => Some(
-                entries.or_fail(format_args!("cannot list the packs in `{}`", shown(&packs)))?,
-            ),
+        let directory = self.common.join("objects/pack");
+        let packs = match operator_files::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries.and_then(|entries| {
+                entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()
+            }),
         };
-        let packs = packs.into_iter().flatten().flatten().map(|entry| entry.path());
+        let packs =
+            packs.or_fail(format_args!("cannot list the packs in `{}`", shown(&directory)))?;
         let named = ["packed-refs", "objects/info/alternates"].map(|name| self.common.join(name));
         for path in named.into_iter().chain(packs) {
             // What a link leads to counts; what is not there is opened by nobody.
-            if operator_files::metadata(&path).is_ok_and(|facts| !facts.is_file()) {
+            let kind = kind(operator_files::metadata(&path), &path)?;
+            if kind.is_some_and(|kind| kind != FileType::RegularFile) {
                 return Err(Failure::new(format_args!("`{}` is no regular file", shown(&path)))
                     .help("an agent may have made it; look at it, and remove it"));
             }
@@ -171,6 +178,16 @@ impl Directories {
         let mut paths = trusted_paths::of_agents(root, writable)?;
         paths.trusted.extend(parts);
         paths.check_trusted().map_err(Failure::new)
+    }
+}
+
+/// Returns the kind of the file at `path`, of which `facts` is what was found; `None` if there is
+/// none.
+fn kind(facts: io::Result<Metadata>, path: &Path) -> Result<Option<FileType>, Failure> {
+    match facts {
+        Ok(facts) => Ok(Some(FileType::from_raw_mode(facts.mode()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::new(format_args!("cannot look at `{}`: {error}", shown(path)))),
     }
 }
 

@@ -94,14 +94,14 @@ impl GitSession {
         scan(opened, &filter, Self::of).map(|mut found| found.pop())
     }
 
-    /// Returns the earlier session that was the last to change each path, of those with the same
+    /// Returns which of the `earlier` sessions was the last to change each path, of those with the same
     /// private repository: their commits may be missing in the operator's.
     pub(crate) fn changed_before(
         &self,
         opened: &Opened,
+        mut earlier: Vec<Self>,
     ) -> Result<HashMap<String, String>, Failure> {
-        let mut earlier = Self::all(opened)?;
-        earlier.retain(|one| one.place == self.place && one.record < self.record);
+        earlier.retain(|one| one.place == self.place);
         let Some(first) = earlier.first() else { return Ok(HashMap::new()) };
         let filter = Filter {
             records: Some(first.record..=self.record),

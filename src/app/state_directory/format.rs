@@ -19,6 +19,8 @@ use crate::{
 const NAME: &str = "format";
 /// The version that this program reads and writes.
 const VERSION: u32 = 1;
+/// The directories, one of which is in each used state directory.
+const PARTS: [&str; 3] = ["audit", "backups", "keys"];
 /// Maximum number of bytes of the file that are read.
 const MAX_LENGTH: u64 = 32;
 
@@ -57,6 +59,12 @@ pub(super) fn check(state: &Dir, path: &Path) -> Result<(), Failure> {
 /// Returns true for a directory that a start has made, also one that failed then.
 pub(crate) fn is_marked(path: &Path) -> bool {
     operator_files::exists(path.join(NAME))
+}
+
+/// Returns the state directory that `path` is or lies in. The user's own can be searched.
+pub(crate) fn around(path: &Path) -> Option<&Path> {
+    let has_part = |at: &Path| PARTS.iter().any(|part| operator_files::exists(at.join(part)));
+    path.ancestors().find(|at| is_marked(at) && has_part(at))
 }
 
 /// Writes the version, unless the directory has one.

@@ -110,8 +110,8 @@ pub(in crate::cli) fn refuse(spec: &SandboxSpec, accepted: &[PathBuf]) -> Result
         Some(path) => {
             let path = path.display();
             Err(Failure::new(format_args!(
-                "`{path}` is not given to the agent to change: it is, holds or lies in an agent's own \
-                 configuration, and a hook there runs outside the sandbox"
+                "`{path}` may not be changed by the agent: it is, contains or lies in an agent's \
+                 own configuration, and a hook there runs outside the sandbox"
             ))
             .help(format_args!(
                 "leave it out, for the agent has a home of its own (`portcullis login` logs it in \
@@ -138,7 +138,8 @@ pub(in crate::cli) fn warn(spec: &SandboxSpec, facts: &mut BTreeMap<String, Valu
         errln!(
             "{}",
             match workspaces.contains(path) {
-                true => "  help: serve a copy of it; or deny in the policy what holds the hooks",
+                true =>
+                    "  help: serve a copy of it; or deny the files with the hooks in the policy",
                 false => {
                     "  help: leave the grant out, for the agent has a home of its own; or give it a \
                      copy"

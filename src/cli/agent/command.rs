@@ -24,8 +24,8 @@ use super::{
     protocol::AgentService,
     repository,
     start::{
-        LIBRARY_MISSING, NOT_STARTED, Recorded, SandboxBroker, await_confined, build, explain,
-        host_facts, introduce, start_egress, start_gateway, warn,
+        Recorded, SandboxBroker, await_confined, build, host_facts, introduce, start_egress,
+        start_gateway, warn,
     },
     supervisor::{RunEnd, STEP_TIMEOUT, SignalHandling, Supervisor},
     workspaces::{MountNeed, finish},
@@ -39,7 +39,10 @@ use crate::{
         stderr,
         trusted_paths::shared_by_agents,
     },
-    cli::command_summary::Summaries,
+    cli::{
+        command_summary::Summaries,
+        launch_failure::{LIBRARY_MISSING, NOT_STARTED, explain},
+    },
     commands::recorded_arguments,
     sandbox::{
         Enforcement, Forwarded, Grant, Network, SandboxSpec, StandardStreams, Stream, Trusted,
@@ -252,8 +255,8 @@ impl SandboxCommand {
             let (of, within) = ((&agent, &*session), (&signals, self.timeout));
             if !repository::prepare(&pending, own, of, within, &mut unoffered)? {
                 errln!(
-                    "portcullis: the command was not started: its time was over while a private \
-                     git repository was made"
+                    "portcullis: the command was not started: making a private git repository \
+                     took longer than `--timeout`"
                 );
                 return Ok(ExitCode::from(TIMED_OUT));
             }
@@ -316,7 +319,7 @@ impl SandboxCommand {
         stored?;
         let mut text = String::new();
         if timed_out {
-            text += "portcullis: the command's time was over, and it was stopped\n";
+            text += "portcullis: the command ran longer than `--timeout` and was stopped\n";
         }
         for (stream, error) in &failures {
             let what = if *stream == Stream::Input { "read" } else { "write" };

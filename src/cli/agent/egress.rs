@@ -157,8 +157,8 @@ impl Egress {
             && let Err(error) = connector.replace(gateway)
         {
             errln!(
-                "portcullis: warning: the connector goes on with the files of the resolver that it \
-                 began with: {}",
+                "portcullis: warning: the connector continues with the resolver's files as they \
+                 were at the start: {}",
                 error.message()
             );
         }

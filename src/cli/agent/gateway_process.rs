@@ -25,7 +25,6 @@ use super::{
     commands::SandboxCommands,
     egress::CredentialLinks,
     gateway_start::{self, OpenedWorkspace, Origins, StartedGateway},
-    notices::{self, AgentNotices},
     orders::OrderReceiver,
     protocol::{self, Acp, AgentOrder, AgentService, Progress, ServeOrder},
 };
@@ -33,6 +32,7 @@ use crate::{
     acp::{self, EditorUser},
     app::{
         bootstrap::Started,
+        connection_notices::{ConnectionNotices, ExplainOptions},
         failure::{Context as _, Failure},
         logging,
         policy_transfer::SharedPolicy,
@@ -41,11 +41,12 @@ use crate::{
         stderr,
     },
     cli::{
+        agent_notices::{self, AgentNotices},
         announcer::{self, Announcer, EditorOrTerminal},
         gateway_options,
     },
     commands::Registry,
-    egress::{CredentialRoute, Egress, ExplainOptions, Links},
+    egress::{CredentialRoute, Egress, Links},
     mcp::{
         self,
         attach::AttachTokens,
@@ -174,8 +175,8 @@ fn serve_egress(
     let terminal = Announcer::of(started);
     let approver = Box::new(EditorOrTerminal { editor, terminal });
     let gateway = Arc::clone(&started.gateway);
-    let notify: fn(&str) = |line| errln!("{line}");
-    let egress = Egress::start(gateway, session, ends, approver, (notify, explain));
+    let output = Box::new(ConnectionNotices::new(explain));
+    let egress = Egress::start(gateway, session, ends, approver, output);
     let egress = egress.or_fail(DOING)?;
     for (protocol::CredentialRoute { id, host, port, url }, process) in credentials {
         let host = Host::parse(&host).or_fail(DOING)?;
@@ -485,7 +486,7 @@ fn show_errors(errors: File) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                stderr::write_blocking(format_args!("{}\n", notices::quoted(text)));
+                stderr::write_blocking(format_args!("{}\n", agent_notices::quoted(text)));
             }
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct OpenedWorkspace {
     /// The file through which its policy reloads come.
     pub(super) shared: SharedPolicy,
     scratch: Option<ScratchLocation>,
+    /// True if programs in the mount can read the objects of the workspace's git repository.
+    shows_git_objects: bool,
 }
 
 impl OpenedWorkspace {
@@ -65,7 +67,8 @@ impl OpenedWorkspace {
             scratch.find_head(opened.workspace.root(), &workspace.writable);
         }
         let alias = workspace.alias.clone();
-        Ok(Self { opened, alias, shared: shared.into(), scratch })
+        let shows_git_objects = mount && opened.policy.shows_git_objects(agent);
+        Ok(Self { opened, alias, shared: shared.into(), scratch, shows_git_objects })
     }
 
     /// Returns the options that lead to it.
@@ -202,6 +205,7 @@ fn receive_mounts(
             group,
             roots,
             scratch: given.scratch.take(),
+            shows_git_objects: given.shows_git_objects,
             records: given.opened.audit.mount,
         })
     };
@@ -236,10 +240,8 @@ fn introduce(
     let mut started = Vec::new();
     for ((recovered, mut facts), mount) in recovered.into_iter().zip(&mounts) {
         facts.insert("mount".to_owned(), true.into());
-        if let Some(scratch) = &mount.scratch {
-            facts.extend(scratch.facts());
-            scratch.warn();
-        }
+        facts.extend(mount.facts());
+        mount.warn();
         started.push(recovered.start(session.clone(), facts)?);
     }
     let serve = |(started, mount): (&Started, _)| {

@@ -35,8 +35,8 @@ pub(in crate::cli) struct SandboxOptions {
     pub(in crate::cli) common: Common,
     #[command(flatten)]
     pub(in crate::cli) logging: logging::Options,
-    /// The agent's preset: its installation to read, variables, hosts. One of `portcullis agents`,
-    /// or a file of that form with a `/` in its name
+    /// The agent's preset, which gives it its installation to read, variables and hosts: a name that
+    /// `portcullis agents` lists, or a preset file, whose path has a `/`
     #[arg(long, value_name = "NAME|FILE", value_parser = PresetParser, hide_possible_values = true)]
     preset: Option<String>,
     /// A directory or file that the agent may read and execute, besides the
@@ -46,24 +46,24 @@ pub(in crate::cli) struct SandboxOptions {
     /// A directory or file that the agent may also change
     #[arg(long, value_name = "DIR")]
     agent_write: Vec<PathBuf>,
-    /// A path of `--agent-write` that is, contains or lies in an agent's own configuration: name it
-    /// again here to accept that
+    /// Accept this path of `--agent-write`, which is refused otherwise because it is, contains or
+    /// lies in an agent's own configuration
     #[arg(long, value_name = "DIR")]
     accept_agent_config: Vec<PathBuf>,
     /// An environment variable of the agent: its current value, or the given one
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     agent_env: Vec<String>,
     /// Share the host's network, past `[network]` and a preset's hosts: a TCP port of every host,
-    /// or `dns` for look-ups of names over UDP. No connection is decided or recorded. `none`:
-    /// neither network nor proxy
+    /// or `dns` for look-ups of names over UDP. No connection is decided or recorded. With `none`
+    /// there is neither a network nor the proxy
     #[arg(long, value_name = "PORT|dns|none", value_parser = parse_reach)]
     agent_network: Vec<NetworkReach>,
     /// A TCP port on which the agent may listen, on every interface, if it shares the host's
-    /// network; 0 for ports that the kernel picks
+    /// network; 0 allows the ports that the kernel picks
     #[arg(long, value_name = "PORT")]
     agent_listen: Vec<u16>,
-    /// A limit of the agent's programs: `memory=SIZE`, `processes=NUMBER` or `cpu=NUMBER`;
-    /// replaces the policy's
+    /// A limit of the agent's programs: `memory=SIZE` (such as `8GiB`), `processes=NUMBER` or
+    /// `cpu=NUMBER`; replaces the policy's
     #[arg(long, value_name = "KEY=VALUE", value_parser = agent_limits::parse)]
     agent_limit: Vec<AgentLimits>,
     /// Another directory that the agent works in, each with a policy, log and backups of its
@@ -155,7 +155,11 @@ impl SandboxOptions {
     /// Returns the hosts that the preset gives the session.
     fn preset_hosts(&self, policy: &Policy, purpose: Purpose) -> Result<PresetHosts, Failure> {
         let Some(preset) = &self.loaded_preset else { return Ok(PresetHosts::default()) };
-        hosts_of(preset, policy, &self.agent_env, purpose)
+        let hosts = hosts_of(preset, policy, &self.agent_env, purpose)?;
+        Ok(match &self.preset_file {
+            Some(file) => hosts.of_file(file),
+            None => hosts,
+        })
     }
 
     /// Returns the sandbox of `agent`, which runs `command`.
@@ -189,9 +193,7 @@ impl SandboxOptions {
             let given = spec.read_programs(&preset.programs).map_err(Failure::new)?;
             let preset = Escaped(&preset.name);
             for reason in given.passed_over {
-                errln!(
-                    "portcullis: warning: the preset `{preset}` passes a program over: {reason}"
-                );
+                errln!("portcullis: warning: the preset `{preset}` skips a program: {reason}");
             }
             if !given.read.is_empty() {
                 let read: Vec<_> =

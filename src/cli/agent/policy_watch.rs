@@ -134,8 +134,10 @@ impl PolicyWatch {
             .map_err(|failure| failure.message().to_owned())
             .and_then(|files| {
                 let mut paths = self.trusted.clone();
-                paths.trusted.extend(files);
-                paths.check().map_err(|error| error.to_string())
+                paths.trusted.extend(files.iter().cloned());
+                paths.check().map_err(|error| error.to_string())?;
+                trusted_paths::check_served(files, &self.operator)
+                    .map_err(|failure| failure.message().to_owned())
             })
             .and_then(|()| self.operator.trust(&texts).map_err(|error| error.to_string()));
         match checked {

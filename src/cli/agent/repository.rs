@@ -13,14 +13,13 @@ use std::{
 
 use nix::sys::signalfd::SignalFd;
 
-use super::start::explain;
 use crate::{
     app::{
         failure::Failure,
         git::{private, session::GitSession, workspace::History},
         opened::Opened,
     },
-    cli::gateway_options::GatewayOptions,
+    cli::{gateway_options::GatewayOptions, launch_failure::explain},
     model::AgentName,
     policy::Scratch,
     sandbox::PendingAgent,

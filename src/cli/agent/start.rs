@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{
     app::{
-        agent_sandbox::HOME_OUT_OF_REACH,
         failure::{Context as _, Failure},
         launch::Launch,
         notifier,
@@ -30,12 +29,13 @@ use crate::{
         preset_hosts::PresetHosts,
         process, signer,
     },
+    cli::launch_failure::explain,
     model::AgentName,
     policy::NetworkRule,
     sandbox::{
-        BuiltSandbox, Channel, DeniedGrant, Enforcement, LaunchError, Mechanism, Mount, Network,
-        NoMount, PendingAgent, Report, SandboxSpec, not_dumpable, raise_file_limit, stop_signals,
-        suspend_signal,
+        BuiltSandbox, Channel, DeniedGrant, Enforcement, Mechanism, Mount, Network, NoMount,
+        PendingAgent, Report, SandboxSpec, not_dumpable, raise_file_limit, stop_signals,
+        suspend_signal, while_stoppable,
     },
 };
 
@@ -72,7 +72,9 @@ pub(in crate::cli) fn start_gateway(
     mount_need: MountNeed,
     streams: &[OwnedFd],
 ) -> Result<GatewayProcess, Failure> {
-    workspaces.settle_scratch(agent, mount_need);
+    // Nothing has started yet that would have to be stopped.
+    while_stoppable(|| workspaces.settle_scratch(agent, mount_need))
+        .or_fail("cannot unblock signals")?;
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gateway")?;
     let mut command = Command::new("/proc/self/exe");
     let credentials = workspaces.main.operator.credentials.iter();
@@ -323,13 +325,14 @@ pub(in crate::cli) fn start_egress(
             if spec.proxy && policy.network().may_allow() && spec.floor > Enforcement::None =>
         {
             errln!(
-                "portcullis: warning: the agent reaches no host, also none that `[network]` or a preset allows: \
+                "portcullis: warning: the agent reaches no host, not even one that `[network]` or \
+                 a preset allows: \
              its proxy needs a network namespace"
             )
         }
         Network::None if !spec.proxy && policy.network().may_allow() => errln!(
-            "portcullis: note: `--agent-network none`: the agent reaches no host, also none that \
-             `[network]` or a preset allows, and its attempts are not recorded"
+            "portcullis: note: `--agent-network none`: the agent reaches no host, not even one \
+             that `[network]` or a preset allows, and its attempts are not recorded"
         ),
         _ => {}
     }
@@ -402,7 +405,7 @@ pub(in crate::cli) fn warn(report: &Report) {
     if report.limits.memory.is_some_and(|limit| limit.by == Mechanism::Rlimit) {
         errln!(
             "portcullis: warning: the limit on memory applies to each process of the agent, not to \
-             all together, and a program that means to can exceed it (docs/agents.md, \"Limits\"): \
+             all together, and a program can exceed it on purpose (docs/agents.md, \"Limits\"): \
              no cgroup with the controller `memory` can be made here"
         );
     }
@@ -426,41 +429,7 @@ fn warn_of_denied(report: &Report) {
         };
         errln!(
             "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {shown}`, or `chown -R \
-             {agent} {shown}`{instead}; what lies in it was not looked at"
+             {agent} {shown}`{instead}; its content was not checked"
         );
-    }
-}
-
-/// The exit code of a program that was not found or could not load a library, as of a shell and of
-/// the dynamic linker.
-pub(in crate::cli) const NOT_STARTED: u8 = 127;
-/// Advice about it.
-pub(in crate::cli) const LIBRARY_MISSING: &str = "exit code 127 says that a program or a shared library was not found; the message before it \
-     names the file. If it exists, the sandbox does not show it: add `--agent-read DIR` with the \
-     directory of the file";
-
-/// Adds advice.
-pub(in crate::cli) fn explain(error: LaunchError) -> Failure {
-    match error {
-        LaunchError::NotExecuted(_) => Failure::new(&error).help(
-            "an interpreter or library may be out of reach: name its directory with --agent-read",
-        ),
-        LaunchError::SelfTest(ref surprises) if surprises.contains("home directory") => {
-            Failure::new(&error).help(HOME_OUT_OF_REACH)
-        }
-        other => Failure::new(other),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: only `doctor` gave this advice for a root home that is not accessible.
-    #[test]
-    fn a_home_out_of_reach_is_explained() {
-        let surprises = "write to the home directory (before: ok, after: EACCES)".to_owned();
-        let failure = explain(LaunchError::SelfTest(surprises));
-        assert_eq!(failure.advice(), Some(HOME_OUT_OF_REACH));
     }
 }

@@ -181,14 +181,9 @@ impl Supervisor {
         (watches, egress): (Vec<PolicyWatch>, Option<Egress>),
         manner: SignalHandling,
     ) -> Result<Self, Failure> {
-        let handle = |pid: Option<Pid>| {
-            pid.ok_or(rustix::io::Errno::SRCH)
-                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
-                .or_fail("cannot watch a process")
-        };
-        let gateway_pid = i32::try_from(gateway.child.id()).ok().and_then(Pid::from_raw);
+        let gateway_fd = pidfd_open(Pid::from_child(&gateway.child), PidfdFlags::empty());
         Ok(Self {
-            gateway_fd: handle(gateway_pid)?,
+            gateway_fd: gateway_fd.or_fail("cannot watch a process")?,
             agent,
             gateway,
             signals,
@@ -286,12 +281,8 @@ impl Supervisor {
         let looks = self.watches.iter().filter_map(PolicyWatch::next_look);
         let looks = looks.chain(self.egress.as_ref().map(Egress::next_look));
         let look = looks.min().filter(|_| is_running);
-        let limit = [self.deadline, look].into_iter().flatten().min().map(|then| {
-            let left = then.saturating_duration_since(Instant::now());
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            }
+        let limit = [self.deadline, look].into_iter().flatten().min().and_then(|then| {
+            Timespec::try_from(then.saturating_duration_since(Instant::now())).ok()
         });
         let signals = [&self.signals, &self.suspend];
         let mut waiting =
@@ -379,11 +370,7 @@ impl Supervisor {
     fn advance(&mut self) {
         if self.agent_code.is_some() {
             // The agent is gone and the gateway still is not done.
-            if let Some(gateway) =
-                i32::try_from(self.gateway.child.id()).ok().and_then(Pid::from_raw)
-            {
-                let _ = kill_process(gateway, Signal::KILL);
-            }
+            let _ = kill_process(Pid::from_child(&self.gateway.child), Signal::KILL);
             self.deadline = None;
             return;
         }

@@ -132,7 +132,7 @@ pub(super) fn backups(
             (None, _) if damaged.contains(id) || record.kind != Kind::Intent => {}
             (None, _) => drop(missing.open.insert(record.seq, (id.to_owned(), is_first))),
             (Some(hash), Some(before)) if *hash != before => found.faults.push(format!(
-                "the backup {id} holds {hash}, but record {} says {before}",
+                "the backup {id} has the hash {hash}, but record {} says {before}",
                 record.seq
             )),
             (Some(_), _) => {}

@@ -22,7 +22,7 @@ use crate::{
         rows::prose,
     },
     gateway::Workspace,
-    model::Escaped,
+    model::{Escaped, WorkspacePath},
     review::{Blame, BlameError, Field, State, Version, blame},
 };
 
@@ -32,14 +32,15 @@ use crate::{
     portcullis audit blame src/main.rs\n  \
     portcullis audit blame src/main.rs --history\n  \
     portcullis audit blame src/main.rs --json\n\n\
-    Follows the file through renames, also of directories above it. `kept` says which backup has the\n\
-    content that a change replaced: `portcullis backup show` prints it, `backup restore` puts it back.")]
+    Follows the file through renames, also of directories above it. `backup` is that of the content\n\
+    that a change replaced: `portcullis backup show` prints it, `backup restore` puts it back. A\n\
+    link at the path itself is not followed.")]
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
     /// The file or directory, also one that was removed
     path: String,
-    /// Every change, not only the last
+    /// Print every change, not only the last
     #[arg(long)]
     history: bool,
     #[command(flatten)]
@@ -87,9 +88,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let versions = found.versions.get(..shown.min(found.versions.len())).unwrap_or_default();
     if args.json {
         let begins = log.begins().map(|first| first.seq);
-        outjson!(object(&found, versions, &files, (begins, backup_store.is_some())));
+        outjson!(object(&found, &path, versions, &files, (begins, backup_store.is_some())));
     } else {
-        lines(&found, versions, backup_store.is_some())
+        lines(&found, &path, versions, backup_store.is_some())
             .iter()
             .for_each(|line| outln!("{}", prose(line, 13)));
     }
@@ -97,15 +98,29 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(found: &Blame, versions: &[Version], has_backups: bool) -> Vec<String> {
+fn lines(
+    found: &Blame,
+    requested: &WorkspacePath,
+    versions: &[Version],
+    has_backups: bool,
+) -> Vec<String> {
     let mut lines = vec![found.path.quoted().to_string()];
+    if found.path != *requested {
+        lines.push(format!(
+            "  requested as {}, of which a directory is a link: the changes by that name are not \
+             among these, and `portcullis audit query --path {}` finds them",
+            requested.quoted(),
+            for_shell(Path::new(requested.as_str()))
+        ));
+    }
     if versions.is_empty() {
         lines.push("  no recorded change".to_owned());
     }
     for version in versions {
         lines.extend(describe(version, has_backups));
     }
-    lines.push(format!("  on disk  {}", state(&found.state)));
+    let why = found.not_checked.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    lines.push(format!("  on disk  {}{why}", state(&found.state)));
     lines
 }
 
@@ -140,14 +155,14 @@ fn describe(Version { change, name, kept }: &Version, has_backups: bool) -> Vec<
     match (kept, &change.backup) {
         (Some(kept), _) => {
             let (id, kind, bytes) = (&kept.id, kept.kind.as_str(), kept.bytes);
-            more("kept", format!("backup {id}, a {kind} of {bytes} bytes"));
+            more("backup", format!("{id}, a {kind} of {bytes} bytes"));
         }
         (None, Some(backup)) if has_backups => {
-            more("kept", format!("no more: backup {backup} is gone"));
+            more("backup", format!("{backup}, which is deleted"));
         }
         (None, Some(backup)) => {
             let reason = "not checked, as no backups are beside the log";
-            more("kept", format!("backup {backup} ({reason})"));
+            more("backup", format!("{backup} ({reason})"));
         }
         (None, None) => {}
     }
@@ -170,13 +185,13 @@ fn state(state: &State) -> String {
     match state {
         State::Same(hash) => format!("the recorded bytes ({hash})"),
         State::Differs { recorded, found } => {
-            format!("other bytes than recorded: {found}, not {recorded}")
+            format!("not the recorded content: {found}, not {recorded}")
         }
-        State::Missing => "missing, and no record says who removed it".to_owned(),
+        State::Missing => "missing; no record of its removal".to_owned(),
         State::Removed => "gone, as recorded".to_owned(),
-        State::Recreated => "there again, and no record says who made it".to_owned(),
-        State::NotRecorded => "content of which no record says who wrote it".to_owned(),
-        State::Unknown => "nothing, and no record says that there was anything".to_owned(),
+        State::Recreated => "there again; no record of its creation".to_owned(),
+        State::NotRecorded => "content of which there is no record".to_owned(),
+        State::Unknown => "nothing, and no record names it".to_owned(),
         State::NotChecked => "not checked".to_owned(),
         State::NotAFile => "not a regular file, so there are no bytes to compare".to_owned(),
     }
@@ -184,6 +199,7 @@ fn state(state: &State) -> String {
 
 fn object(
     found: &Blame,
+    requested: &WorkspacePath,
     versions: &[Version],
     files: &LogWorkspace,
     (begins, has_backups): (Option<u64>, bool),
@@ -195,9 +211,10 @@ fn object(
     };
     json!({
         "path": found.path.as_str(),
+        "requested": requested.as_str(),
         "state": found.state.as_str(),
         "workspace": files.workspace.as_ref().ok().map(Workspace::root),
-        "notChecked": files.workspace.as_ref().err(),
+        "notChecked": files.workspace.as_ref().err().or(found.not_checked.as_ref()),
         "recorded": recorded,
         "found": disk,
         "logBegins": begins,
@@ -216,8 +233,8 @@ fn change_json(Version { change, name, kept }: &Version) -> Value {
         "transport": change.transport,
         "op": change.operation.as_str(),
         "path": change.path.as_str(),
-        "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
-        "name": name.as_ref().map(crate::model::WorkspacePath::as_str),
+        "to": change.to.as_ref().map(WorkspacePath::as_str),
+        "name": name.as_ref().map(WorkspacePath::as_str),
         "wouldDeny": change.would_deny,
         "rule": change.rule,
         "policy": change.policy,

@@ -57,9 +57,11 @@ pub(super) struct Args {
     #[command(flatten)]
     log: UnindexedLog,
     /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// [default: the first record]
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// End of the period, which does not include this time
+    /// End of the period, in the same forms, which does not include this time [default: the last
+    /// record]
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
     /// The ZIP archive to write
@@ -91,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     let checkpoint = heads::checkpoint(&note, &[], &directory)?;
     let source = Directory::new(&directory);
-    sound(args, &source)?;
+    sound(args, &source, &directory)?;
     let (first, last, after) = period(args, &log, checkpoint.size)?;
     let proof = prove(Some(last), None, &source, &checkpoint, &note)?.to_string();
     let keys = heads::published(&directory)?;
@@ -152,9 +154,8 @@ struct LeftOut {
 }
 
 /// Refuses to make evidence of a damaged log.
-fn sound(args: &Args, source: &Directory) -> Result<(), Failure> {
-    let verifier = heads::verifier(&args.log.at, source, Vec::new(), Vec::new())?;
-    let report = verifier.run().map_err(|error| args.log.unreadable(&error))?;
+fn sound(args: &Args, source: &Directory, directory: &Path) -> Result<(), Failure> {
+    let report = heads::verified(&args.log.at, source, std::iter::empty(), directory)?;
     let Some(first) = report.damages.first() else { return Ok(()) };
     Err(Failure::new(format_args!("the audit log is damaged: {}", Escaped(&first.to_string())))
         .help("`portcullis audit verify` says what is wrong and what to do")

@@ -18,10 +18,7 @@ use super::{
     location::{LogSource, existing},
 };
 use crate::{
-    app::{
-        audit_log::unreadable,
-        failure::{Context as _, Exit, Failure},
-    },
+    app::failure::{Context as _, Exit, Failure},
     cli::render::counted,
     model::Escaped,
     operator_files,
@@ -44,7 +41,8 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
     portcullis audit check-receipts - < session.jsonl\n\n\
     Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
     every object with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. A \
-    line of more than 64 MiB, or with too many incomplete JSON values, is left out.\n\n\
+    line of more than 64 MiB, or with too many incomplete JSON values, is left out, like a receipt \
+    in indented JSON.\n\n\
     Exit codes: 0 all are in the log, 5 some are not, are of pruned records, or were left out.")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -65,6 +63,8 @@ struct Receipts {
     conflicting: BTreeSet<u64>,
     /// The number of lines that were left out.
     left_out: u64,
+    /// The number of receipts that the line has.
+    taken: u64,
     /// The number of bytes of the line that may still be parsed in vain.
     left: usize,
     is_left_out: bool,
@@ -77,10 +77,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::new("there is no receipt in the transcript"));
     }
     let source = existing(&directory)?;
-    let verifier = heads::verifier(&args.log, &source, Vec::new(), Vec::new())?;
-    let verifier = (receipts.of.values())
-        .fold(verifier, |verifier, receipt| verifier.expect(receipt.seq, receipt.leaf));
-    let report = verifier.run().map_err(|error| unreadable(&directory, &error))?;
+    let expected = receipts.of.values().map(|receipt| (receipt.seq, receipt.leaf));
+    let report = heads::verified(&args.log, &source, expected, &directory)?;
     let answers = Answers::of(&receipts, &report);
     let whole = report.is_valid()
         && receipts.conflicting.is_empty()
@@ -206,13 +204,26 @@ fn read(args: &Args) -> Result<Receipts, Failure> {
         }
         receipts.left = MAX_ATTEMPTS.saturating_mul(line.len());
         receipts.is_left_out = false;
-        receipts.read(&String::from_utf8_lossy(&line));
+        receipts.taken = 0;
+        let text = String::from_utf8_lossy(&line);
+        receipts.read(&text);
+        receipts.is_left_out |= receipts.taken == 0 && has_leaf(&text);
         receipts.left_out += u64::from(receipts.is_left_out);
     }
 }
 
+/// True if a line has a receipt's hash: in indented JSON a receipt is on several lines.
+fn has_leaf(line: &str) -> bool {
+    line.split("\"leaf\"").skip(1).any(|after| {
+        let value = after.trim_start().strip_prefix(':').map(str::trim_start);
+        let digits = value.and_then(|value| value.strip_prefix('"')?.get(..64));
+        digits.is_some_and(|digits| digits.parse::<Hash>().is_ok())
+    })
+}
+
 impl Receipts {
     fn take(&mut self, receipt: Receipt) {
+        self.taken += 1;
         match self.of.get_mut(&receipt.seq) {
             Some(known) if known.leaf != receipt.leaf => {
                 self.conflicting.insert(receipt.seq);

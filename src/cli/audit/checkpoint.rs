@@ -57,11 +57,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let added = AuditLog::cosign(&state, &note, &witnesses)
             .or_fail("cannot keep the signatures")?
             .ok_or_else(|| {
-                Failure::new(format_args!("`{shown}` is no checkpoint in the log's history"))
+                Failure::new(format_args!("`{shown}` is not a checkpoint in the log's history"))
             })?;
         if added == 0 {
             return Err(Failure::new(format_args!(
-                "nothing was added: `{shown}` has no signature that is not kept already"
+                "nothing was added: `{shown}` has no signature that is not stored already"
             ))
             .help("the file must be the checkpoint as the witness cosigned it"));
         }

@@ -46,28 +46,30 @@ const EVENTS: [&str; 17] = [
 #[derive(Debug, clap::Args)]
 pub(super) struct Filter {
     /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// [default: the first record]
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// End of the period, in the same forms
+    /// End of the period, in the same forms, which does not include this time [default: the
+    /// last record]
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
-    /// A session's identifier, or the beginning of several
+    /// Only records of this session: its identifier, or the beginning of that
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// An agent
+    /// Only records of this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// An operation, such as `write`; may be given several times
+    /// Only records of this operation, such as `write`; may be given several times
     #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
-    /// A path of the workspace, which includes all beneath it, or a pattern such as `src/**/*.rs`;
-    /// may be given several times
+    /// Only records of this path and all beneath it, or of a pattern such as `src/**/*.rs`; may be
+    /// given several times
     #[arg(long, value_name = "PATH|GLOB")]
     path: Vec<PathArgument>,
-    /// A decision
+    /// Only records with this decision
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Option<String>,
-    /// A kind of record; may be given several times
+    /// Only records of this kind; may be given several times
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     kind: Vec<String>,
 }

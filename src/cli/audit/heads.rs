@@ -7,13 +7,17 @@ use std::{
 
 use portcullis_audit::{
     Checkpoint, Directory, FileEntry, Hash, KEYS, MAX_NOTE, NEWEST, Note, NoteError, PublicKey,
-    Receipt, Signed, Source as _, Verifier, distinct, parse_keys,
+    Receipt, Report, Signed, Source as _, Verifier, Warning, WarningKind, distinct, parse_keys,
 };
 
 use super::location::LogSource;
 use crate::{
-    app::failure::{Context as _, Exit, Failure},
+    app::{
+        audit_log::unreadable,
+        failure::{Context as _, Exit, Failure},
+    },
     gateway::AuditLog,
+    model::Escaped,
     operator_files,
     review::{is_foreign, read_regular},
 };
@@ -51,7 +55,8 @@ impl StoredHead {
         }
         let Ok(note) = small(Path::new(text)) else {
             return Err(Failure::new(format_args!(
-                "`{text}` is no receipt and no file: expected a receipt as JSON, SEQ:HASH with 64 \
+                "`{text}` is neither a receipt nor a file: expected a receipt as JSON, SEQ:HASH \
+                 with 64 \
                  hexadecimal digits, or a file with a checkpoint"
             ))
             .exit(Exit::Usage));
@@ -122,14 +127,24 @@ pub(super) fn published(directory: &Path) -> Result<Vec<u8>, Failure> {
     read.or_fail("cannot read the log's public key")
 }
 
+/// The last checkpoint that gateways stored beside the key.
+enum Noted {
+    /// There is none.
+    Nothing,
+    /// This one.
+    Checkpoint(Checkpoint),
+    /// It cannot be read.
+    Unreadable(Warning),
+}
+
 /// Reads the last checkpoint that gateways stored beside the key in the state directory
 /// `state`: a writer who has access to the log's directory only cannot change it.
 ///
 /// # Errors
 /// When it cannot be read, and when nothing but an unreadable one is left of all checkpoints.
-fn noted(state: &Path, source: &Directory) -> Result<Option<Checkpoint>, Failure> {
+fn noted(state: &Path, source: &Directory) -> Result<Noted, Failure> {
     let bytes = match read_regular(&state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Noted::Nothing),
         Err(error) if is_foreign(&error) => {
             return Err(Failure::new(format_args!(
                 "`{}`, which notes the last checkpoint, is no regular file of the audit log",
@@ -145,14 +160,14 @@ fn noted(state: &Path, source: &Directory) -> Result<Option<Checkpoint>, Failure
     };
     let path = state.join(AuditLog::LAST_SIGNED);
     match Note::parse(&bytes).and_then(|note| Checkpoint::of(&note)) {
-        Ok(checkpoint) => Ok(Some(checkpoint)),
+        Ok(checkpoint) => Ok(Noted::Checkpoint(checkpoint)),
         // A power failure may have left any content, but not without a checkpoint in the log.
         Err(error) if has_checkpoint(source).or_fail("cannot read the audit log")? => {
-            errln!(
-                "portcullis: warning: the log is not compared with the last checkpoint: `{}`: {error}",
-                path.display()
-            );
-            Ok(None)
+            let shown = path.display();
+            let detail =
+                format!("the log is not compared with the last checkpoint: `{shown}`: {error}");
+            let kind = WarningKind::UnreadableHead;
+            Ok(Noted::Unreadable(Warning { kind, count: 1, seq: None, detail }))
         }
         Err(error) => Err(Failure::new(format_args!(
             "the audit log is damaged: a checkpoint of it was signed, and none is left; `{}`, which \
@@ -174,23 +189,41 @@ fn has_checkpoint(source: &Directory) -> io::Result<bool> {
 }
 
 /// Returns the verifier of the log that `log` names. The log of a state directory is
-/// compared with the checkpoint beside its key, and the configured witnesses are known.
+/// compared with the checkpoint beside its key, and the configured witnesses are known. A warning
+/// says that it is not compared.
 pub(super) fn verifier<'a>(
     log: &LogSource,
     source: &'a Directory,
     trusted: Vec<PublicKey>,
     mut witnesses: Vec<PublicKey>,
-) -> Result<Verifier<'a, Directory>, Failure> {
-    let mut noted_last = None;
+) -> Result<(Verifier<'a, Directory>, Option<Warning>), Failure> {
+    let mut noted_last = Noted::Nothing;
     if log.dir.is_none() {
         noted_last = noted(&log.location.state()?, source)?;
         witnesses.extend(log.location.audit()?.witness_keys().map_err(Failure::new)?);
     }
     let verifier = Verifier::new(source).trust(trusted).witnesses(witnesses);
     Ok(match noted_last {
-        Some(checkpoint) => verifier.expect_checkpoint(checkpoint),
-        None => verifier,
+        Noted::Nothing => (verifier, None),
+        Noted::Checkpoint(checkpoint) => (verifier.expect_checkpoint(checkpoint), None),
+        Noted::Unreadable(warning) => (verifier, Some(warning)),
     })
+}
+
+/// Returns the report of a verifier without keys of options, and prints the warning of
+/// [`verifier`], for a command that prints no other.
+pub(super) fn verified(
+    log: &LogSource,
+    source: &Directory,
+    heads: impl Iterator<Item = (u64, Hash)>,
+    directory: &Path,
+) -> Result<Report, Failure> {
+    let (verifier, warning) = verifier(log, source, Vec::new(), Vec::new())?;
+    if let Some(warning) = warning {
+        errln!("portcullis: warning: {}", Escaped(&warning.detail));
+    }
+    let verifier = heads.fold(verifier, |verifier, (seq, leaf)| verifier.expect(seq, leaf));
+    verifier.run().map_err(|error| unreadable(directory, &error))
 }
 
 /// Returns the keys of options, each a file or a key's text.

@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Once,
 };
 
 use cap_std::fs::Dir;
@@ -10,7 +11,7 @@ use portcullis_audit::{Directory, FRONTIER, FileEntry, HISTORY, KEYS, NEWEST, RO
 
 use crate::{
     app::{
-        audit_log::{is_unused, log_files, read_log, unreadable},
+        audit_log::{is_unused, log_files, unreadable},
         failure::Failure,
         pager::PagerOptions,
         state_directory, state_owner, trusted_paths,
@@ -19,7 +20,6 @@ use crate::{
     config::audit::Audit,
     gateway::Workspace,
     operator_files,
-    review::recorded_workspace,
 };
 
 /// The log: the common options, of which a log needs only where it is.
@@ -64,10 +64,12 @@ impl LogLocation {
         Audit::load(self.config.as_deref()).map_err(Failure::new)
     }
 
-    /// Opens the state directory, whose log must exist: a command with a wrong location
+    /// Opens the state directory for a change. Its log must exist: a command with a wrong location
     /// reports that, and creates nothing.
     pub(super) fn open(&self) -> Result<(PathBuf, Dir), Failure> {
-        state_directory::open(&self.with_log()?)
+        let path = self.with_log()?;
+        self.check_owner(&path, || self.owner())?;
+        state_directory::open(&path)
     }
 
     /// Opens it for a repair, also if nothing is left of the log but its directory.
@@ -75,12 +77,16 @@ impl LogLocation {
         let path = self.state()?;
         let log = path.join("audit");
         Directory::new(&log).list().map_err(|error| unreadable(&log, &error))?;
+        // A damaged log may not say whose it is.
+        let owner = || self.owner().or_else(|_damage| state_owner::noted_at(&path));
+        self.check_owner(&path, owner)?;
         state_directory::open(&path)
     }
 
     /// Opens it for reading, which is possible with a directory of another user, too.
     pub(super) fn look(&self) -> Result<Dir, Failure> {
         let path = self.with_log()?;
+        self.note_owner(&path);
         state_directory::look(&path)?
             .ok_or_else(|| unreadable(&path, &io::ErrorKind::NotFound.into()))
     }
@@ -97,6 +103,43 @@ impl LogLocation {
         let path = self.state()?;
         state_directory::look(&path)?.map_or(Ok(None), |state| state_owner::of(&state, &path))
     }
+
+    /// Refuses a state directory whose `owner` is not the workspace that is named beside it: one of
+    /// the two is a mistake, and a change of another log cannot be taken back.
+    fn check_owner(
+        &self,
+        path: &Path,
+        owner: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
+    ) -> Result<(), Failure> {
+        let Some(named) = self.named_with_state() else { return Ok(()) };
+        match owner()?.filter(|owner| !state_owner::is_named(owner, named)) {
+            Some(owner) => {
+                let here = operator_files::canonicalize(named).unwrap_or_else(|_| named.to_owned());
+                Err(state_owner::of_another(path, &owner, &here))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes for a reader, once, that the state directory is not that of the workspace that is
+    /// named beside it.
+    fn note_owner(&self, path: &Path) {
+        static NOTED: Once = Once::new();
+        let Some(named) = self.named_with_state() else { return };
+        // A reader has to show a log of which nothing else can be read.
+        let Ok(Some(owner)) = state_owner::noted_at(path) else { return };
+        if !state_owner::is_named(&owner, named) {
+            NOTED.call_once(|| {
+                let (owner, named) = (owner.display(), named.display());
+                errln!("portcullis: note: the log is of the workspace `{owner}`, not of `{named}`");
+            });
+        }
+    }
+
+    /// Returns the workspace that is named beside a state directory.
+    fn named_with_state(&self) -> Option<&Path> {
+        self.workspace.as_deref().filter(|_| self.state.is_some())
+    }
 }
 
 /// The log to read: a workspace's, or one anywhere.
@@ -104,21 +147,19 @@ impl LogLocation {
 pub(super) struct LogSource {
     #[command(flatten)]
     pub(super) location: LogLocation,
-    /// The log in this directory instead, such as a copy
+    /// Read the log in this directory instead, such as a copy
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
 }
 
 impl LogSource {
     /// Has the first output start a pager that no agent of the log's workspace can choose: none if
-    /// that workspace is not known.
+    /// that workspace is not known. A copy may name any.
     pub(super) fn enable(&self, pager: PagerOptions) {
         let LogLocation { workspace, state, .. } = &self.location;
         let workspace = match (workspace, &self.dir, state) {
             (Some(named), ..) => Some(named.clone()),
-            (None, Some(log), _) => {
-                read_log(log).ok().and_then(|log| recorded_workspace(&log).ok().flatten())
-            }
+            (None, Some(_), _) => None,
             (None, None, Some(_)) => self.location.owner().ok().flatten(),
             (None, None, None) => Some(self.location.workspace().to_owned()),
         };
@@ -131,7 +172,11 @@ impl LogSource {
     pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
         match &self.dir {
             Some(directory) => Ok(directory.clone()),
-            None => Ok(self.location.state()?.join("audit")),
+            None => {
+                let state = self.location.state()?;
+                self.location.note_owner(&state);
+                Ok(state.join("audit"))
+            }
         }
     }
 

@@ -78,20 +78,22 @@ fn attainable(args: &Args, source: &Directory, directory: &Path, size: u64) -> R
             if wanted <= size {
                 return Ok(());
             }
-            let records = records(source, segments().max()).map_err(wrong)?;
+            let records = records(source).map_err(wrong)?;
             if wanted <= records {
                 return Ok(());
             }
             Err(Failure::new(match seq {
                 Some(seq) => format!("there is no record {seq}: the log has {records} records"),
-                None => format!("the log has {records} records, never yet {wanted}"),
+                None => format!("the log has {records} records, fewer than {wanted}"),
             }))
         }
     }
 }
 
 /// Counts the records up to the end of the log.
-fn records(source: &Directory, last: Option<Segment>) -> io::Result<u64> {
+fn records(source: &Directory) -> io::Result<u64> {
+    let entries = source.list()?;
+    let last = entries.iter().filter_map(|entry| Segment::from_name(&entry.name)).max();
     let Some(last) = last else { return Ok(0) };
     let (mut reader, mut count) = (Reader::new(source, last.first()), 0);
     while reader.next()?.is_some() {
@@ -116,6 +118,15 @@ pub(super) fn prove(
             .help("`portcullis audit verify` says what is wrong")
             .exit(if damaged { Exit::Audit } else { Exit::Failure })
     };
+    // A key of another party may have signed any size, of which the tree could not be computed.
+    let records = records(source).map_err(read)?;
+    if size > records {
+        return Err(Failure::new(format_args!(
+            "the newest checkpoint is of {size} records, and the log has {records}"
+        ))
+        .help("`portcullis audit verify` says what is wrong")
+        .exit(Exit::Audit));
+    }
     let mut prover = Prover::new(|level, index| leaves.subtree(level, index));
     let (claim, hashes) = match (seq, from) {
         (_, Some(old)) => {
@@ -191,19 +202,22 @@ impl Leaves<'_> {
         let first = index << level;
         let segment = Segment::of(first);
         self.read(segment)?;
-        let missing = || io::Error::other(format!("{segment} has too few records"));
-        let (_, leaves) = self.cached.as_ref().ok_or_else(missing)?;
+        let leaves = self.cached.as_ref().map(|(_, leaves)| leaves.as_slice()).unwrap_or_default();
         let from = usize::try_from(first % SEGMENT_RECORDS).map_err(io::Error::other)?;
-        let leaves = leaves.get(from..from + (1 << level)).ok_or_else(missing)?;
+        let leaves = leaves.get(from..from + (1 << level)).ok_or_else(|| too_few(segment))?;
         Ok(portcullis_audit::tree::root_of(leaves))
     }
 
+    /// Returns the root of a full segment.
     fn segment(&mut self, segment: Segment) -> io::Result<Hash> {
         if let Some(root) = usize::try_from(segment.0).ok().and_then(|at| self.roots.get(at)) {
             return Ok(*root);
         }
         self.read(segment)?;
         let leaves = self.cached.as_ref().map(|(_, leaves)| leaves.as_slice()).unwrap_or_default();
+        if leaves.len() as u64 != SEGMENT_RECORDS {
+            return Err(too_few(segment));
+        }
         Ok(portcullis_audit::tree::root_of(leaves))
     }
 
@@ -215,10 +229,18 @@ impl Leaves<'_> {
         let mut leaves = Vec::new();
         while (leaves.len() as u64) < SEGMENT_RECORDS
             && let Some(entry) = reader.next()?
+            // Where the segment is missing, a reader begins with a later one.
+            && entry.segment == segment
         {
             leaves.push(Hash::leaf(&entry.bytes));
         }
         self.cached = Some((segment, leaves));
         Ok(())
     }
+}
+
+/// Returns the error for a segment that lacks records which a checkpoint covers.
+fn too_few(segment: Segment) -> io::Error {
+    let words = format!("{segment} is missing, or has too few records");
+    io::Error::new(io::ErrorKind::InvalidData, words)
 }

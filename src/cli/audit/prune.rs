@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// Records from before this time: `2026-01-01`, `2026-01-01T08:00:00Z`, or how long ago: `90d`
     #[arg(long, value_name = "TIME")]
     before: RecordTime,
-    /// Remove records that a target of `audit.ship` does not have, too
+    /// Remove records that a target of `audit.ship` does not have yet, as well
     #[arg(long)]
     unshipped: bool,
     /// Remove them without a question

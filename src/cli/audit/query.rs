@@ -1,8 +1,8 @@
 //! `portcullis audit query`: searches the log.
 
-use std::{ops::ControlFlow, process::ExitCode};
+use std::{cmp::Reverse, collections::BinaryHeap, ops::ControlFlow, process::ExitCode};
 
-use portcullis_audit::RecordView;
+use portcullis_audit::{RecordView, Segment};
 use serde_json::{Map, Value};
 
 use super::select::{Indexed, ScanProgress, Select, print_nothing_matched, warn_of_pruned};
@@ -49,16 +49,16 @@ const MAX_TABLE_ROWS: usize = 500;
 pub(super) struct Args {
     #[command(flatten)]
     log: Indexed,
-    /// Print the first N
+    /// Print only the first N records
     #[arg(long, value_name = "N", conflicts_with_all = ["last", "stats"])]
     first: Option<usize>,
-    /// Print the last N
+    /// Print only the last N records
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "stats")]
     last: Option<usize>,
-    /// These columns, for a table or CSV
+    /// Print these columns, in a table or as CSV, instead of the usual ones
     #[arg(long, value_name = "FIELD", value_delimiter = ',', conflicts_with_all = ["json", "stats"])]
     columns: Vec<Field>,
-    /// Count the records by these fields instead: any field, `day` or `hour`
+    /// Print how many records have each value of these fields: any field, `day` or `hour`
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     stats: Vec<Field>,
     #[command(flatten)]
@@ -102,24 +102,27 @@ fn records(args: &Args) -> Result<ExitCode, Failure> {
         warn_of_pruned(&log, filter.since.as_deref());
     }
     let scanned = if let Some(last) = args.last {
-        let mut newest = Vec::new();
-        // The newest segments come first, so records are put into the order of the
-        // log afterwards.
+        // The newest segments come first, so records are put into the order of the log. No more
+        // than the last ones are held.
+        let mut newest = BinaryHeap::new();
+        let mut segment = None;
         let pick = |record: &RecordView<'_>, line: &[u8]| {
             pick(record, line).map(|item| (record.seq, item))
         };
         let scanned = log.scan(&filter, ScanOrder::NewestSegment, pick, |item| {
-            let segment = |seq: u64| seq / portcullis_audit::SEGMENT_RECORDS;
-            let newer = newest.last().is_some_and(|(seq, _)| segment(*seq) > segment(item.0));
-            if newer && newest.len() >= last {
+            let of = Segment::of(item.0);
+            let is_earlier = segment.replace(of).is_some_and(|before| before > of);
+            if is_earlier && newest.len() >= last {
                 return ControlFlow::Break(());
             }
-            newest.push(item);
+            newest.push(Reverse(item));
+            if newest.len() > last {
+                newest.pop();
+            }
             ControlFlow::Continue(())
         });
-        newest.sort_by_key(|(seq, _)| *seq);
-        let skip = newest.len().saturating_sub(last);
-        let _ = newest.into_iter().skip(skip).try_for_each(|(_, item)| out.row(item));
+        let mut newest = newest.into_sorted_vec().into_iter().rev();
+        let _ = newest.try_for_each(|Reverse((_, item))| out.row(item));
         scanned
     } else {
         let mut left = args.first.unwrap_or(usize::MAX);

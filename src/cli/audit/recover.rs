@@ -83,7 +83,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     for segment in plan.roots.keys().copied().map(Segment) {
         outln!(
-            "computed again: the kept root of {segment}, from its records; what stood there is set aside"
+            "computed again: the stored root of {segment}, from its records; the former one is \
+             set aside"
         );
     }
     for key in &plan.keys {

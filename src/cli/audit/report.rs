@@ -33,9 +33,11 @@ pub(super) struct Args {
     #[command(flatten)]
     log: UnindexedLog,
     /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// [default: the first record]
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// End of the period, which does not include this time
+    /// End of the period, in the same forms, which does not include this time [default: the last
+    /// record]
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
     /// A public key that checkpoints must be signed with, from outside the log: a file, or its text
@@ -75,8 +77,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         with_policies: args.with_policies,
     };
     let source = existing(&directory)?;
-    let verifier = heads::verifier(&args.log.at, &source, heads::keys(&args.key)?, Vec::new())?;
-    let report = verifier.run().and_then(|chain| Report::gather(&log, chain, &scope));
+    let (verifier, warning) =
+        heads::verifier(&args.log.at, &source, heads::keys(&args.key)?, Vec::new())?;
+    let report = verifier.run().and_then(|mut chain| {
+        chain.warnings.extend(warning);
+        Report::gather(&log, chain, &scope)
+    });
     drop(bar);
     let report = report.map_err(|error| args.log.unreadable(&error))?;
     let text = if json {

@@ -155,46 +155,48 @@ impl Drop for ScanProgress {
 #[command(next_help_heading = "Filters")]
 pub(super) struct Select {
     /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`, `1 hour ago`, `yesterday`
+    /// [default: the first record]
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
-    /// End of the period, which does not include this time
+    /// End of the period, in the same forms, which does not include this time [default: the last
+    /// record]
     #[arg(long, value_name = "TIME")]
     until: Option<RecordTime>,
-    /// A session's identifier, or the beginning of several
+    /// Only records of this session: its identifier, or the beginning of that
     #[arg(long, value_name = "ID")]
     session: Vec<String>,
-    /// An agent
+    /// Only records of this agent
     #[arg(long, value_name = "NAME")]
     agent: Vec<String>,
-    /// A user of the system
+    /// Only records of this user of the system
     #[arg(long, value_name = "NAME")]
     user: Vec<String>,
-    /// A transport
+    /// Only records of requests by this transport
     #[arg(long, value_name = "TRANSPORT", value_parser = transports())]
     transport: Vec<String>,
-    /// An operation, such as `write`
+    /// Only records of this operation, such as `write`
     #[arg(long, value_name = "OPERATION", value_parser = parse_op)]
     op: Vec<String>,
-    /// A path, which includes all beneath it, or a pattern such as `src/**/*.rs`; applies to the
-    /// requested, the canonical and the new path
+    /// Only records of this path and all beneath it, or of a pattern such as `src/**/*.rs`; it may
+    /// be the requested, the canonical or the new path
     #[arg(long, value_name = "PATH|GLOB")]
     path: Vec<PathArgument>,
-    /// A host to which connections were requested, a name or an address, at any port
+    /// Only records of connections to this host, a name or an address, at any port
     #[arg(long, value_name = "HOST", value_parser = parse_host, conflicts_with = "path")]
     host: Vec<String>,
-    /// A decision
+    /// Only records with this decision
     #[arg(long, value_name = "DECISION", value_parser = decisions())]
     decision: Vec<String>,
-    /// A rule, or a section of a policy, such as `secrets`
+    /// Only records of this rule, or of a section of a policy, such as `secrets`
     #[arg(long, value_name = "RULE")]
     rule: Vec<String>,
-    /// A result: `ok`, `denied`, `notFound`, …
+    /// Only records with this result: `ok`, `denied`, `notFound`, …
     #[arg(long, value_name = "RESULT")]
     result: Vec<String>,
-    /// The beginning of the SHA-256 of a content, before or after
+    /// Only records of a content, before or after, whose SHA-256 begins so
     #[arg(long, value_name = "HEX")]
     hash: Vec<HashPrefix>,
-    /// A kind of record
+    /// Only records of this kind
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     kind: Vec<String>,
 }
@@ -281,12 +283,20 @@ pub(super) fn print_nothing_matched(log: &Log, filter: &Filter) {
     warn_of_unknown(log, Field::Agent, filter.agents.iter().map(String::as_str));
     warn_of_unknown(log, Field::User, filter.users.iter().map(String::as_str));
     warn_of_unknown(log, Field::Session, filter.sessions.iter().map(String::as_str));
-    warn_of_unknown(log, Field::Op, filter.ops.iter().map(String::as_str));
+    let hosts = filter.paths.iter().filter_map(|path| match path {
+        PathFilter::Host(host) => Some(host.as_str()),
+        _ => None,
+    });
+    let hosts: Vec<_> = hosts.collect();
+    // A host stands for connections, without `--op`.
+    let ops = filter.ops.iter().filter(|_| hosts.is_empty());
+    warn_of_unknown(log, Field::Op, ops.map(String::as_str));
+    warn_of_unknown_hosts(log, &hosts);
     warn_of_unknown(log, Field::Rule, filter.rules.iter().map(String::as_str));
     warn_of_unknown(log, Field::Result, filter.results.iter().map(String::as_str));
     let paths = filter.paths.iter().filter_map(|path| match path {
-        PathFilter::Exact(path) | PathFilter::Below(path) => Some(path.as_str()),
-        PathFilter::Glob(..) | PathFilter::Host(_) => None,
+        PathFilter::Below(path) => Some(path.as_str()),
+        PathFilter::Related(_) | PathFilter::Glob(..) | PathFilter::Host(_) => None,
     });
     warn_of_unknown(log, Field::Path, paths.filter(|path| !path.is_empty()));
 }
@@ -324,6 +334,27 @@ pub(super) fn warn_of_unknown<'a>(log: &Log, field: Field, values: impl Iterator
             None => String::new(),
         };
         errln!("portcullis: warning: no record has the {field} `{}`{help}", Escaped(value));
+    }
+}
+
+/// Warns of hosts to which no connection is on record.
+fn warn_of_unknown_hosts(log: &Log, hosts: &[&str]) {
+    if hosts.is_empty() {
+        return;
+    }
+    let connections = Filter { ops: vec![OperationKind::Connect.to_string()], ..Filter::default() };
+    let Ok(known) = Stats::of(log, &connections, &[Field::Path]) else { return };
+    let known = known.groups.iter().filter_map(|group| group.values.first()?.as_deref());
+    let known: BTreeSet<&str> =
+        known.filter_map(|path| path.rsplit_once(':')).map(|(host, _)| host).collect();
+    for host in hosts.iter().filter(|host| !known.contains(**host)) {
+        let near = nearest(host, known.iter().copied());
+        let help = near.map(|near| format!("; did you mean `{}`?", Escaped(near)));
+        errln!(
+            "portcullis: warning: no record has the host `{}`{}",
+            Escaped(host),
+            help.unwrap_or_default()
+        );
     }
 }
 

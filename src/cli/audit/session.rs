@@ -30,9 +30,9 @@ use crate::{
 
 /// Show one session in order: what each party read, changed and was denied
 ///
-/// Prompt turns, then each command, process or client in the order of their first records, with
-/// the paths that it read, changed or was denied. A claim of a program about itself is marked so.
-/// With --records, each record by itself, with how it changed the contents.
+/// Prints prompt turns, then each command, process or client in the order of their first records,
+/// with the paths that it read, changed or was denied. What a program claims about itself is marked
+/// as a claim. With --records, prints each record by itself, with the differences in content.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis audit session                     the sessions there are\n  \
@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// The session: the beginning of its identifier, the id of one of its ACP sessions, or `last`
     /// for that of the last agent; without one, the sessions are listed
     id: Option<String>,
-    /// Each record by itself, with differences
+    /// Print each record by itself, with the differences in content
     #[arg(long, requires = "id")]
     records: bool,
     /// Show the events only, not how contents changed
@@ -246,9 +246,9 @@ fn people(event: &Event, patch: &Patch) {
                 line += &format!(", {}", more("denials", "more denial"));
             } else if what == "unstored" {
                 line += &format!("{} writes were not stored", fact("writes"));
-            } else if let (Some(sent), Some(came)) =
-                (other.counts.get("bytesOut"), other.counts.get("bytesIn"))
-            {
+            } else if let Some(sent) = other.counts.get("bytesOut") {
+                let came = other.counts.get("bytesIn").map(u64::to_string);
+                let came = came.unwrap_or_else(|| "unknown".to_owned());
                 line += &format!("  {sent} bytes out, {came} in  {}", text(&other.result));
             } else if other.result.as_deref().is_some_and(|result| result != "ok") {
                 line += &format!("  {}", text(&other.result));

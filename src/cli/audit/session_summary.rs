@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     app::output::is_closed,
     cli::render::{counted, records},
-    model::{Escaped, Quoted},
-    review::{Actor, Note, PartyActivity, Paths, SessionSummary, SummaryPart, Traffic},
+    model::{Escaped, Quoted, Transport},
+    review::{Actor, Note, PartyActivity, Paths, SessionSummary, SummaryPart},
 };
 
 /// The maximum of paths of a kind in a line for people.
@@ -126,10 +126,16 @@ fn who(activity: &PartyActivity) -> String {
             }
             text
         }
+        actor if is_mount(actor) => "programs of the mount together".to_owned(),
         Actor::Client(transport) => format!("by {}", Quoted(transport)),
         Actor::Setup => "setup of the sandbox, which makes the programs' git repository".to_owned(),
         Actor::Gateway => "gateway".to_owned(),
     }
+}
+
+/// True for what no record gives to one program of the mount: its reads are repeats.
+fn is_mount(actor: &Actor) -> bool {
+    matches!(actor, Actor::Client(transport) if transport == Transport::Mount.as_str())
 }
 
 /// Shows a text, and nothing for an empty one.
@@ -183,8 +189,9 @@ fn activity_lines(activity: &PartyActivity) -> String {
 /// Returns the numbers of different paths and hosts in a sentence: "read 340 files, changed 2, was
 /// denied 1".
 fn totals(activity: &PartyActivity) -> String {
+    let read = if is_mount(&activity.actor) { "read again" } else { "read" };
     let kinds = [
-        (&activity.read, "read", "file"),
+        (&activity.read, read, "file"),
         (&activity.changed, "changed", "path"),
         (&activity.denied, "was denied", "name"),
         (&activity.asked, "asked about", "name"),
@@ -225,10 +232,9 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
 fn connected(activity: &PartyActivity) -> String {
     let Paths { counts, more } = &activity.connected;
     let one = |((host, _), times): (&(String, String), &u64)| {
+        let traffic = activity.traffic.get(host).copied().unwrap_or_default().text(*times);
         let times = if *times > 1 { format!("{times} times, ") } else { String::new() };
-        let Traffic { bytes_out, bytes_in } =
-            activity.traffic.get(host).copied().unwrap_or_default();
-        format!("{} ({times}{bytes_out} bytes out, {bytes_in} in)", Quoted(host))
+        format!("{} ({times}{traffic})", Quoted(host))
     };
     let some = counts.iter().take(MAX_NAMED).map(one).collect::<Vec<_>>().join(", ");
     match (counts.len().saturating_sub(MAX_NAMED), more) {
@@ -257,10 +263,12 @@ fn activity_object(activity: &PartyActivity) -> Value {
     let claimed =
         claimed.map(|name| json!({ "program": name, "arguments": activity.claimed_arguments }));
     let list = |paths: &Paths, word: &str| {
+        let is_connection = |value: &str| (word, value) == ("op", "connect");
         let one = |((path, value), times): (&(String, String), &u64)| {
             let mut object = json!({ "path": path, word: value, "times": times });
-            let traffic = activity.traffic.get(path).filter(|_| value == "connect");
-            if let (Some(traffic), Some(fields)) = (traffic, object.as_object_mut()) {
+            if let Some(fields) = object.as_object_mut().filter(|_| is_connection(value)) {
+                let traffic = activity.traffic.get(path).copied().unwrap_or_default();
+                fields.insert("uncounted".to_owned(), traffic.uncounted(*times).into());
                 fields.insert("bytesOut".to_owned(), traffic.bytes_out.into());
                 fields.insert("bytesIn".to_owned(), traffic.bytes_in.into());
             }
@@ -275,13 +283,15 @@ fn activity_object(activity: &PartyActivity) -> Value {
             })
         })
     };
-    let tool_calls = activity.claimed_tool_calls.counts.keys().map(|(id, _)| id);
-    let tool_calls: Vec<_> = tool_calls.take(MAX_LISTED).collect();
+    let Paths { counts: tool_calls, more } = &activity.claimed_tool_calls;
+    let more_calls = more.saturating_add(tool_calls.values().skip(MAX_LISTED).sum());
+    let tool_calls: Vec<_> = tool_calls.keys().take(MAX_LISTED).map(|(id, _)| id).collect();
     json!({
         "part": "activity", "actor": actor, "turn": activity.turn,
         "command": (!activity.command.is_empty()).then_some(&activity.command),
         "claimed": claimed,
         "claimedToolCalls": (!tool_calls.is_empty()).then_some(tool_calls),
+        "claimedToolCallsMore": (more_calls > 0).then_some(more_calls),
         "from": activity.times.0, "to": activity.times.1,
         "record": activity.records.0, "lastRecord": activity.records.1,
         "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),

@@ -51,7 +51,7 @@ pub(crate) struct Args {
     log: LogSource,
     #[command(flatten)]
     filter: Filter,
-    /// Print the last N of the records
+    /// Print only the last N records
     #[arg(short = 'n', long, value_name = "N")]
     last: Option<usize>,
     /// Follow the log: print the last ten records, then new ones
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     follow: bool,
     #[command(flatten)]
     pager: PagerOptions,
-    /// Print the lines of the log as they are
+    /// Print the lines of the log unchanged: one JSON object a line
     #[arg(long)]
     json: bool,
 }
@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         filter,
         directory: &directory,
         bar: ScanProgress::new("reading", log.bytes()),
+        damages: Vec::new(),
         not_records: 0,
         newer: 0,
         junk: 0,
@@ -110,7 +111,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 show.bar.finish();
                 thread::sleep(POLL_INTERVAL);
             }
-            None => break,
+            None => {
+                if reader.is_torn() {
+                    show.damages.push("the last segment ends within a line".to_owned());
+                }
+                break;
+            }
         }
     }
     show.bar.finish();
@@ -125,6 +131,8 @@ struct Printer<'a> {
     filter: review::Filter,
     directory: &'a Path,
     bar: ScanProgress,
+    /// Descriptions of segments that lack records, or end within one.
+    damages: Vec<String>,
     /// The number of lines that are no records, and of their bytes since the last record.
     not_records: u64,
     /// Lines of another version of the format.
@@ -236,10 +244,11 @@ impl Printer<'_> {
 
     /// Reports lines that are no records, and the damage of the files.
     fn damage(&self, files: &Scanned) -> Result<ExitCode, Failure> {
-        let named = files.damages.iter().map(|damage| Escaped(damage).to_string());
-        let mut words: Vec<_> = named.collect();
+        let named = files.damages.iter().chain(&self.damages).take(Scanned::MAX_DESCRIBED);
+        let mut words: Vec<_> = named.map(|damage| Escaped(damage).to_string()).collect();
         let are_damaged = !words.is_empty();
-        let more = files.damaged.saturating_sub(words.len() as u64);
+        let all = files.damaged.saturating_add(self.damages.len() as u64);
+        let more = all.saturating_sub(words.len() as u64);
         if more > 0 {
             words.push(format!("and {more} more like these"));
         }
@@ -271,6 +280,13 @@ impl Printer<'_> {
             .beside_result())
     }
 
+    /// Notes that a segment that is not the last one has too few lines.
+    fn check_length(&mut self, segment: Segment, lines: u64) {
+        if lines < SEGMENT_RECORDS {
+            self.damages.push(format!("{segment} has {lines} records, not {SEGMENT_RECORDS}"));
+        }
+    }
+
     /// Prints all matching records, segment by segment: a segment that ends too early does
     /// not hide later ones. Returns a reader of later records, `None` if the output is
     /// closed.
@@ -281,15 +297,17 @@ impl Printer<'_> {
     ) -> Result<Option<Reader<'s, Directory>>, Failure> {
         let Some((last, before)) = segments.split_last() else { return Ok(None) };
         for segment in before {
-            let mut reader = Reader::new(source, segment.first());
+            let (mut reader, mut lines) = (Reader::new(source, segment.first()), 0);
             while let Some(entry) = self.read(&mut reader)? {
+                lines = entry.line;
                 if self.wanted(&entry) && !self.entry(&entry) {
                     return Ok(None);
                 }
-                if entry.line == SEGMENT_RECORDS {
+                if lines == SEGMENT_RECORDS {
                     break;
                 }
             }
+            self.check_length(*segment, lines);
         }
         Ok(Some(Reader::new(source, last.first())))
     }
@@ -309,9 +327,9 @@ impl Printer<'_> {
             self.next = None;
             let mut here = VecDeque::new();
             let room = count - found.len();
-            let mut reader = Reader::new(source, segment.first());
+            let (mut reader, mut lines) = (Reader::new(source, segment.first()), 0);
             while let Some(entry) = self.read(&mut reader)? {
-                let is_last = entry.line == SEGMENT_RECORDS;
+                lines = entry.line;
                 end = end.max(entry.seq().saturating_add(1));
                 if self.wanted(&entry) {
                     here.push_back(entry);
@@ -319,9 +337,12 @@ impl Printer<'_> {
                         here.pop_front();
                     }
                 }
-                if is_last {
+                if lines == SEGMENT_RECORDS {
                     break;
                 }
+            }
+            if Some(segment) != segments.last() {
+                self.check_length(*segment, lines);
             }
             here.append(&mut found);
             found = here;

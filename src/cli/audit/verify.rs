@@ -92,7 +92,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, Failure> {
     let trusted = keys(&args.key)?;
     let mut bar = None;
-    let verifier = heads::verifier(&args.log, source, trusted.clone(), keys(&args.witness)?)?;
+    let (verifier, warning) =
+        heads::verifier(&args.log, source, trusted.clone(), keys(&args.witness)?)?;
     let mut verifier = verifier.progress(|at| {
         let bar = bar.get_or_insert_with(|| ScanProgress::new("verifying", at.total));
         bar.set_position(at.bytes);
@@ -103,7 +104,9 @@ fn verify(args: &Args, source: &Directory, directory: &Path) -> Result<Report, F
             StoredHead::Checkpoint(checkpoint) => verifier.expect_checkpoint(checkpoint),
         };
     }
-    verifier.run().map_err(|error| unreadable(directory, &error))
+    let mut report = verifier.run().map_err(|error| unreadable(directory, &error))?;
+    report.warnings.extend(warning);
+    Ok(report)
 }
 
 /// Warns of witnesses on the command line that lack cosignatures.
@@ -196,7 +199,7 @@ fn lines(report: &Report, valid: bool) -> Vec<String> {
     }
     if report.pruned > 0 {
         lines.push(format!(
-            "pruned: the first {}; their roots are kept",
+            "pruned: the first {}; their roots are stored",
             counted(report.pruned, "record")
         ));
     }
@@ -273,8 +276,9 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
              restores it if the log names it"
         }
         DamageKind::MissingCheckpoint if !report.signed.given => {
-            "compare the log with a copy, or with a receipt or a checkpoint that was kept elsewhere \
-             (--head): nothing here shows that its end was not cut off; where nobody removed \
+            "compare the log with a copy, or with a receipt or a checkpoint that was stored \
+             elsewhere (--head): nothing here shows that its end was not cut off; where nobody \
+             removed \
              anything, `portcullis audit checkpoint` signs what is there"
         }
         DamageKind::MissingCheckpoint => {

@@ -109,7 +109,7 @@ fn print(args: &Args, listing: &BackupList, total: u64) {
     } else {
         // Before the table: that may fill a pager.
         errln!(
-            "{} of {}; the backup store takes {} for all that it keeps",
+            "{} of {}; the complete backup store takes {}",
             render::counted(listing.entries.len() as u64, "backup"),
             HumanBytes(bytes(listing)),
             HumanBytes(total)

@@ -17,7 +17,7 @@ use crate::{
 
 /// Delete backups that the policy's `backups.keep` does not retain, and pack the others
 ///
-/// Happens by itself too, when room is needed and once a day. Never removes the
+/// Gateways do this as well, when room is needed and once a day. Never removes the
 /// first version that a session younger than `keep.days` replaced. Also removes
 /// backups of changes that killed gateways never began.
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{
-        audit_log::{unreadable, whole_log},
+        audit_log::{complete_log, unreadable},
         failure::{Exit, Failure},
         options::Common,
         path_argument,
@@ -108,7 +108,7 @@ fn go(
         undo::Error::Log(error) => unreadable(&local.log(), &error),
         error => Failure::new(error),
     };
-    whole_log(&local.log())?;
+    complete_log(&local.log())?;
     let mut history = History::read(&Directory::new(local.log()), select).map_err(failed)?;
     if let Some(path) = path {
         history.narrow(path);
@@ -334,7 +334,7 @@ fn finish(
         if let Some(error) = stopped {
             let record = error.receipt().map(|receipt| format!(" by record {}", receipt.seq));
             let record = record.unwrap_or_default();
-            errln!("stopped there{record}; the same command again goes on from here");
+            errln!("stopped there{record}; the same command continues from here");
         }
         // Its record is chained to all earlier ones.
         if let Some(receipt) = performed.receipts.last() {

@@ -36,15 +36,16 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// The last session that left a change and is no undo, if possible one of an agent; the default
+    /// Undo the last session that left a change and is no undo, if possible one of an agent; the
+    /// default
     #[arg(long, group = "what")]
     last: bool,
-    /// Every change of this session; the beginning of its id or the id of one of its ACP sessions
-    /// is enough, and `last` is as --last
+    /// Undo every change of this session; the beginning of its id or the id of one of its ACP
+    /// sessions is enough, and `last` is the same as --last
     #[arg(long, value_name = "ID", group = "what", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     session: Option<String>,
-    /// The change of this record of the log; with what else was stored of a file while a program
-    /// had it open
+    /// Undo the change of this record of the log. If a program stored a file several times while
+    /// it had it open, all of these changes are undone
     #[arg(long, value_name = "RECORD", group = "what")]
     record: Option<u64>,
     #[command(flatten)]
@@ -124,5 +125,5 @@ fn tell_of_passed_over(sessions: &[String]) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    errln!("portcullis: passed over {}{more}, which left everything as it was", shown.join(", "));
+    errln!("portcullis: skipped {}{more}, which left everything as it was", shown.join(", "));
 }

@@ -56,10 +56,10 @@ impl fmt::Display for Line<'_> {
                     None => Ok(()),
                 }
             }
-            Self::Connections(host, Connections { number, bytes_out, bytes_in }) => {
+            Self::Connections(host, Connections { number, traffic }) => {
                 let times = if *number > 1 { format!(", {number} times") } else { String::new() };
                 let host = Quoted(host);
-                write!(f, "{:<8} {host}{times}: {bytes_out} bytes out, {bytes_in} in", "connect")
+                write!(f, "{:<8} {host}{times}: {}", "connect", traffic.text(*number))
             }
         }
     }

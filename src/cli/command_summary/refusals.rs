@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::egress::Help;
+use crate::app::connection_help::Help;
 
 /// Maximum of listed denials, and of failed writes; the rest is counted.
 const MAX_REFUSALS: usize = 1_000;

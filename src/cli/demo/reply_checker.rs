@@ -110,7 +110,7 @@ impl<'a> ReplyChecker<'a> {
         };
         let mut line = JudgedLine::of(attempt, end, draft.rule.clone().unwrap_or_default(), None);
         line.wrong = match &record {
-            None => Some("the log does not hold the record that the answer names".to_owned()),
+            None => Some("the log does not contain the record that the reply names".to_owned()),
             Some(_) if draft.op.as_deref() != Some(attempt.operation()) => {
                 Some("the record is about another operation".to_owned())
             }

@@ -202,7 +202,7 @@ fn judge_proxy(listener: Option<OwnedFd>, policy: &Policy) -> Check {
                 NAME,
                 status,
                 reason,
-                "programs reach no host, also none that the policy allows",
+                "programs reach no host, not even those that the policy allows",
             )
             .help("see `namespaces` and `self-test`")
             .facts(facts(false))

@@ -29,9 +29,8 @@ const MAX_INPUT: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The changes come on stdin as a JSON array of objects with `op`, `path` and \
-    `content` or `base64`\n(`write`, `append`), or `old` and `new` (`edit`); of each file one, at \
-    most 100. They are decided\ntogether. When one cannot be made, those before it are taken \
-    back.\n\nExamples:\n  \
+    `content` or `base64`\n(`write`, `append`), or `old` and `new` (`edit`): at most one for each file, \
+    and at most 100. They\nare decided together. If one cannot be made, those before it are taken back.\n\nExamples:\n  \
     portcullis fs batch < changes.json\n  \
     echo '[{\"op\":\"write\",\"path\":\"a.txt\",\"content\":\"a\"}, \
     {\"op\":\"edit\",\"path\":\"b.txt\",\"old\":\"x\",\"new\":\"y\"}]' | portcullis fs batch"

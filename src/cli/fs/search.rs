@@ -49,17 +49,17 @@ pub(super) struct GrepArgs {
     /// Search for the pattern literally, not as an expression
     #[arg(short = 'F', long)]
     fixed_strings: bool,
-    /// Search files of this name, or, with a `/`, of this path below PATH; where PATH is a file,
-    /// it is searched anyhow
+    /// Search only files whose name matches, or, with a `/`, whose path below PATH matches; a file
+    /// that PATH names is always searched
     #[arg(long, value_name = "PATTERN", visible_alias = "glob")]
     include: Option<String>,
-    /// Print N lines before and after each match, at most 100
+    /// Print N lines before and after each match, at most 100 [default: 0]
     #[arg(short = 'C', long, value_name = "N", value_parser = context_lines())]
     context: Option<u64>,
-    /// Print N lines before each match, at most 100
+    /// Print N lines before each match, at most 100 [default: 0]
     #[arg(short = 'B', long, value_name = "N", value_parser = context_lines())]
     before_context: Option<u64>,
-    /// Print N lines after each match, at most 100
+    /// Print N lines after each match, at most 100 [default: 0]
     #[arg(short = 'A', long, value_name = "N", value_parser = context_lines())]
     after_context: Option<u64>,
     /// Print the names of files only
@@ -168,9 +168,9 @@ fn print_summary(summary: &Summary, most: bool) {
         let reason = match stopped {
             Stopped::Results if most => "there is more; narrow the search",
             Stopped::Results => "there is more; narrow the search or raise --max-results",
-            Stopped::Time => "the time was over before everything was searched; narrow the search",
-            Stopped::Size => "the answer would become too large; narrow the search",
-            Stopped::Cancelled => "it was given up before everything was searched",
+            Stopped::Time => "the search took too long and is incomplete; narrow it",
+            Stopped::Size => "the result would become too large; narrow the search",
+            Stopped::Cancelled => "the search was stopped before it was complete",
         };
         errln!("portcullis: {reason}");
     }

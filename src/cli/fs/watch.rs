@@ -41,17 +41,17 @@ pub(super) struct WatchArgs {
     /// Watch only what lies directly in the directory
     #[arg(long)]
     no_recursive: bool,
-    /// Leave out directories of this name, too
+    /// Leave out directories of this name, as well
     #[arg(long, value_name = "NAME")]
     ignore: Vec<String>,
-    /// Leave out none but those of --ignore [default: node_modules, .git, .next,
-    /// dist, build, __pycache__]
+    /// Leave out only the directories of --ignore, not node_modules, .git, .next, dist, build and
+    /// __pycache__
     #[arg(long)]
     no_ignore: bool,
-    /// End after N events
+    /// End after N events [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds
+    /// End after this number of seconds [default: never]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
 }

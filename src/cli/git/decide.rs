@@ -53,8 +53,8 @@ impl ImportAuthorizer<'_> {
         let session = self.changed_before.get(path).map(|session| Escaped(session));
         session.map_or_else(String::new, |session| {
             format!(
-                "; session {session} changed it before: import that first, with `git import \
-                 --session {session}`, if it was not"
+                "; session {session} changed it before: import that first, with `portcullis git \
+                 import --session {session}`, if it was not"
             )
         })
     }

@@ -16,7 +16,6 @@ use super::{
     decide::ImportAuthorizer,
     processes::{NAMESPACE, Processes, Writing},
     refs::{self, Moved},
-    report::{Branch, Report},
     sessions,
 };
 use crate::{
@@ -27,7 +26,13 @@ use crate::{
         opened::Opened,
         options::Common,
     },
-    cli::{confirmation, local_gateway::LocalGateway, render, rows::fitted},
+    cli::{
+        confirmation,
+        import_report::{Branch, Report},
+        local_gateway::LocalGateway,
+        render,
+        rows::fitted,
+    },
     git::{Begin, Commit, Object, ObjectId, Outcome, Replay, Source, write_pack},
     model::Escaped,
 };
@@ -80,10 +85,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let (local, (begun, processes, changed_before)) =
         LocalGateway::open_after(&args.common, |opened| {
-            let begun = sessions::find(opened, &args.session)?;
+            let (begun, earlier) = sessions::find(opened, &args.session)?;
             warn_of_policy(&begun.policy, &PolicyIdentity::of(&opened.policy));
             let agent = begun.agent.parse().or_fail("cannot name the agent")?;
-            let changed_before = begun.changed_before(opened)?;
+            let changed_before = begun.changed_before(opened, earlier)?;
             let processes = Processes::start(opened, &begun, !args.dry_run)?;
             let facts = json!({ "session": begun.session, "dryRun": args.dry_run });
             let facts = BTreeMap::from([("import".to_owned(), facts)]);
@@ -195,15 +200,16 @@ fn advice(
     earlier: &HashSet<ObjectId>,
     operators: &mut dyn Source,
 ) -> Option<String> {
-    let created = report.branches.iter().find(|branch| branch.name() == BRANCH);
+    let created = report.branches.iter().find(|branch| branch.name == BRANCH);
     let branch = created.or(report.branches.first())?;
     let reference = Escaped(&branch.reference);
     // The files are in the workspace already, and a merge would not replace them.
     let (take, note) = match descends(&branch.commit, head, report, (earlier, operators)) {
         true => ("reset", ""),
-        false => {
-            ("merge", "\n  note: the branch has not all commits of HEAD, which a reset would drop")
-        }
+        false => (
+            "merge",
+            "\n  note: the branch does not have all commits of HEAD, and a reset would drop these",
+        ),
     };
     // Without `-m` git displays no change that a merge makes.
     Some(format!("  next: git log -p -m HEAD..{reference}; git {take} {reference}{note}"))
@@ -271,12 +277,12 @@ fn replay<'a>(
         // A branch without any commit is unchanged.
         if let Some(commit) = end.filter(|end| *end != begun.commit) {
             let reference = format!("{NAMESPACE}/{}/{name}", begun.session);
-            branches.push(Branch { reference, commit, is_partial });
+            branches.push(Branch { name: name.clone(), reference, commit, is_partial });
         }
     }
     let mut refused = moved.refused;
     for branch in refs::take_conflicts(&mut branches, existing) {
-        refused.push((branch.name(), refs::CONFLICT));
+        refused.push((branch.name, refs::CONFLICT));
     }
     let policy = PolicyIdentity::of(&local.gateway().policy());
     Ok((Report { begun, policy, replayed, branches, refused }, replay.into_objects()))
@@ -324,14 +330,16 @@ fn write(
     let format = report.begun.commit.format();
     let unpacked = unpack.finish(|pipe| write_pack(format, objects.iter(), pipe), MAX_OUTPUT);
     unpacked.ok_or_else(|| {
-        Failure::new("git did not take the objects; no ref was moved")
+        Failure::new("git did not accept the objects; no ref was moved")
             .help("`git fsck` may say what is wrong with the repository")
     })?;
     for object in objects {
         let most = u64::try_from(object.bytes.len()).unwrap_or(u64::MAX);
         // Another object may have had its name.
         let there = written.read(&object.id, object.kind, most);
-        there.or_fail("no ref was moved, for the repository does not have what was written")?;
+        there.or_fail(
+            "no ref was moved, because the repository does not have the written objects",
+        )?;
     }
     let branches = report.branches.iter();
     let orders: String =

@@ -4,7 +4,6 @@ mod decide;
 mod import;
 mod processes;
 mod refs;
-mod report;
 mod sessions;
 
 use std::process::ExitCode;

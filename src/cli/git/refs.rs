@@ -8,13 +8,13 @@ use std::{
 use super::{
     import::BRANCH,
     processes::{MAX_BRANCHES, MAX_COMMITS},
-    report::Branch,
 };
 use crate::{
     app::{
         failure::Failure,
         git::{Running, private},
     },
+    cli::import_report::Branch,
     git::{Commit, Error, ObjectId, Source, check_branch},
 };
 

@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let reason = if found.opens() {
             "the new policy allows what the old one does not"
         } else {
-            "the policies have too many patterns to be sure that nothing opens up"
+            "the policies have too many patterns to exclude an opening"
         };
         return Err(Failure::new(reason).exit(Exit::Policy));
     }

@@ -35,8 +35,8 @@ pub(super) fn policies(files: &[String]) -> Result<Vec<&String>, Failure> {
         };
         if !policies.is_empty() && !files.contains(&policy) {
             errln!(
-                "portcullis: warning: `{}` is a file of tests, and its policy `{}` is not named: \
-                 it is not looked at",
+                "portcullis: warning: `{}` is a test file whose policy `{}` is not named, so it \
+                 is ignored",
                 Escaped(tests),
                 Escaped(&policy),
             );

@@ -25,7 +25,7 @@ pub(super) struct LogArgs {
     #[command(flatten)]
     location: HistoryLog,
     /// Start of the period: `2026-11-21`, `2026-11-21T08:00:00Z`, `2d`,
-    /// `1 hour ago`, `yesterday`
+    /// `1 hour ago`, `yesterday` [default: the first record]
     #[arg(long, value_name = "TIME")]
     since: Option<RecordTime>,
 }

@@ -28,7 +28,7 @@ use crate::{
 /// the policy observed. Nothing that an explicit denial, a secret name or
 /// `baseline` refuses is ever proposed, nor a host that had a refused address.
 /// Prints a diff against the policy; each new line has its count and an example
-/// record, and what allows more than was asked for is named. Nothing is changed.
+/// record, and says so if it allows more than was requested. Nothing is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy learn --policy mine.toml\n  \
@@ -131,7 +131,7 @@ fn propose(
 fn print_wider(learned: &Learned) {
     for proposal in learned.proposals.iter().filter(|proposal| proposal.wider) {
         errln!(
-            "  `{}` allows more to {} than the {} asked for",
+            "  `{}` allows `{}` for more than the {} requested",
             Escaped(&proposal.pattern),
             proposal.access,
             counted(proposal.paths, "path")
@@ -139,13 +139,13 @@ fn print_wider(learned: &Learned) {
     }
     for new in &learned.extensions {
         errln!(
-            "  the extension `{}` is allowed wherever `allowedPaths.{}` is, not only where it was \
-             asked for",
+            "  the extension `{}` is allowed wherever `allowedPaths.{}` is, not only for the \
+             requested paths",
             Escaped(&new.extension),
             new.access
         );
     }
-    errln!("  what is listed is allowed to every agent, not only to the one that asked");
+    errln!("  what is listed is allowed to every agent, not only to the one that requested it");
 }
 
 /// Checks that the proposal loads.

@@ -20,6 +20,7 @@ use crate::{
         workspace::open_workspace,
     },
     cli::render::counted,
+    config::PRESETS,
     model::{Escaped, WorkspacePath},
     operator_files,
     policy::Policy,
@@ -71,6 +72,10 @@ pub(super) struct Args {
 /// The maximum of tracked paths in `--json`.
 const MAX_HIDDEN: usize = 1000;
 
+/// Names that agents have by default, besides those of presets: of `run` with an unknown program,
+/// `fs`, `serve` without a configuration, `exec`, and `mcp`.
+const DEFAULT_NAMES: [&str; 5] = ["agent", "cli", "client", "exec", "mcp-client"];
+
 /// A finding with its file.
 pub(super) struct Located {
     finding: Finding,
@@ -90,7 +95,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         false => tracked(args, scratch.path()),
     };
     let mut hidden = BTreeSet::new();
+    // Those of policies under which git does not show them either.
+    let mut not_committed = BTreeSet::new();
     let mut not_in_mount = BTreeSet::new();
+    let mut for_others = BTreeSet::new();
+    let names = DEFAULT_NAMES.into_iter().chain(PRESETS.iter().map(|(name, _)| *name));
+    let names: Vec<_> = names.filter_map(|name| name.parse().ok()).collect();
     let mut found: Vec<Located> = Vec::new();
     let mut told = HashSet::new();
     for (number, file) in policies(&args.files)?.into_iter().enumerate() {
@@ -106,9 +116,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tracked: tracked.as_deref(),
             tests: Some(&tested.report),
         };
-        hidden.extend(policy_tools::hidden(subject).into_iter().cloned());
+        let paths = policy_tools::hidden(subject).into_iter().cloned();
+        if policy_tools::shows_git_objects(subject) {
+            hidden.extend(paths);
+        } else {
+            not_committed.extend(paths);
+        }
         let rules = policy_tools::not_in_mount(subject).into_iter();
         not_in_mount.extend(rules.map(|rule| rule.id.clone()));
+        let rules = policy_tools::for_others(subject, &names).into_iter();
+        for_others.extend(rules.map(|rule| rule.id.clone()));
         for located in locate(lint(subject), &tested.outline) {
             let Located { finding, file } = &located;
             if args.allow.iter().any(|id| id == finding.id) {
@@ -122,6 +139,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }
         }
     }
+    hidden.extend(not_committed.iter().cloned());
     if args.sarif {
         let log = sarif::log(&found).or_fail("cannot print SARIF")?;
         outln!("{}", visible_json(&log));
@@ -131,14 +149,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let findings = findings_json(&found);
         outjson!(json!({
             "findings": findings, "trackedHidden": hidden, "notInMount": not_in_mount,
+            "forOtherAgents": for_others,
         }));
     } else {
         print(&found);
-        if !hidden.is_empty() {
-            let (count, paths) = (hidden.len(), hidden.iter().collect::<Vec<_>>());
+        if !not_committed.is_empty() {
+            let (count, paths) = (not_committed.len(), not_committed.iter().collect::<Vec<_>>());
             errln!(
-                "portcullis: note: rules hide {} of those that git tracks: {}; commits that agents make \
-                 lack what is hidden, and an import leaves it as it is",
+                "portcullis: note: rules hide {} of those that git tracks: {}; commits of agents \
+                 do not have hidden files, and an import leaves these unchanged",
                 counted(count as u64, "file"),
                 Escaped(&policy_tools::named(&paths))
             );
@@ -149,6 +168,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 "portcullis: note: no effect in a mount, where programs request no `stat`, `append`, `edit`, \
                  `glob`, `grep` and `watch`, {} {}",
                 if rules.len() == 1 { "has the rule" } else { "have the rules" },
+                rules.join(", ")
+            );
+        }
+        if !for_others.is_empty() {
+            let rules: Vec<_> = for_others.iter().map(|id| format!("`{id}`")).collect();
+            errln!(
+                "portcullis: note: by default agents have the name of their preset, of the program of \
+                 `run`, or {}: to none of them but such a program {} {}",
+                DEFAULT_NAMES.map(|name| format!("`{name}`")).join(", "),
+                if rules.len() == 1 { "applies" } else { "apply" },
                 rules.join(", ")
             );
         }
@@ -169,7 +198,7 @@ fn tracked(args: &Args, location: &Path) -> Option<Vec<WorkspacePath>> {
     let root = operator_files::canonicalize(&args.workspace).ok()?;
     workspace::tracked(&root, location).unwrap_or_else(|failure| {
         let reason = failure.message();
-        errln!("portcullis: note: files that git tracks were not looked at: {reason}");
+        errln!("portcullis: note: files that git tracks were not checked: {reason}");
         None
     })
 }

@@ -24,8 +24,8 @@ use crate::{
 
 /// Generate a key that signs policies
 ///
-/// The file has the private key; store it where no gateway runs. The public half
-/// is printed as it belongs into `portcullis.toml`.
+/// The file has the private key; store it where no gateway runs. The public key
+/// is printed as lines for `portcullis.toml`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy keygen -o ~/keys/policies.key")]
@@ -40,7 +40,7 @@ pub(super) struct KeygenArgs {
 
 /// Sign a policy, with all that it extends, into FILE.sig
 ///
-/// It must load and its tests must pass. Whatever changes in it afterwards, or
+/// The policy must load, and its tests must pass. Whatever changes in it afterwards, or
 /// in what it extends, needs another signature.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -49,7 +49,7 @@ pub(super) struct SignArgs {
     /// The policy file
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     policy: String,
-    /// The key's file
+    /// The file of the private key
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
     /// Print one JSON object
@@ -59,9 +59,9 @@ pub(super) struct SignArgs {
 
 /// Verify the signature of a policy, with all that it extends, in FILE.sig
 ///
-/// By the same rule as a start where the configuration requires signatures. The policy must load,
-/// too. A start with a state directory in which a newer version was in force refuses it all the
-/// same.
+/// This is the check of a start for which the configuration requires signatures. The policy must
+/// load, too. A start also refuses a policy of which a newer version was in force with the state
+/// directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     portcullis policy verify mine.toml --key ed25519:pSIfZQ…\n  \
@@ -125,7 +125,7 @@ fn check_is_policy(file: &str) -> Result<(), Failure> {
         return Err(failure.help(format_args!("name the policy itself: `{}`", Escaped(policy))));
     }
     match SigningKey::read(Path::new(file)) {
-        Ok(_) => Err(is("a private key").help("keep it where no gateway runs; name the policy")),
+        Ok(_) => Err(is("a private key").help("store it where no gateway runs; name the policy")),
         Err(_) => Ok(()),
     }
 }

@@ -160,7 +160,7 @@ fn print_report(file: &str, report: &TestReport, all: bool) {
     let file = Escaped(file);
     outln!("{file}: {} of {total} tests passed", total - failed);
     if total == 0 {
-        outln!("warning: the policy has no tests, so nothing says that it does what is meant");
+        outln!("warning: the policy has no tests, so nothing checks that it does what is meant");
     }
     outln!("{file}: {} of {} rules decided a test", report.covered(), report.coverage.len());
     for rule in report.coverage.iter().filter(|rule| rule.tests == 0) {

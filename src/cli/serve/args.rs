@@ -39,8 +39,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SET", default_value = "workspace",
         value_parser = ["workspace", "reference"])]
     pub(super) tools: String,
-    /// Whom a rule's question reaches: the client's user and a shell, or a
-    /// shell alone
+    /// The approvers of requests about which a rule asks: the client's user and `portcullis
+    /// approve`, or that command alone
     #[arg(long, value_name = "WHO", default_value = "client", value_parser = ["client", "shell"])]
     pub(super) ask: String,
     /// Start nothing: ask the service that listens there whether it is ready, and

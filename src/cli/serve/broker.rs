@@ -122,12 +122,9 @@ impl Broker {
         let exported = self.telemetry.as_ref().and_then(Exporter::next);
         let next = workers.filter_map(|worker| worker.next(idle));
         let next = next.chain(self.service_log.next()).chain(exported).min();
-        let timeout = next.map(|next| {
+        let timeout = next.and_then(|next| {
             let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            }
+            Timespec::try_from(left).ok()
         });
         let mut senders = vec![MessageSender::Front];
         let mut files: Vec<BorrowedFd<'_>> =
@@ -314,16 +311,13 @@ impl Broker {
 
     /// Waits as [`wait`](Self::wait), for stopping workers only.
     fn wait_within(&self, max_wait: Duration) -> Result<Vec<MessageSender>, Failure> {
-        let limit = Timespec {
-            tv_sec: i64::try_from(max_wait.as_secs()).unwrap_or(0),
-            tv_nsec: max_wait.subsec_nanos().into(),
-        };
+        let limit = Timespec::try_from(max_wait).ok();
         let mut waiting: Vec<_> = self
             .stopping
             .iter()
             .map(|worker| PollFd::from_borrowed_fd(worker.channel.as_fd(), PollFlags::IN))
             .collect();
-        match poll(&mut waiting, Some(&limit)) {
+        match poll(&mut waiting, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).or_fail("cannot wait"),
         }

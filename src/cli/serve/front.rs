@@ -4,11 +4,12 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
+use portcullis_rpc::lock;
 use tokio::sync::{mpsc, oneshot};
 
 use super::messages::{
@@ -225,9 +226,4 @@ fn found(answer: WorkspaceAnswer, files: Vec<OwnedFd>) -> Result<BrokerReply, Op
         WorkspaceAnswer::Busy => Err(OpenError::Busy),
         WorkspaceAnswer::Unavailable => Err(OpenError::Unavailable),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A map has no intermediate state between two operations.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -248,6 +248,7 @@ impl Plan {
             sha256 = Some(texts.sha256());
             // Agents may have written it.
             let served = agents(before.iter().flat_map(|before| before.places.values()));
+            let served = served.into_iter().chain(trusted_paths::shared_by_agents()).collect();
             let lies = trusted_paths::policy(&texts, &self.operator)
                 .map_err(|failure| failure.message().to_owned())
                 .and_then(|trusted| {

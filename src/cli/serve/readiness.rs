@@ -10,13 +10,14 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use portcullis_rpc::lock;
 use rustix::fs::{FileType, stat};
 
 use super::plan::{Plan, ServedWorkspace};
@@ -110,9 +111,4 @@ fn look(asked: &Receiver<CheckRequest>, seen: &Mutex<LastCheck>) {
         let no_control = !is(&control, FileType::RegularFile);
         *lock(seen) = LastCheck { lost, no_control, since: None };
     }
-}
-
-fn lock(seen: &Mutex<LastCheck>) -> MutexGuard<'_, LastCheck> {
-    // The result is replaced as a whole.
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -37,7 +37,7 @@ impl Broker {
     fn report_refused_configuration(&mut self, failure: &Failure) {
         failure.print_details();
         errln!(
-            "portcullis: warning: the changed configuration is not taken up: {}",
+            "portcullis: warning: the changed configuration is not accepted: {}",
             failure.message()
         );
         self.service_log.deny("reload", failure.message(), facts([]));
@@ -126,7 +126,7 @@ impl Broker {
     fn report_refused_policy(&mut self, reference: &str, policy: &AcceptedPolicy) {
         let Some(RefusedPolicy { reason, .. }) = &policy.refused else { return };
         errln!(
-            "portcullis: warning: the changed policy `{}` is not taken up: {}; version {} stays in \
+            "portcullis: warning: the changed policy `{}` is not accepted: {}; version {} stays in \
              force",
             Escaped(reference),
             Escaped(reason),
@@ -169,7 +169,9 @@ impl Broker {
         if let Some(error) = lost {
             // It must not continue with old settings: a new front starts with the
             // current ones.
-            errln!("portcullis: warning: the front cannot be told whom it lets in: {error}");
+            errln!(
+                "portcullis: warning: cannot tell the front which agents it may accept: {error}"
+            );
             self.front_listeners.end();
         }
     }

@@ -101,7 +101,7 @@ fn run(parent: u32) -> Result<(), Failure> {
 struct Worker {
     start: WorkerStart,
     started: Started,
-    spans: Option<Arc<Spans>>,
+    spans: Option<Spans>,
     /// The file through which policy reloads come.
     shared: SharedPolicy,
 }
@@ -221,12 +221,10 @@ impl Sessions {
 
 impl Worker {
     /// Serves until the broker orders the stop or has ended.
-    fn serve(self, channel: Channel) -> Result<(), Failure> {
+    fn serve(mut self, channel: Channel) -> Result<(), Failure> {
         let channel = Arc::new(channel);
         let sessions = Arc::new(Sessions::default());
-        if let Some(spans) = &self.spans {
-            spans.send(&channel)?;
-        }
+        let spans = self.spans.take().map(|spans| spans.send(&channel)).transpose()?;
         let (gateway, tell) = (Arc::downgrade(&self.started.gateway), Arc::clone(&channel));
         let open = Arc::clone(&sessions);
         let report = move || {
@@ -298,8 +296,8 @@ impl Worker {
         }
         sessions.end(service);
         drop(channel_files);
-        if let Some(spans) = &self.spans {
-            spans.finish(&channel);
+        if let Some(spans) = spans {
+            spans.finish();
         }
         // Threads that update counters, or read a last line, end at once.
         self.started.stop(FINAL_TIMEOUT).map(drop)

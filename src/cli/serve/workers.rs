@@ -355,7 +355,7 @@ pub(super) fn trial(
     match channel.receive_within::<FromWorker>(START_TIMEOUT).or_fail("the trial worker ended")?.0 {
         FromWorker::Ready { apart } => Ok(apart),
         FromWorker::Failed { reason } => Err(Failure::new(format_args!(
-            "the worker of `{}` cannot start, or is not kept apart: {reason}",
+            "the worker of `{}` cannot start, or is not isolated: {reason}",
             workspace.name
         ))),
         FromWorker::Begun { .. }

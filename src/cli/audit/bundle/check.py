@@ -149,14 +149,14 @@ def check_proof(key_text):
     """Checks the proof of the last record, its checkpoint and its keys; returns what it proves."""
     proof = read("last.tlog-proof")
     try:
-        keys = verify.parse_keys(key_text.decode())
+        keys = verify.parse_keys(key_text.decode(errors="replace"))
         proven = verify.verify_proof(proof, keys)
         note = proof.split(b"\n\n", 1)[1]
         signed = verify.read_checkpoint(note, keys)
     except INVALID:
         raise Wrong("last.tlog-proof is not valid under this key") from None
     try:
-        own_keys = verify.parse_keys(read("key.vkey").decode())
+        own_keys = verify.parse_keys(read("key.vkey").decode(errors="replace"))
         signed_by_own_key = verify.read_checkpoint(note, own_keys)
     except INVALID:
         raise Wrong("key.vkey does not name the key that signed the proof") from None

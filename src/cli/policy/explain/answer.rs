@@ -114,7 +114,7 @@ pub(super) fn answers(
     to: Option<&WorkspacePath>,
 ) -> EntryDecisions {
     let follow = match operation {
-        OperationKind::Remove | OperationKind::Rename => Follow::No,
+        OperationKind::Remove | OperationKind::Rename | OperationKind::Restore => Follow::No,
         _ => Follow::Yes,
     };
     let moving = moving(workspace, operation, path);
@@ -135,6 +135,10 @@ pub(super) fn answers(
             }
             Ok(resolved) => {
                 notes.push(format!("`{path}` leads to `{}`", resolved.path()));
+                if operation == OperationKind::Restore {
+                    let reason = "a backup is never restored through a link";
+                    refused.push(Decision::built_in_denial("restore.links", reason));
+                }
                 answers.push(explain(path, None));
                 answers.push(explain(resolved.path(), Some(&resolved)));
             }

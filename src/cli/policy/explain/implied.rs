@@ -78,7 +78,10 @@ impl ImpliedDecisions<'_> {
         for path in self.workspace.missing_ancestors(resolved.path())? {
             let (agent, operation, access) = (self.agent, O::Mkdir, Access::Write);
             let query = Query { agent, operation, access, path: &path };
-            let decision = self.policy.evaluate(&query);
+            let decision = match self.operation {
+                O::Restore => self.policy.evaluate_returning(&query, None),
+                _ => self.policy.evaluate(&query),
+            };
             if !decision.is_default_deny() {
                 keep(&mut found, path, decision);
             }

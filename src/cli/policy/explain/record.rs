@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     app::{
-        audit_log::{damaged, note_unverified, undamaged, unreadable, whole_log},
+        audit_log::{complete_log, damaged, note_unverified, undamaged, unreadable},
         failure::Failure,
         options::Common,
         policy_loading::load,
@@ -40,15 +40,16 @@ pub(super) fn run(
         state_owner::check(&opened, &state, workspace.root(), None)?;
     }
     let path = state.join("audit");
-    let log = whole_log(&path)?;
+    let log = complete_log(&path)?;
     let (mut record, mut scanned) = find(&log, &path, seq)?;
     // An outcome has the result; the decision is in the intent.
     if let (None, Some(of)) = (&record.draft.decision, record.draft.of) {
         (record, scanned) = find(&log, &path, of)?;
     }
     note_unverified(&path);
-    let hosts =
-        |boot: &str| hosts_of_session(&log, boot).map_err(|error| unreadable(&path, &error));
+    let hosts = |boot: &str| {
+        hosts_of_session(&log, boot, record.seq).map_err(|error| unreadable(&path, &error))
+    };
     let explained = explain(common, (&workspace, credentials), &record, hosts, json);
     match explained {
         Ok(_) => damaged(&scanned)?,

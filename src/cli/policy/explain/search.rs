@@ -9,10 +9,10 @@ use crate::{
 };
 
 /// The note on entries, which the decision on the directory does not cover.
-const ENTRYWISE: &str = "what lies beneath is decided one by one: what may not be listed, or for \
-                         `grep` read, is left out";
+const ENTRYWISE: &str = "each entry beneath is decided separately: one that may not be listed, or \
+    for `grep` read, is left out";
 /// The note on the effect `ask` here.
-const LEFT_OUT: &str = "what a person would have to be asked about is left out of the answer";
+const LEFT_OUT: &str = "an entry about which a rule asks is left out of the result";
 
 /// Returns true if an operation is decided entry by entry.
 pub(super) fn is_entrywise(operation: OperationKind) -> bool {

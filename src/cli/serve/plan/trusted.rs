@@ -21,7 +21,8 @@ impl Plan {
         // none of them.
         let old: BTreeSet<_> = before.iter().flat_map(|b| b.places.values()).map(ground).collect();
         let fresh = self.places.values().filter(|place| !old.contains(&ground(place)));
-        let policies = TrustedPaths { trusted: self.trusted_policies()?, agents: agents(fresh) };
+        let fresh = agents(fresh).into_iter().chain(trusted_paths::shared_by_agents()).collect();
+        let policies = TrustedPaths { trusted: self.trusted_policies()?, agents: fresh };
         let Err(error) = all.check().and_then(|()| policies.check_trusted()) else {
             return Ok(Ok(()));
         };

@@ -47,19 +47,25 @@ impl Exporter {
 pub(crate) enum Spans {}
 
 impl Spans {
-    pub(crate) fn of(_percent: u64) -> Result<Arc<Self>, Failure> {
+    pub(crate) fn of(_percent: u64) -> Result<Self, Failure> {
         Err(missing())
     }
 
-    pub(crate) fn layer(self: &Arc<Self>) -> Box<dyn Layer<Registry> + Send + Sync> {
-        match **self {}
-    }
-
-    pub(crate) fn send(self: &Arc<Self>, _channel: &Arc<Channel>) -> Result<(), Failure> {
-        match **self {}
-    }
-
-    pub(crate) fn finish(&self, _channel: &Channel) {
+    pub(crate) fn layer(&self) -> Box<dyn Layer<Registry> + Send + Sync> {
         match *self {}
+    }
+
+    pub(crate) fn send(self, _channel: &Arc<Channel>) -> Result<SendingSpans, Failure> {
+        match self {}
+    }
+}
+
+/// No spans are sent.
+#[derive(Debug)]
+pub(crate) enum SendingSpans {}
+
+impl SendingSpans {
+    pub(crate) fn finish(self) {
+        match self {}
     }
 }

@@ -4,8 +4,12 @@
 //! span contains the fields of [`Span`] only: no path, no content, no session.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -39,19 +43,16 @@ const MAX_TEXT: usize = 128;
 /// Time for which spans are gathered before they are sent.
 const BATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The gathered spans, shared by the gathering threads and the sending one.
+/// The spans of a worker, until they are sent.
 pub(crate) struct Spans {
-    percent: u64,
-    state: Mutex<PendingSpans>,
-    filled: Condvar,
+    layer: SpanLayer,
+    waiting: Receiver<Option<Span>>,
 }
 
-#[derive(Default)]
-struct PendingSpans {
-    waiting: Vec<Span>,
-    /// The number of spans dropped for lack of room since the last message.
-    lost: u64,
-    over: bool,
+/// The thread that sends them.
+pub(crate) struct SendingSpans {
+    queue: SyncSender<Option<Span>>,
+    thread: JoinHandle<()>,
 }
 
 impl Spans {
@@ -60,97 +61,83 @@ impl Spans {
     /// # Errors
     /// Only in builds without the export.
     #[expect(clippy::unnecessary_wraps, reason = "as in builds without it")]
-    pub(crate) fn of(percent: u64) -> Result<Arc<Self>, Failure> {
-        Ok(Arc::new(Self { percent, state: Mutex::default(), filled: Condvar::new() }))
+    pub(crate) fn of(percent: u64) -> Result<Self, Failure> {
+        let (queue, waiting) = sync_channel(MAX_QUEUED);
+        Ok(Self { layer: SpanLayer { percent, queue, lost: Arc::default() }, waiting })
     }
 
     /// Returns the subscriber layer that gathers spans.
-    pub(crate) fn layer(self: &Arc<Self>) -> Box<dyn Layer<Registry> + Send + Sync> {
+    pub(crate) fn layer(&self) -> Box<dyn Layer<Registry> + Send + Sync> {
         let only: FilterFn = filter_fn(|metadata| {
             metadata.is_span()
                 && metadata.name() == NAME
                 && metadata.target() == Gateway::SPANS
                 && *metadata.level() <= Level::DEBUG
         });
-        Box::new(SpanLayer(Arc::clone(self)).with_filter(only))
+        Box::new(self.layer.clone().with_filter(only))
     }
 
-    /// Sends gathered spans until [`finish`](Self::finish) is called.
-    pub(crate) fn send(self: &Arc<Self>, channel: &Arc<Channel>) -> Result<(), Failure> {
-        let (spans, channel) = (Arc::clone(self), Arc::clone(channel));
-        thread::Builder::new()
+    /// Sends gathered spans until [`finish`](SendingSpans::finish) is called.
+    pub(crate) fn send(self, channel: &Arc<Channel>) -> Result<SendingSpans, Failure> {
+        let Self { layer: SpanLayer { queue, lost, .. }, waiting } = self;
+        let channel = Arc::clone(channel);
+        let thread = thread::Builder::new()
             .name("spans".to_owned())
-            .spawn(move || {
-                while let Some(message) = spans.next() {
-                    // The end of the broker is noticed elsewhere.
-                    if channel.send(&message, &[]).is_err() {
-                        return;
-                    }
-                }
-            })
-            .map(drop)
-            .or_fail("cannot start a thread")
+            .spawn(move || run(&waiting, &lost, &channel))
+            .or_fail("cannot start a thread")?;
+        Ok(SendingSpans { queue, thread })
     }
+}
 
+impl SendingSpans {
     /// Sends the remaining spans.
-    pub(crate) fn finish(&self, channel: &Channel) {
-        lock(&self.state).over = true;
-        self.filled.notify_all();
-        while let Some(message) = lock(&self.state).take() {
-            if channel.send(&message, &[]).is_err() {
-                return;
-            }
-        }
+    pub(crate) fn finish(self) {
+        // A thread that has ended takes no more, and has nothing left to send.
+        let _ = self.queue.send(None);
+        let _ = self.thread.join();
     }
+}
 
-    fn next(&self) -> Option<FromWorker> {
-        let mut state = lock(&self.state);
-        while !state.over && state.waiting.is_empty() {
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+/// Sends spans in batches. `None` is the end.
+fn run(waiting: &Receiver<Option<Span>>, lost: &AtomicU64, channel: &Channel) {
+    let mut is_over = false;
+    while !is_over && let Ok(Some(span)) = waiting.recv() {
+        let mut spans = vec![span];
         let end = Instant::now() + BATCH_INTERVAL;
-        while !state.over && state.waiting.len() < MAX_BATCH {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+        while spans.len() < MAX_BATCH {
+            match waiting.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Some(span)) => spans.push(span),
+                Ok(None) => {
+                    is_over = true;
+                    break;
+                }
+                Err(_) => break,
             }
-            let waited = self.filled.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        if state.over { None } else { state.take() }
-    }
-
-    fn push(&self, span: Span) {
-        let mut state = lock(&self.state);
-        if state.waiting.len() >= MAX_QUEUED {
-            state.lost = state.lost.saturating_add(1);
+        let lost = lost.swap(0, Ordering::Relaxed);
+        // The end of the broker is noticed elsewhere.
+        if channel.send(&FromWorker::Spans { spans, lost }, &[]).is_err() {
             return;
         }
-        state.waiting.push(span);
-        drop(state);
-        self.filled.notify_one();
     }
+}
 
+/// Converts tracing spans to [`Span`]s, and queues them.
+#[derive(Clone)]
+struct SpanLayer {
+    percent: u64,
+    queue: SyncSender<Option<Span>>,
+    /// The number of spans dropped for lack of room since the last message.
+    lost: Arc<AtomicU64>,
+}
+
+impl SpanLayer {
     /// Returns true if a request is sampled. Without random numbers all are.
     fn takes(&self) -> bool {
         let random = random_bytes().map(u64::from_ne_bytes);
         random.map_or(true, |random| random % 100 < self.percent)
     }
 }
-
-impl PendingSpans {
-    fn take(&mut self) -> Option<FromWorker> {
-        let lost = std::mem::take(&mut self.lost);
-        let count = self.waiting.len().min(MAX_BATCH);
-        if count == 0 && lost == 0 {
-            return None;
-        }
-        Some(FromWorker::Spans { spans: self.waiting.drain(..count).collect(), lost })
-    }
-}
-
-/// Converts tracing spans to [`Span`]s.
-struct SpanLayer(Arc<Spans>);
 
 /// A span in progress.
 struct OpenSpan {
@@ -163,7 +150,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id).filter(|_| self.0.takes()) else { return };
+        let Some(span) = context.span(id).filter(|_| self.takes()) else { return };
         let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let begun = u64::try_from(begun.as_nanos()).unwrap_or(u64::MAX);
         let mut one = OpenSpan { span: Span { begun, ..Span::default() }, at: Instant::now() };
@@ -182,7 +169,9 @@ where
         let Some(span) = context.span(&id) else { return };
         let Some(mut one) = span.extensions_mut().remove::<OpenSpan>() else { return };
         one.span.nanos = u64::try_from(one.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.0.push(one.span);
+        if self.queue.try_send(Some(one.span)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -208,9 +197,4 @@ impl Visit for Span {
     }
 
     fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
-}
-
-fn lock(state: &Mutex<PendingSpans>) -> MutexGuard<'_, PendingSpans> {
-    // A list and a counter, which stay consistent after a panic elsewhere.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::processes::NAMESPACE;
 use crate::{
     app::git::session::{GitSession, PolicyIdentity},
     cli::{
@@ -21,43 +20,37 @@ const WIDTH: usize = 80;
 
 /// A branch that an import creates or moves.
 #[derive(Debug)]
-pub(super) struct Branch {
+pub(in crate::cli) struct Branch {
+    /// Its name in the private repository.
+    pub(in crate::cli) name: String,
     /// Its full name in the operator's repository.
-    pub(super) reference: String,
-    pub(super) commit: ObjectId,
+    pub(in crate::cli) reference: String,
+    pub(in crate::cli) commit: ObjectId,
     /// True if the newest commits of the agent's branch are left out, because one was
     /// refused.
-    pub(super) is_partial: bool,
-}
-
-impl Branch {
-    /// Returns its name in the private repository.
-    pub(super) fn name(&self) -> String {
-        let name = self.reference.splitn(NAMESPACE.split('/').count() + 2, '/').last();
-        name.unwrap_or_default().to_owned()
-    }
+    pub(in crate::cli) is_partial: bool,
 }
 
 /// The report of an import.
 #[derive(Debug)]
-pub(super) struct Report {
-    pub(super) begun: GitSession,
+pub(in crate::cli) struct Report {
+    pub(in crate::cli) begun: GitSession,
     /// The policy in force.
-    pub(super) policy: PolicyIdentity,
-    pub(super) replayed: Vec<Replayed>,
-    pub(super) branches: Vec<Branch>,
+    pub(in crate::cli) policy: PolicyIdentity,
+    pub(in crate::cli) replayed: Vec<Replayed>,
+    pub(in crate::cli) branches: Vec<Branch>,
     /// Branches that are left out, with the reason.
-    pub(super) refused: Vec<(String, &'static str)>,
+    pub(in crate::cli) refused: Vec<(String, &'static str)>,
 }
 
 impl Report {
     /// Returns true if a commit or branch is left out.
-    pub(super) fn refuses(&self) -> bool {
+    pub(in crate::cli) fn refuses(&self) -> bool {
         let is_refused = |one: &Replayed| matches!(one.outcome, Outcome::Refused(_));
         !self.refused.is_empty() || self.replayed.iter().any(is_refused)
     }
 
-    pub(super) fn object(&self, imported: bool) -> Value {
+    pub(in crate::cli) fn object(&self, imported: bool) -> Value {
         let commits = self.replayed.iter().map(|one| {
             let (from, subject) = (one.from.to_string(), &one.subject);
             match &one.outcome {
@@ -102,7 +95,7 @@ impl Report {
 
     /// Prints the commits and branches for people. No text of the agent's looks like another
     /// line.
-    pub(super) fn print(&self) {
+    pub(in crate::cli) fn print(&self) {
         let short =
             |id: &ObjectId| id.to_string().chars().take(SHORT_ID_LENGTH).collect::<String>();
         let columns = stdout_width();

@@ -4,25 +4,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
     acp::{self, OperatorOutput, RemovedLogin},
-    cli::rows::cut,
+    cli::rows::named,
     model::Escaped,
 };
 
 /// Longest line that is shown, in bytes with its line end: a pipe takes so much in
 /// one write (`PIPE_BUF`, pipe(7)), so no other process can write in between.
 const MAX_LINE: usize = 4096;
-/// Longest name of a login method, in columns: with what stands before it, it fits into a row of 80.
-const MAX_NAME: usize = 24;
+/// Longest name of a login method, in columns with its quotation marks: with what stands before it, it
+/// fits into a row of 80.
+const MAX_NAME: usize = 26;
 
 /// Writes them to standard error.
 #[derive(Debug, Default)]
-pub(super) struct AgentNotices {
+pub(in crate::cli) struct AgentNotices {
     no_acp: AtomicBool,
 }
 
 impl AgentNotices {
     /// Returns true if the agent ended without any ACP.
-    pub(super) fn is_no_acp(&self) -> bool {
+    pub(in crate::cli) fn is_no_acp(&self) -> bool {
         self.no_acp.load(Ordering::Relaxed)
     }
 }
@@ -34,10 +35,10 @@ impl OperatorOutput for AgentNotices {
 
     fn login_removed(&self, methods: &[RemovedLogin]) {
         for RemovedLogin { name, missing } in methods {
-            let name = cut(&Escaped(name).to_string(), MAX_NAME);
+            let name = named(name, MAX_NAME);
             let Some(missing) = missing else {
                 errln!(
-                    "portcullis: warning: the agent's login method `{name}` is not offered to the \
+                    "portcullis: warning: the agent's login method {name} is not offered to the \
                      editor, which would run a command for the agent outside the sandbox"
                 );
                 errln!(
@@ -48,7 +49,7 @@ impl OperatorOutput for AgentNotices {
                 continue;
             };
             errln!(
-                "portcullis: note: the agent's login method `{name}` is not offered to the \
+                "portcullis: note: the agent's login method {name} is not offered to the \
                  editor: it needs {}",
                 acp::login_variables(missing)
             );
@@ -67,7 +68,7 @@ impl OperatorOutput for AgentNotices {
 
 /// Returns a line of the agent as it is shown: escaped, so that it cannot control a
 /// terminal, and marked, so that it cannot imitate a message of ours.
-pub(super) fn quoted(line: &[u8]) -> String {
+pub(in crate::cli) fn quoted(line: &[u8]) -> String {
     const MORE: &str = " …";
     let room = MAX_LINE - "agent: ".len() - MORE.len() - "\n".len();
     let start = line.get(..MAX_LINE).unwrap_or(line);
