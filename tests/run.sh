@@ -137,7 +137,7 @@ peers() {
 # More of them, for `full` alone.
 more_agents() {
     npm_packages $AGENTS/more "Codex, OpenCode and Qwen Code" --ignore-scripts
-    python_packages $AGENTS/more aider
+    python_packages $AGENTS/more "aider and curl_cffi"
 }
 
 # A program that crates.io has, of this version. Not optimized: that takes longer than they run.
@@ -226,7 +226,7 @@ campaigns() {
     suites
     say "more agents, connections and records"
     cargo test --workspace --features full --locked --test integration -- --ignored \
-        sandbox::mount::agents egress::attacks log_defects
+        sandbox::mount::agents egress::attacks egress::clients log_defects
     export PORTCULLIS_TEST_BUDGET=${PORTCULLIS_TEST_BUDGET:-100}
     export PORTCULLIS_TEST_SEED=${PORTCULLIS_TEST_SEED:-$(date +%s)}
     say "long campaigns: $PORTCULLIS_TEST_BUDGET times the cases, PORTCULLIS_TEST_SEED=$PORTCULLIS_TEST_SEED"

@@ -6,7 +6,9 @@ use std::{fs, time::Duration};
 use portcullis::acp::{self, Config};
 use serde_json::{Value, json};
 
-use crate::acp_rig::{Rig, connection, failure, gateway, notification, request, result, workspace};
+use crate::acp_rig::{
+    POLICY, Rig, connection, failure, gateway, notification, request, result, workspace,
+};
 
 mod buffers;
 mod cancellation;
@@ -470,3 +472,17 @@ fn each_session_is_named_in_the_session_of_the_run() {
 }
 
 // Cancellation
+
+/// They were cut at a `/` within a secret before secrets in them were redacted.
+#[test]
+fn half_a_secret_in_a_method_was_recorded() {
+    let rules = "[secrets]\n[[secrets.rules]]\nid = \"key\"\nregex = \"key=[0-9a-zA-Z/]{40}\"\n\
+        keywords = [\"key=\"]\n";
+    let mut rig = Rig::under(&format!("{POLICY}{rules}"), |_| {}).made_ready(no_fs());
+    let method = format!("{} key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzLEKEYa", "-".repeat(98));
+    rig.agent.send(&json!({"jsonrpc": "2.0", "method": method}));
+    rig.agent.send(&request(7, &method, json!({})));
+    assert_eq!(rig.agent.hear()["error"]["code"], -32601);
+    assert_eq!(rig.log().matches("acp.dropped").count(), 1);
+    assert!(!rig.log().contains("wJalrX"), "{}", rig.log());
+}

@@ -4,8 +4,10 @@ mod binding;
 mod buffers;
 mod editor;
 mod notifications;
+mod question;
 mod secrets;
 mod shell;
+mod socket;
 pub(crate) mod terminal;
 
 use std::{

@@ -102,7 +102,7 @@ fn what_is_packed_is_listed_shown_restored_and_verified_as_before() {
     assert_eq!(before["bytes"], after["bytes"]);
     let listed = world.run(&["backup", "list"]).ok();
     assert!(listed.text().starts_with("TIME") && listed.text().contains("STORED"));
-    assert!(listed.stderr.contains("the backup store takes"), "{listed:?}");
+    assert!(listed.stderr.contains("backup store takes"), "{listed:?}");
 
     let second = after["backups"].as_array().unwrap().iter().rev().nth(1).unwrap();
     let id = second["id"].as_str().unwrap();

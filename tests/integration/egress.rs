@@ -25,6 +25,7 @@ mod names;
 mod neighbours;
 mod presets;
 mod reviewed;
+mod secret_texts;
 
 /// The names of the servers, and what must not be reached by a name.
 const HOSTS: &str = "127.0.0.1 localhost site.example other.example sub.site.example\n\

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::common::World;
+use crate::common::{ALL, World, done};
 
 const SHA_OLD: &str = "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4";
 
@@ -388,6 +388,52 @@ fn options_are_taken_before_and_after_the_operation() {
     assert_eq!(world.last()["agent"], "one");
     world.run(&["fs", "read", "a.txt", "--agent", "two", "--policy", "read-only"]).ok();
     assert_eq!(world.last()["agent"], "two");
+}
+
+/// An agent of `serve` could change the policy of a command in another workspace.
+#[test]
+fn a_policy_or_a_state_in_a_workspace_of_the_service_was_used() {
+    let world = World::new();
+    let base = world.base();
+    std::fs::create_dir(base.join("shop")).unwrap();
+    let (policy, config) = (base.join("shop/policy.toml"), base.join("portcullis.toml"));
+    std::fs::write(&policy, ALL).unwrap();
+    let text = "[[workspaces]]\nname = \"shop\"\nroot = \"shop\"\npolicy = \"default\"\n";
+    std::fs::write(&config, text).unwrap();
+    let named = ["--config", config.to_str().unwrap()];
+    world.run(&[&["fs", "ls"], &named[..]].concat()).ok();
+    for command in [
+        &["fs", "ls", "--policy", policy.to_str().unwrap()][..],
+        &["fs", "ls", "--state", "shop/state"],
+        &["run", "--policy", policy.to_str().unwrap(), "--", "/bin/true"],
+        &["approve", "--list", "--state", "shop/state"],
+    ] {
+        let done = world.run(&[&command[..1], &named, &command[1..]].concat());
+        assert_eq!((done.code, done.stderr.contains("overlap")), (1, true), "{done:?}");
+    }
+    assert!(!base.join("shop/state").exists());
+}
+
+/// An agent chose whom notifications and copies of the log trusted.
+#[test]
+fn certificates_of_the_environment_were_taken_from_the_workspace() {
+    let world = World::new();
+    let config = world.base().join("portcullis.toml");
+    let text = "[approvals.notify]\nwebhook = \"https://example.org/\"\n";
+    std::fs::write(&config, text).unwrap();
+    let lists = |args: &[&str], name: &str, value: String| {
+        let mut command = world.command(&[&["fs", "ls"], args].concat());
+        done(command.env(name, value).output().unwrap())
+    };
+    let (inside, named) = (world.path("ca").display().to_string(), config.to_str().unwrap());
+    for (name, value) in
+        [("SSL_CERT_FILE", inside.clone()), ("SSL_CERT_DIR", format!("/etc:{inside}"))]
+    {
+        let ended = lists(&["--config", named], name, value.clone());
+        assert_eq!((ended.code, ended.stderr.contains("overlap")), (1, true), "{ended:?}");
+        lists(&[], name, value).ok();
+        lists(&["--config", named], name, "/etc".to_owned()).ok();
+    }
 }
 
 #[test]

@@ -87,7 +87,8 @@ fn shape(value: &Value, path: &str, members: &mut BTreeMap<String, BTreeSet<&'st
         }
         Value::Object(object) => {
             for (key, item) in object {
-                let key = if is_hash(key) { "HASH" } else { key };
+                let parts = key.split('/').map(|part| if is_hash(part) { "HASH" } else { part });
+                let key = parts.collect::<Vec<_>>().join("/");
                 let dot = if path.is_empty() { "" } else { "." };
                 shape(item, &format!("{path}{dot}{key}"), members);
             }

@@ -1,7 +1,7 @@
 //! Files of a crate use each other one way: no circle of more than two files. An edge is
 //! what a file uses of another; `mod` lines and re-exports are none.
 
-mod reading;
+pub(crate) mod reading;
 mod type_names;
 
 use std::{
@@ -127,6 +127,27 @@ fn modules_reexports_and_tests_are_no_edges() {
         ("b.rs", "mod inside { use super::B; } pub struct B; #[cfg(test)] use crate::A;"),
     ];
     assert_eq!(edges(&files), [""; 0]);
+}
+
+#[test]
+fn paths_of_the_crate_are_named_from_its_root() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write("lib.rs", "mod a; pub use other as b;");
+    std::fs::create_dir(directory.path().join("a")).unwrap();
+    let items = "pub use super::super::{b::B, c}; fn f() { g!(self::D) } /// [`crate::e`]\nmod h;";
+    write("a.rs", "use crate::{b::{self, A}, f::*}; mod inner { use super::super::c; } mod deep;");
+    write("a/deep.rs", items);
+    std::fs::create_dir(directory.path().join("a/deep")).unwrap();
+    write("a/deep/h.rs", "#[cfg(test)] use crate::i; use std::fs;");
+    let paths = reading::paths(&directory.path().join("lib.rs"));
+    let of = |name: &str| -> Vec<String> {
+        paths[&directory.path().join(name)].iter().map(|path| path.join("::")).collect()
+    };
+    assert_eq!(of("a.rs"), ["crate::b", "crate::b::A", "crate::c", "crate::f"]);
+    let deep = ["crate::a::deep::D", "crate::b::B", "crate::c", "g", "g!"];
+    assert_eq!(of("a/deep.rs"), deep);
+    assert_eq!(of("a/deep/h.rs"), ["std::fs"]);
 }
 
 #[test]

@@ -121,3 +121,34 @@ fn a_key_is_made_where_a_rename_has_no_flags_and_replaces_no_other() {
     assert_eq!(fs::read(&key).unwrap(), text);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 }
+
+/// The log and the keys were replaced by a report.
+#[test]
+fn no_file_of_a_state_directory_is_replaced() {
+    let world = World::new();
+    world.file("a.txt", "one");
+    world.write("a.txt", "two").ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let other = World::new();
+    other.write("b.txt", "three").ok();
+    for state in [world.state(), other.state()] {
+        for name in
+            ["audit/seg-000000.jsonl", "keys/checkpoint.key", "format", "backups/new", "x.html"]
+        {
+            let file = state.join(name);
+            let before = fs::read(&file).ok();
+            let named = file.to_str().unwrap();
+            let summary = vec!["exec", "--summary", named, "--", "true"];
+            let pages = vec!["man", "-o", named];
+            // A report has a name of its own form.
+            let is_named = |args: &Vec<&str>| args[1] != "report" || name.ends_with(".html");
+            for args in commands(named).into_iter().chain([summary, pages]).filter(is_named) {
+                let refused = world.run(&args);
+                assert_eq!(refused.code, 1, "{args:?} {refused:?}");
+                assert!(refused.stderr.contains("state directory"), "{args:?} {refused:?}");
+                assert_eq!(fs::read(&file).ok(), before, "{args:?}");
+            }
+        }
+    }
+    world.run(&["audit", "verify"]).ok();
+}

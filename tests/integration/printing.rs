@@ -188,6 +188,16 @@ fn no_pager_is_found_through_the_workspace() {
     let shown = by_a_shell(&world, "", &script, &query);
     assert!(shown.text().contains("paged:"), "{shown:?}");
     assert!(!shown.text().contains("agent:"), "{shown:?}");
+    // A copy of a log names the workspace that its writer chose.
+    let copy = world.base().join("copy");
+    let log = std::fs::read_to_string(world.state().join("audit/seg-000000.jsonl")).unwrap();
+    std::fs::create_dir(&copy).unwrap();
+    let root = world.root().display().to_string();
+    std::fs::write(copy.join("seg-000000.jsonl"), log.replace(&root, "/elsewhere")).unwrap();
+    std::fs::rename(directory.join("sed"), &program).unwrap();
+    let script = format!(r#"unset PORTCULLIS_WORKSPACE; PAGER={bin}/less exec "$0" "$@""#);
+    let shown = by_a_shell(&world, "", &script, &["audit", "query", "--dir", "copy"]);
+    assert!(!shown.text().contains("agent:") && shown.text().contains("a.txt"), "{shown:?}");
 }
 
 /// A pager that needs no text stood between the operator and the message, and one that failed was

@@ -41,7 +41,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// Writes a log of `count` records with nothing but the audit crate.
-fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
+pub(crate) fn write_log(world: &World, count: u64, time: &str) -> Vec<String> {
     write_log_at(world, count, |_seq| time)
 }
 

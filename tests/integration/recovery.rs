@@ -21,12 +21,18 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::{common::World, consistency, consistency::tree_hash, crash::POLICY};
 mod exchange;
 
-const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
+pub(crate) const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
 const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";
 const DELETION_NAME: &str = ".portcullis-fffffffffffffffffffffffffffffffe.tmp";
 
 /// A gateway that admits an intent and dies.
-fn died_after(world: &World, op: &str, path: &str, before: Option<Hash>, after: Option<Hash>) {
+pub(crate) fn died_after(
+    world: &World,
+    op: &str,
+    path: &str,
+    before: Option<Hash>,
+    after: Option<Hash>,
+) {
     let (op, path) = (Some(op.to_owned()), Some(path.to_owned()));
     admitted(world, Draft { op, path, before, after, ..Draft::default() });
 }

@@ -79,3 +79,26 @@ fn what_is_refused_counts_whatever_refuses_it() {
     counted(&|| drop(gateway.refuse(&connection(), "read", None, &Refusal::Outside)));
     counted(&|| drop(gateway.handle(&connection(), &stat, Client::default()).unwrap_err()));
 }
+
+/// A message whose record had become too long was refused without one, and a long record counted
+/// as much as a short one.
+#[test]
+fn what_a_dropped_message_repeats_is_bounded_in_its_record_and_counts() {
+    let (dir, root) = workspace();
+    let gateway = gateway_under(POLICY, &root, dir.path());
+    exhaust(&gateway);
+    let (begun, before) = (Instant::now(), gateway.pause(&connection()));
+    let facts = BTreeMap::from([("reason".to_owned(), json!("\u{1}".repeat(1 << 20)))]);
+    for _ in 0..50 {
+        gateway.report(&connection(), "test.dropped", facts.clone()).unwrap();
+    }
+    let long = "\u{1}".repeat(512);
+    for _ in 0..50 {
+        let refusal = Refusal::Parameters(long.clone());
+        gateway.refuse(&connection(), &long, None, &refusal).receipt().unwrap();
+    }
+    // Each character takes six bytes.
+    let after = gateway.pause(&connection()) + begun.elapsed();
+    let cost = 50 * 6 * Duration::from_millis(5) + 50 * 12 * Duration::from_millis(5);
+    assert!(after >= before + cost, "{before:?} {after:?}");
+}

@@ -341,7 +341,7 @@ fn of_a_client_that_is_disconnected_nothing_more_begins() {
     stream.write_all(said.as_bytes()).unwrap();
     let log = dir.path().join("state/audit/seg-000000.jsonl");
     let begun =
-        || std::fs::read_to_string(&log).unwrap_or_default().matches("\"op\":\"x\"").count();
+        || std::fs::read_to_string(&log).unwrap_or_default().matches("\"op\":\"method x\"").count();
     while begun() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -242,6 +242,74 @@ fn a_workspace_that_is_still_there_lost_its_state_directory() {
     adopt(&["fs", "read", "f.txt"]).ok();
 }
 
+/// Regression: only a directory at the former path itself counted, not one to which a link leads.
+#[test]
+fn a_workspace_that_left_a_link_to_it_lost_its_state_directory() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    symlink(&moved, &two.own).unwrap();
+    let adopt = |root: &Path| {
+        let options = ["--workspace", text(root), "--adopt", text(&two.own)];
+        two.world.run(&[&["fs", "read", "f.txt"], &options[..]].concat())
+    };
+    let refused = adopt(&two.other);
+    assert!(refused.code == 1 && refused.stderr.contains("is still there"), "{refused:?}");
+    // The workspace itself, which has moved.
+    adopt(&moved).ok();
+    assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], text(&two.own));
+}
+
+/// Regression: `--workspace` was not compared with the owner of `--state`, so the log of another
+/// workspace was changed.
+#[test]
+fn a_log_of_another_workspace_than_the_named_one_was_changed() {
+    let two = two();
+    let there = ["--workspace", text(&two.other)];
+    let log = || std::fs::read(two.world.state().join("audit/seg-000000.jsonl")).unwrap();
+    let before = log();
+    let keys = std::fs::read(two.world.state().join("audit/key.vkey")).unwrap();
+    for args in [
+        &["audit", "checkpoint"][..],
+        &["audit", "compress"],
+        &["audit", "key", "--new"],
+        &["audit", "prune", "--before", "2027-01-01", "--yes"],
+        &["audit", "recover", "--yes"],
+    ] {
+        two.refused(&[args, &there].concat());
+    }
+    let config = two.world.base().join("ship.toml");
+    let copy = two.world.base().join("shipped");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::write(&config, format!("[[audit.ship]]\nto = {:?}\n", text(&copy))).unwrap();
+    two.refused(&["audit", "ship", "--config", text(&config), there[0], there[1]]);
+    assert_eq!((log(), std::fs::read_dir(copy).unwrap().count()), (before, 0));
+    assert_eq!(std::fs::read(two.world.state().join("audit/key.vkey")).unwrap(), keys);
+    // The owner, by each of its names, also once it is gone.
+    let link = two.world.base().join("link");
+    symlink(&two.own, &link).unwrap();
+    two.world.run(&["audit", "checkpoint", "--workspace", text(&link)]).ok();
+    two.elsewhere(&["audit", "checkpoint"]).ok();
+    std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
+    two.world.run(&["audit", "checkpoint", "--workspace", text(&two.own)]).ok();
+    two.elsewhere(&["audit", "checkpoint"]).ok();
+}
+
+/// Regression: nothing said whose log it is.
+#[test]
+fn a_log_of_another_workspace_than_the_named_one_was_shown_without_a_note() {
+    let two = two();
+    for args in
+        [&["audit", "verify"][..], &["audit", "show"], &["audit", "query"], &["audit", "key"]]
+    {
+        let note = |root: &Path| {
+            let shown = two.world.run(&[args, &["--workspace", text(root)]].concat()).ok();
+            shown.stderr.matches("note: the log is of the workspace").count()
+        };
+        assert_eq!((note(&two.other), note(&two.own)), (1, 0), "{args:?}");
+    }
+}
+
 /// It went on to record changes of its own files in the log that belonged to another one.
 #[test]
 fn a_state_directory_was_adopted_while_a_gateway_used_it() {

@@ -394,12 +394,12 @@ fn a_directory_that_is_no_state_directory_is_called_so() {
     ] {
         let refused = world.run(&[args, &["--state", named]].concat());
         assert_eq!(refused.code, 1, "{args:?} {refused:?}");
-        let told = refused.stderr.contains("is no state directory")
+        let told = refused.stderr.contains("is not a state directory")
             || refused.stderr.contains("there is no audit log");
         assert!(told && refused.stderr.contains("--state DIR"), "{args:?} {refused:?}");
     }
     let refused = world.fs(&["ls", "--state", named]);
-    assert!(refused.stderr.contains("is no state directory"), "{refused:?}");
+    assert!(refused.stderr.contains("is not a state directory"), "{refused:?}");
     assert!(!refused.stderr.contains("chmod"), "{refused:?}");
 }
 

@@ -1,8 +1,10 @@
 //! Logs that are missing, torn or damaged, and `portcullis audit recover`.
 
-use std::io::Write as _;
+use std::{io::Write as _, path::Path};
 
-use crate::common::World;
+use portcullis_audit::{Draft, Kind};
+
+use crate::{common::World, review::write_log};
 
 #[test]
 fn where_there_is_no_log_every_command_says_so_and_makes_nothing() {
@@ -231,4 +233,66 @@ fn a_checkpoint_of_a_damaged_log_is_refused_with_the_exit_code_of_damage() {
     assert_eq!(world.write("b.txt", "b").code, 5);
     let refused = world.run(&["audit", "checkpoint"]);
     assert_eq!(refused.code, 5, "{refused:?}");
+}
+
+/// Every record of the newest segment was held.
+#[test]
+fn the_last_records_took_the_memory_of_a_whole_segment() {
+    let world = World::new();
+    write_log(&world, 16_000, |_seq| {
+        (Kind::Decision, Draft { reason: Some("x".repeat(8000)), ..Draft::default() })
+    });
+    for format in [&["--json"][..], &["--columns", "seq,reason"]] {
+        let args = [&["audit", "query", "--last", "1", "--no-index"], format].concat();
+        let (code, peak) = peak_of(&world, &args);
+        assert_eq!(code, 0, "{format:?}");
+        assert!(peak < 80 << 10, "{format:?}: {peak} KiB");
+    }
+}
+
+/// `audit show` ended with 0, where `audit query` found the damage.
+#[test]
+fn a_segment_that_lacks_records_was_shown_as_whole() {
+    type Damage = fn(&Path);
+    let emptied: Damage = |segment| std::fs::write(segment, "").unwrap();
+    let shortened: Damage = |segment| {
+        let text = std::fs::read_to_string(segment).unwrap();
+        std::fs::write(segment, &text[..text.trim_end().rfind('\n').unwrap() + 1]).unwrap();
+    };
+    for damage in [emptied, shortened] {
+        let world = World::new();
+        write_log(&world, 65_538, |_seq| (Kind::Decision, Draft::default()));
+        for args in [&["audit", "show"][..], &["log"], &["audit", "show", "--last", "3"]] {
+            world.run(args).ok();
+        }
+        damage(&world.state().join("audit/seg-000000.jsonl"));
+        for args in [
+            &["audit", "show"][..],
+            &["log"],
+            &["audit", "show", "--last", "3"],
+            &["audit", "query", "--no-index"],
+        ] {
+            let shown = world.run(args);
+            assert_eq!(shown.code, 5, "{args:?}: {}", shown.stderr);
+            assert!(shown.stderr.contains("seg-000000.jsonl has "), "{args:?}: {}", shown.stderr);
+            assert!(shown.text().lines().count() >= 2, "{args:?}");
+        }
+    }
+}
+
+/// The same commands ended with 0 at a last line that is not whole.
+#[test]
+fn a_torn_tail_was_shown_as_whole() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    let segment = world.state().join("audit/seg-000000.jsonl");
+    let mut file = std::fs::OpenOptions::new().append(true).open(&segment).unwrap();
+    file.write_all(b"{\"v\":1,").unwrap();
+    for args in
+        [&["audit", "show"][..], &["log"], &["audit", "show", "--last", "1"], &["audit", "query"]]
+    {
+        let shown = world.run(args);
+        assert_eq!(shown.code, 5, "{args:?}: {shown:?}");
+        assert!(shown.text().lines().count() >= 1, "{args:?}: {shown:?}");
+    }
 }

@@ -60,3 +60,21 @@ fn a_transcript_of_which_lines_were_left_out_is_not_valid() {
     assert_eq!(found.code, 5, "{found:?}");
     assert!(found.text().contains("left out: 1 line, too long or not to be parsed\n"), "{found:?}");
 }
+
+/// Receipts over several lines were passed over, and the rest was reported as valid.
+#[test]
+fn a_receipt_in_indented_json_was_passed_over() {
+    let world = World::new();
+    let written = world.write("a", "x").ok();
+    let right = written.stderr.lines().find_map(|line| line.strip_prefix("record ")).unwrap();
+    let receipt = serde_json::json!({"seq": 0, "leaf": "0".repeat(64), "durable": true});
+    let check = |transcript: String| {
+        let file = world.base().join("transcript");
+        std::fs::write(&file, transcript).unwrap();
+        world.run(&["audit", "check-receipts", file.to_str().unwrap(), "--json"])
+    };
+    let found = check(format!("{right}\n{receipt:#}\n"));
+    assert_eq!((found.code, &found.json()["leftOut"]), (5, &1.into()), "{found:?}");
+    // Other values that a line does not end have no receipt.
+    check(format!("{right}\nfn main() {{\n{:#}\n", serde_json::json!({"leaf": "x"}))).ok();
+}

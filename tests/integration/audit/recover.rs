@@ -133,7 +133,7 @@ fn a_wrong_root_of_a_segment_is_computed_again() {
         }
         std::fs::write(&file, &other).unwrap();
         let (done, records) = recovered(&world);
-        assert!(done.text().contains("kept root of seg-000001.jsonl"), "{done:?}");
+        assert!(done.text().contains("stored root of seg-000001.jsonl"), "{done:?}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), right);
         let said = records.last().unwrap();
         assert_eq!(said["facts"]["what"], "roots");

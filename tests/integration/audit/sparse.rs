@@ -111,6 +111,7 @@ fn a_hole_in_a_segment_is_not_read_to_its_end() {
     let world = world();
     lengthen(&segment(&world, 0), LARGE);
     all_find_damage(&world);
+    code(&world, &["status"]);
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn a_record_is_explained_by_the_policy_of_now() {
     world.use_policy("new.toml");
     insta::assert_snapshot!(explain(&world), @r"
     record 1, 20…: `write` of `docs/guide.md` by agent `cli`
-    it was denied by `allowedPaths.write` (old.toml:9): nothing in the policy allows to write this path
+    it was denied by `allowedPaths.write` (old.toml:9): nothing in the policy allows writing this path
     another policy was in force then (…); its text is in the state directory: policies/….toml
     what this policy says of it now:
 
@@ -168,6 +168,7 @@ fn a_record_is_explained_by_the_policy_of_now() {
       pass  extensions.deny
       pass  secrets.names
       pass  rules
+      pass  links
       pass  extensions.allow
       allow allowedPaths          allowedPaths.write  new.toml:9
       pass  files.symlinks

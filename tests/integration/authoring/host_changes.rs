@@ -155,7 +155,7 @@ fn learn_proposes_no_name_whose_address_is_refused_and_counts_an_attempt_once() 
       1 are allowed by now
       with the proposal, `network.address` denies 2
     with the proposal, 3 more of the recorded requests are allowed
-      what is listed is allowed to every agent, not only to the one that asked
+      what is listed is allowed to every agent, not only to the one that requested it
     ");
     let patch = text.text();
     assert!(!patch.contains("private.example") && !patch.contains("own.example"), "{patch}");

@@ -34,7 +34,7 @@ fn a_first_policy_is_made_from_what_is_there() {
     #:schema ./policy.schema.json
     schema = 1
     name = "ws"
-    # Count it up with every change; it stands in every record.
+    # Increase it with every change; every record has it.
     version = 1
     # Denies files whose names suggest secrets, and files that something else
     # executes later (Git hooks, editor settings, CI). Extending only narrows.
@@ -102,7 +102,7 @@ fn a_first_policy_is_made_from_what_is_there() {
     # hosts = ["index.crates.io", "static.crates.io"]
     # ports = [443]
 
-    # What one session may do in all; beyond it an operation is denied.
+    # What one session may do by ACP or MCP; beyond it an operation is denied.
     [limits]
     operationsPerSecond = 200
     bytesWritten = "200MiB"
@@ -113,6 +113,9 @@ fn a_first_policy_is_made_from_what_is_there() {
     [mount]
     maxReadSize = "256MiB"
     maxWriteSize = "256MiB"
+    bytesWritten = "2GiB"
+    filesRemoved = 1000
+    denials = 10000
 
     # What must stay as it is. Tests run at every load: a policy that fails one does
     # not come into force.

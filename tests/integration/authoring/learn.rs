@@ -75,8 +75,8 @@ fn a_proposal_is_a_diff_with_counts_and_records() {
       with the proposal, `payments` denies 1
       with the proposal, `secrets.names[0]` denies 1
     with the proposal, 5 more of the recorded requests are allowed
-      `src/*.rs` allows more to write than the 3 paths asked for
-      what is listed is allowed to every agent, not only to the one that asked
+      `src/*.rs` allows `write` for more than the 3 paths requested
+      what is listed is allowed to every agent, not only to the one that requested it
     ");
 }
 
@@ -345,7 +345,7 @@ fn what_the_policy_allows_by_now_does_not_stay_denied() {
       with the proposal, `secrets.names[0]` denies 1
       with the proposal, `workspace.outside` denies 1
     with the proposal, 1 more of the recorded requests are allowed
-      what is listed is allowed to every agent, not only to the one that asked
+      what is listed is allowed to every agent, not only to the one that requested it
     ");
     let json = learn(&world, &["--policy", "learned.toml", "--json"]).ok().json();
     assert_eq!(json["allowedNow"], 4, "{json}");

@@ -9,6 +9,7 @@ use self::patterns::MISREAD;
 use super::policy_file;
 use crate::common::World;
 
+mod bounds;
 mod patterns;
 
 /// A policy with everything that a lint finds.
@@ -102,7 +103,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     4 | read = ["**", "src/**"]
       | ^^^^
       |
-      = note: nobody notices when a change of the policy makes the rule do nothing
+      = note: without a test a change of the policy can disable the rule unnoticed
       = help: add a test with `expect = { …, rule = "allowedPaths.read" }`
 
     warning[covered-pattern]: `src/**` is covered by another pattern of the list: `**`
@@ -111,7 +112,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     4 | read = ["**", "src/**"]
       |               ^^^^^^^^
       |
-      = note: a pattern that another one of the list covers is only noise to a reviewer
+      = note: a pattern that another one of the list covers has no effect, and distracts a reviewer
       = help: remove `src/**`
 
     warning[untested-rule]: `allowedPaths.write` decides no test
@@ -137,7 +138,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     5 | write = ["src/**", "src/**", "generated/**", "docs/**"]
       |                    ^^^^^^^^
       |
-      = note: a pattern that stands twice hides which of the two somebody will change
+      = note: if a pattern appears twice, removing one of them changes nothing
       = help: remove `src/**`
 
     warning[unreachable-pattern]: all that `generated/**` allows is denied by `generated` (bad.toml:12)
@@ -155,7 +156,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     8 | names = ["*.pem"]
       |          ^^^^^^^
       |
-      = note: an agent that may name files gives one another ending and passes the rule by
+      = note: an agent that may choose file names evades the rule with another ending
       = help: put `pem` into `extensions.deny`, where any part of a name counts, or add `*.pem.*`
 
     warning[untested-rule]: `secrets.names[0]` decides no test
@@ -181,7 +182,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     9 | except = ["ca.pem", "notes.txt"]
       |                     ^^^^^^^^^^^
       |
-      = note: an exception that cuts no secret name suggests that something is open
+      = note: an exception that matches no secret name suggests that something is open
       = help: remove it; an exception cuts names of its own file only, and must match the very entry that would be secret
 
     warning[unmatched-glob]: `notes.txt` matches nothing in this workspace
@@ -196,7 +197,7 @@ fn findings_have_id_place_reason_and_suggestion() {
     18 | id = "generated-again"
        |      ^^^^^^^^^^^^^^^^^
        |
-       = note: two rules that say the same drift apart when one of them is changed
+       = note: two equal rules differ as soon as only one of them is changed
        = help: remove one of `generated` and `generated-again`
 
     warning[untested-rule]: `generated-again` decides no test
@@ -342,7 +343,7 @@ fn a_file_of_tests_whose_policy_is_not_named_is_mentioned() {
     }
     let checked =
         world.run(&["policy", "check", "good.toml", "staging.test.toml", "good.test.toml"]);
-    assert!(checked.stderr.contains("`staging.test.toml` is a file of tests"), "{checked:?}");
+    assert!(checked.stderr.contains("`staging.test.toml` is a test file"), "{checked:?}");
     assert!(!checked.stderr.contains("`good.test.toml`"), "{checked:?}");
 }
 
@@ -421,7 +422,7 @@ fn sarif_is_for_code_scanning() {
         }
       ],
       "message": {
-        "text": "`allowedPaths.read` decides no test. nobody notices when a change of the policy makes the rule do nothing. add a test with `expect = { …, rule = \"allowedPaths.read\" }`"
+        "text": "`allowedPaths.read` decides no test. without a test a change of the policy can disable the rule unnoticed. add a test with `expect = { …, rule = \"allowedPaths.read\" }`"
       },
       "ruleId": "untested-rule"
     }
@@ -465,33 +466,4 @@ fn a_check_warns_of_what_misleads_and_of_nothing_else() {
         let printed = world.run(&["policy", "check", name]).ok();
         assert_eq!(printed.stderr, "", "{name}");
     }
-}
-
-/// They applied to requests of a model, and to no program of `exec`, without a finding.
-#[test]
-fn bounds_that_do_not_hold_at_the_mount_are_told() {
-    let world = World::new();
-    let bounded = "schema = 1\nname = \"p\"\nversion = 1\n[files]\nmaxReadSize = \"1KiB\"\n\
-        [limits]\nfilesRemoved = 0\n";
-    let warnings = |text: &str| {
-        policy_file(&world, "p.toml", text);
-        let checked = world.run(&["policy", "check", "p.toml", "--json"]).ok().json();
-        checked["policies"][0]["warnings"].as_array().unwrap().clone()
-    };
-    let found = warnings(bounded);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!((&found[0]["id"], &found[0]["line"]), (&"mount-unbounded".into(), &5.into()));
-    for key in ["`files.maxReadSize`", "`limits.filesRemoved`"] {
-        assert!(found[0]["message"].as_str().unwrap().contains(key), "{found:?}");
-    }
-    let said = warnings(&format!("{bounded}[mount]\nfilesRemoved = 5\n"));
-    assert!(said.is_empty(), "{said:?}");
-    // Rules that apply there are explained.
-    world.file("big", "x");
-    let explain = ["policy", "explain", "read", "big", "--policy", "p.toml", "--json"];
-    let explained = world.run(&explain).ok().json().to_string();
-    assert!(
-        explained.contains("applies at the mount") && explained.contains("268435456"),
-        "{explained}"
-    );
 }

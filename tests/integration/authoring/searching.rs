@@ -100,13 +100,13 @@ fn a_file_that_is_searched_by_its_name_is_explained_as_one_that_is_read() {
     insta::assert_snapshot!(kept.text().lines().take(3).collect::<Vec<_>>().join("\n"), @r"
     allowed by `reader` (policy.toml:17)
     policy `policy` version 0, agent `agent`
-    note: what a person would have to be asked about is left out of the answer
+    note: an entry about which a rule asks is left out of the result
     ");
     let closed = world.run(&["policy", "explain", "grep", "src"]).ok();
     insta::assert_snapshot!(closed.text().lines().take(5).collect::<Vec<_>>().join("\n"), @r"
     allowed by `search.beneath`: nothing allows this directory, but something beneath it
     policy `policy` version 0, agent `agent`
-    note: what lies beneath is decided one by one: what may not be listed, or for `grep` read, is left out
+    note: each entry beneath is decided separately: one that may not be listed, or for `grep` read, is left out
 
     grep: list src
     ");

@@ -205,7 +205,7 @@ fn what_belonged_to_somebody_else_comes_back_as_the_gateways_own() {
         let gone = world.fs(&["rm", "-r", path, "--json"]).ok().json();
         assert!(!world.path(path).exists());
         let done = world.run(&["backup", "restore", gone["backup"].as_str().unwrap()]).ok();
-        assert!(done.stderr.contains("belonged to somebody else"), "{done:?}");
+        assert!(done.stderr.contains("objects of other owners"), "{done:?}");
         assert_eq!(
             (world.read("d/theirs.txt"), world.read("d/mine.txt")),
             ("theirs".into(), "mine".into())

@@ -177,3 +177,24 @@ fn a_question_that_nobody_answers_ends_with_the_session() {
     assert_eq!(denials.len(), 1, "{summary}");
     assert_eq!((&denials[0]["rule"], &denials[0]["question"]), (&json!("asked"), &asked["id"]));
 }
+
+/// It took one of the places of waiting requests until the session ended.
+#[test]
+fn a_program_that_gave_up_left_its_question() {
+    let net = asking(443);
+    // It had sent more than its request, which the proxy does not read before the answer.
+    let script = r#"exec 3<>/dev/tcp/127.0.0.1/3128
+        printf "CONNECT other.example:443 HTTP/1.1\r\n\r\nmore" >&3
+        until [ -e go ]; do sleep 0.02; done
+        exec 3>&-
+        until [ -e end ]; do sleep 0.02; done"#;
+    let child = net.command(&[], &["bash", "-c", script]).spawn().unwrap();
+    waiting(&net.world, 1);
+    std::fs::write(net.world.path("go"), "").unwrap();
+    waiting(&net.world, 0);
+    std::fs::write(net.world.path("end"), "").unwrap();
+    child.wait_with_output().unwrap();
+    let approvals = kinds(&net.world, "approval");
+    assert_eq!(approvals[0]["result"], "withdrawn");
+    assert_eq!(net.connects().last().unwrap()["result"], "cancelled");
+}

@@ -242,3 +242,39 @@ fn node_uses_a_credential_by_its_base_url() {
     }
     assert_eq!(keyed.outcomes().len(), 2);
 }
+
+/// Fetches `$2` with the client hello of Chrome and that of Firefox, and with that of Chrome as the
+/// refusal advises; `$1` is the certificate.
+const BROWSERS: &str = r#"
+import sys
+from curl_cffi import CurlOpt, requests
+for name, options in ("chrome", {}), ("firefox", {}), ("chrome", {CurlOpt.ECH: "false"}):
+    try:
+        print(requests.get(sys.argv[2], impersonate=name, curl_options=options, verify=sys.argv[1]).text.strip())
+    except requests.exceptions.RequestException:
+        print("refused")
+"#;
+
+#[test]
+#[ignore = "`tests/run.sh full` installs it"]
+fn clients_that_hide_the_name_as_browsers_do_are_refused() {
+    let environment = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/agents/more/.venv");
+    let place = tempfile::TempDir::new().unwrap();
+    std::fs::write(place.path().join("file.txt"), "text\n").unwrap();
+    let files = Files::serve(place.path());
+    let net = Net::new(files.port, "");
+    std::fs::copy(place.path().join("ca.pem"), net.world.path("ca.pem")).unwrap();
+    let python = crate::fast_agent_confined::python(&environment);
+    let readable = [environment.as_path(), &python];
+    let options = readable.map(|path| ["--agent-read", path.to_str().unwrap()]).concat();
+    let program = environment.join("bin/python");
+    let url = format!("https://site.example:{}/file.txt", files.port);
+    let command = [program.to_str().unwrap(), "-c", BROWSERS, "ca.pem", &url];
+    let got = net.command(&options, &command).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&got.stdout), "refused\nrefused\ntext\n", "{got:?}");
+    let records = net.connects();
+    let refused = records.iter().filter(|record| record["result"] == "refused");
+    let reasons: Vec<_> = refused.map(|record| record["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons.len(), 2, "{records:?}");
+    assert!(reasons.iter().all(|reason| reason.contains("--ech false")), "{reasons:?}");
+}

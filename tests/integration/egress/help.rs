@@ -123,3 +123,20 @@ fn help_depends_on_the_rule() {
     // The reason of the rule stood in the label's place.
     assert!(said.contains("customers first (content labelled `customers` was read)"), "{said}");
 }
+
+/// The command named the preset by its name, which is that of no preset, or of another one.
+#[test]
+fn the_preset_of_a_file_is_explained_by_the_file() {
+    let net = Net::with_policy(ALL);
+    let file = net.world.base().join("preset.toml");
+    let lines = "name = \"it\"\ntitle = \"It\"\nhosts = [\"site.example\"]\n";
+    std::fs::write(&file, lines).unwrap();
+    // Relative to the directory of the command.
+    let args = ["exec", "--preset", "./preset.toml", "--", "curl", "-sS", "http://other.example/"];
+    let output = net.portcullis(&args).output().unwrap();
+    let (said, told) = (String::from_utf8_lossy(&output.stdout).into_owned(), stderr(&output));
+    assert!(said.contains(" --preset FILE "), "{said}");
+    let option = format!(" --preset {} ", file.display());
+    let line = told.lines().find(|line| line.contains(&option)).unwrap_or_else(|| panic!("{told}"));
+    assert!(explained(&net, line).contains("denied by `default`"), "{line}");
+}

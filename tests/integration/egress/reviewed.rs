@@ -137,6 +137,23 @@ fn an_empty_table_denies_and_records() {
     assert!(silent.told(&[], "false").contains("  network  programs reach no host"));
 }
 
+/// The story of a session had connections that were never made.
+#[test]
+fn a_host_that_could_not_be_reached_was_connected_to() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let net = Net::new(port.into(), "");
+    let fetch = curl(&format!("http://site.example:{port}/"));
+    let got = net.exec(&["sh", "-c", &format!("{fetch}; {fetch}")]);
+    assert!(got.stdout.ends_with(b"502 "), "{got:?}");
+    let session = net.run(&["audit", "session", "last", "--json"]);
+    let parts: Vec<Value> =
+        session.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let failed = parts.iter().find_map(|part| part["failed"]["paths"].get(0)).unwrap();
+    let path = format!("site.example:{port}");
+    assert_eq!(*failed, json!({ "path": path, "reason": "connect: unreachable", "times": 2 }));
+    assert!(!parts.iter().any(|part| part["connected"].is_object()), "{parts:?}");
+}
+
 /// A connection was counted twice, for its name and for its address.
 #[test]
 fn a_connection_counts_once() {

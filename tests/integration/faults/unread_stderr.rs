@@ -85,7 +85,9 @@ fn a_reader_that_returns_is_told_that_messages_were_lost() {
     ended(&mut child);
     let text = reader.join().unwrap();
     let said: Vec<_> = text.lines().filter(|line| !line.starts_with("agent: x")).collect();
-    let told = said.iter().any(|line| line.contains("nobody read this for a while; 1 messages"));
+    let told = said
+        .iter()
+        .any(|line| line.contains("standard error was not read for a while; 1 messages"));
     assert!(told, "{said:?}");
     assert!(said.iter().all(|line| line.starts_with("portcullis: ")), "{said:?}");
 }

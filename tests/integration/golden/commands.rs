@@ -56,6 +56,12 @@ impl Recorder {
         self.codes.insert(("exec".to_owned(), done.code));
     }
 
+    /// A program that does not start leaves no summary.
+    fn exec_nothing(&mut self, program: &str) {
+        let done = self.world.run(&["exec", "--", program]);
+        self.codes.insert((format!("exec {program}"), done.code));
+    }
+
     /// `shell` prints what `exec` does, on a terminal; without one it ends at once.
     fn shell(&mut self) {
         let done = self.world.run(&["shell", "--json", "--", "true"]);
@@ -134,6 +140,8 @@ fn json_and_exit_codes() {
     r.run_with_input("fs batch", &[], changes);
 
     r.exec("echo x >f.txt; echo x >>part/y; exit 3");
+    r.exec_nothing("no-such-program");
+    r.exec_nothing("/etc/passwd");
     r.shell();
     let commit = "git init -q && git add a.txt && \
         git -c user.name=n -c user.email=n@example.org commit -qm one";

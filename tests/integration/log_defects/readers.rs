@@ -1,6 +1,6 @@
 //! Commands that read a log of which records are gone or were changed: none passes it for intact.
 
-use std::fs;
+use std::{fs, os::unix};
 
 use portcullis_audit::Kind;
 
@@ -176,5 +176,47 @@ fn a_bundle_has_no_name_of_another_kind_of_archive() {
         let refused = world.run(&["audit", "bundle", "-o", text(&file)]);
         assert_eq!(refused.code, 2, "{refused:?}");
         assert!(!file.exists());
+    }
+}
+
+/// A session by its records was shown as complete: a scan of some records asked for none before them.
+#[test]
+fn a_session_by_its_records_did_not_say_that_the_first_segment_is_gone() {
+    let world = long(65_540);
+    fs::remove_file(audit(&world, "seg-000000.jsonl")).unwrap();
+    let session = ["audit", "session", "session of coder"];
+    for options in [&[][..], &["--records"], &["--records", "--no-diff", "--json"]] {
+        let done = world.run(&[&session[..], options].concat());
+        assert_eq!(done.code, 5, "{options:?} {done:?}");
+        assert!(done.stderr.contains("records 0 to 65535 are missing"), "{options:?} {done:?}");
+    }
+}
+
+/// A log without a readable segment was none: there was nothing to list, and a start began.
+#[test]
+fn a_log_of_which_no_segment_can_be_read_counted_as_none() {
+    let world = world();
+    let segment = audit(&world, "seg-000000.jsonl");
+    fs::remove_file(&segment).unwrap();
+    fs::create_dir(&segment).unwrap();
+    for args in [&["git", "import", "--list"][..], &["git", "import"], &["fs", "read", "a"]] {
+        let done = world.run(args);
+        assert_eq!(done.code, 5, "{args:?} {done:?}");
+        assert!(done.stderr.contains("seg-000000.jsonl"), "{args:?} {done:?}");
+    }
+}
+
+/// The file beside the key, which says that a checkpoint was signed, counted as absent.
+#[test]
+fn an_emptied_log_passed_for_an_unused_one_where_its_key_cannot_be_looked_at() {
+    let world = world();
+    fs::remove_dir_all(world.state().join("audit")).unwrap();
+    fs::create_dir(world.state().join("audit")).unwrap();
+    fs::rename(world.state().join("keys"), world.base().join("keys")).unwrap();
+    unix::fs::symlink("keys", world.state().join("keys")).unwrap();
+    for args in [&["git", "import", "--list"][..], &["audit", "query"], &["undo"]] {
+        let done = world.run(args);
+        assert_ne!(done.code, 0, "{args:?} {done:?}");
+        assert!(done.stderr.contains("keys/signed"), "{args:?} {done:?}");
     }
 }

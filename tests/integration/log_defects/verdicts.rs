@@ -1,9 +1,11 @@
 //! Commands that say whether a gateway can start, or whether a log is intact, agree with a start.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
-use super::{audit, world};
-use crate::common::World;
+use portcullis_audit::{Checkpoint, Hash, PrivateKey};
+
+use super::{audit, long, text, world};
+use crate::common::{World, done};
 
 fn shorten(world: &World, name: &str) {
     let path = world.state().join(name);
@@ -145,4 +147,61 @@ fn a_log_that_is_gone_with_its_note_is_not_said_never_to_have_begun() {
             "{done:?}"
         );
     }
+}
+
+/// It computed the tree of that many records, without an end.
+#[test]
+fn a_checkpoint_of_more_records_than_there_are_was_proved_without_end() {
+    let key = PrivateKey::from_seed("n", [7; 32]).unwrap();
+    let sign = |world: &World, size: u64| {
+        let checkpoint = Checkpoint { origin: "n".to_owned(), size, root: Hash::ZERO };
+        let text = checkpoint.to_string();
+        fs::write(audit(world, "checkpoint"), format!("{text}\n{}", key.sign(&text))).unwrap();
+        fs::write(audit(world, "key.vkey"), format!("{}\n", key.public())).unwrap();
+    };
+    let proves = |world: &World, args: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["60", env!("CARGO_BIN_EXE_portcullis"), "audit", "prove"]).args(args);
+        done(command.args(["--dir", text(&audit(world, ""))]).output().unwrap())
+    };
+    let world = world();
+    for size in [1000, 1 << 20, 1 << 60, u64::MAX] {
+        sign(&world, size);
+        for args in [&["0"][..], &["900"], &["--from", "2"]] {
+            let refused = proves(&world, args);
+            assert_eq!((refused.code, refused.text()), (5, ""), "{size} {args:?}: {refused:?}");
+        }
+    }
+    // A name of a segment claims as many.
+    sign(&world, 1 << 60);
+    fs::write(audit(&world, "seg-281474976710655.jsonl"), "").unwrap();
+    let refused = proves(&world, &["0"]);
+    assert_eq!((refused.code, refused.text()), (5, ""), "{refused:?}");
+    // So does a later segment where one is missing or not full.
+    let world = long(131_073);
+    sign(&world, 131_073);
+    fs::remove_file(audit(&world, "roots")).unwrap();
+    for content in [Some("x\n"), None] {
+        match content {
+            Some(content) => fs::write(audit(&world, "seg-000001.jsonl"), content).unwrap(),
+            None => fs::remove_file(audit(&world, "seg-000001.jsonl")).unwrap(),
+        }
+        let refused = proves(&world, &["0"]);
+        assert_eq!((refused.code, refused.text()), (5, ""), "{content:?}: {refused:?}");
+        assert!(refused.stderr.contains("seg-000001.jsonl"), "{content:?}: {refused:?}");
+    }
+}
+
+/// Only a line on stderr said so.
+#[test]
+fn a_report_did_not_say_that_the_last_checkpoint_was_not_compared() {
+    let world = world();
+    fs::write(world.state().join("keys/signed"), "x").unwrap();
+    let verified = world.run(&["audit", "verify", "--json"]).ok().json();
+    assert_eq!(verified["warnings"][0]["kind"], "unreadable-head", "{verified}");
+    let report = world.base().join("report.json");
+    world.run(&["audit", "report", "-o", text(&report)]).ok();
+    assert!(fs::read_to_string(report).unwrap().contains("unreadable-head"));
+    let bundled = world.run(&["audit", "bundle", "-o", text(&world.base().join("b.zip"))]).ok();
+    assert!(bundled.stderr.contains("keys/signed"), "{bundled:?}");
 }

@@ -101,6 +101,26 @@ fn requests_with_wrong_metadata_are_refused_on_record() {
     }
 }
 
+/// It was recorded as if the gateway had noted it.
+#[test]
+fn a_method_named_like_an_event_of_the_gateway_is_recorded_as_a_method() {
+    let world = world();
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "1999-01-01" });
+    for begins in [Client::silent, Client::start] {
+        let mut client = begins(&world, &[]);
+        for params in [json!({}), json!({ "_meta": meta })] {
+            let answer = client.ask("commit", &params);
+            let record = world.last();
+            assert_eq!(answer["error"]["data"]["receipt"]["seq"], record["seq"], "{answer}");
+            assert_eq!(
+                (&record["op"], &record["decision"]),
+                (&json!("method commit"), &json!("deny"))
+            );
+        }
+        client.end();
+    }
+}
+
 /// They were answered without a record.
 #[test]
 fn methods_that_are_not_offered_are_refused_on_record() {
@@ -110,7 +130,8 @@ fn methods_that_are_not_offered_are_refused_on_record() {
         let answer = client.ask(method, params);
         assert_eq!(answer["error"]["code"], -32601, "{answer}");
         let record = world.last();
-        assert_eq!(record["op"], method, "{answer}");
+        let op = if method == "ping" { "method ping" } else { method };
+        assert_eq!(record["op"], op, "{answer}");
         assert_eq!(answer["error"]["data"]["receipt"]["seq"], record["seq"]);
     };
     for (method, params) in [
@@ -380,4 +401,83 @@ fn a_client_that_begins_with_something_else_is_not_served_and_does_no_harm() {
     assert!(done.text().contains("-32700"), "{done:?}");
     std::io::stderr().flush().unwrap();
     assert!(!world.requests().iter().any(|record| record["op"] == "read"));
+}
+
+/// Names were cut before secrets in them were redacted.
+#[test]
+fn half_a_secret_in_a_long_name_was_recorded() {
+    let rules = "[secrets]\n[[secrets.rules]]\nid = \"aws\"\nregex = \"AKIA[0-9A-Z]{16}\"\n\
+        keywords = [\"AKIA\"]\n";
+    let world = World::with_policy(&format!("{ALL}{rules}"));
+    world.file("a.txt", "hello\n");
+    let mut client = Client::start(&world, &[]);
+    for before in 108..128 {
+        let name = format!("{}AKIAQ3EGRIBNBTZ5X7LT", "-".repeat(before));
+        assert_eq!(client.ask(&name, &json!({}))["error"]["code"], -32601);
+        let call = json!({ "name": name, "arguments": {} });
+        assert_eq!(client.ask("tools/call", &call)["error"]["code"], -32602);
+        client.send(&json!({ "jsonrpc": "2.0", "method": name }));
+    }
+    alive(&mut client);
+    client.end();
+    let records = world.requests();
+    assert_eq!(records.iter().filter(|record| record["decision"] == "deny").count(), 60);
+    for record in records {
+        assert!(!record.to_string().contains("AKIAQ"), "{record}");
+    }
+}
+
+/// Names were cut at a `/` within a secret before secrets in them were redacted.
+#[test]
+fn half_a_secret_with_a_slash_was_recorded() {
+    let rules = "[secrets]\n[[secrets.rules]]\nid = \"key\"\nregex = \"key=[0-9a-zA-Z/]{40}\"\n\
+        keywords = [\"key=\"]\n";
+    let world = World::with_policy(&format!("{ALL}{rules}"));
+    world.file("a.txt", "hello\n");
+    let name = |before: usize| {
+        format!("{} key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzLEKEYa", "-".repeat(before))
+    };
+    // The longest name of a client, of a method and of an argument.
+    for longest in [200, 128, 64] {
+        let mut client = Client::silent(&world, &[]);
+        let name = name(longest - 30);
+        let client_info = json!({ "name": name, "version": name });
+        let hello = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info,
+        });
+        assert!(client.ask("initialize", &hello)["result"].is_object());
+        client.send(&json!({ "jsonrpc": "2.0", "method": name }));
+        client.bad("workspace__ws__read_file", &json!({ "path": "a.txt", name.as_str(): 1 }));
+        alive(&mut client);
+        client.end();
+    }
+    let records = world.requests();
+    let ops = records.iter().filter_map(|record| record["op"].as_str());
+    assert_eq!(ops.filter(|op| ["mcp.client", "mcp.dropped"].contains(op)).count(), 6);
+    for record in records {
+        assert!(!record.to_string().contains("wJalrX"), "{record}");
+    }
+}
+
+/// The error of the parser, and so the record, had all of it. One of more than a megabyte had no
+/// record at all.
+#[test]
+fn a_refused_call_was_recorded_with_what_it_sent() {
+    let world = world();
+    let mut client = Client::start(&world, &[]);
+    for length in [100_000, 2 << 20] {
+        let text = "A".repeat(length);
+        for params in [
+            json!({ "name": "t", "arguments": text }),
+            json!({ "name": "t", "arguments": {}, "_meta": text.get(..60_000) }),
+        ] {
+            let refused = client.ask("tools/call", &params);
+            assert_eq!(refused["error"]["code"], -32602);
+            let record = world.last();
+            assert_eq!(refused["error"]["data"]["receipt"]["seq"], record["seq"]);
+            assert_eq!(record["op"], "mcp.dropped");
+            assert!(record.to_string().len() < 1024);
+        }
+    }
+    client.end();
 }

@@ -28,6 +28,8 @@ enum Target {
 
 struct Module {
     file: PathBuf,
+    /// Its path, from `crate` on.
+    path: Vec<String>,
     parent: Option<usize>,
     names: BTreeMap<String, Vec<Name>>,
     globs: Vec<Vec<String>>,
@@ -44,9 +46,7 @@ struct Crate {
 
 /// The graph of the crate whose root module is `root`.
 pub(crate) fn graph(root: &Path) -> Graph {
-    let mut krate = Crate::default();
-    let directory = root.parent().unwrap();
-    krate.load(root, directory, None);
+    let krate = Crate::read(root);
     let mut graph = Graph::new();
     for (at, module) in krate.modules.iter().enumerate() {
         let edges = graph.entry(module.file.clone()).or_default();
@@ -61,12 +61,53 @@ pub(crate) fn graph(root: &Path) -> Graph {
     graph
 }
 
+/// The paths that each file of the crate uses, imports or re-exports. Those with `crate`, `self` or
+/// `super` begin with `crate`.
+pub(crate) fn paths(root: &Path) -> BTreeMap<PathBuf, BTreeSet<Vec<String>>> {
+    let krate = Crate::read(root);
+    let mut paths = BTreeMap::<_, BTreeSet<_>>::new();
+    for (at, module) in krate.modules.iter().enumerate() {
+        let imports = module.names.values().flatten().filter_map(|name| match name {
+            Name::Import(path) => Some(path),
+            Name::Module(_) | Name::Item => None,
+        });
+        let all = module.uses.iter().chain(&module.globs).chain(imports);
+        let all = all.map(|path| krate.absolute_path(at, path));
+        paths.entry(module.file.clone()).or_default().extend(all);
+    }
+    paths
+}
+
 impl Crate {
+    fn read(root: &Path) -> Self {
+        let mut krate = Self::default();
+        krate.load(root, root.parent().unwrap(), None, vec!["crate".to_owned()]);
+        krate
+    }
+
+    /// A path in the module, from `crate` on if it has such a prefix.
+    fn absolute_path(&self, at: usize, path: &[String]) -> Vec<String> {
+        let prefix = path.iter().take_while(|name| matches!(name.as_str(), "self" | "super"));
+        let (prefix, rest) = path.split_at(prefix.count());
+        if prefix.is_empty() {
+            return rest.to_vec();
+        }
+        let above = prefix.iter().filter(|name| *name == "super").count();
+        let module = &self.modules[at].path;
+        [&module[..module.len() - above], rest].concat()
+    }
+
     /// Reads a file, whose child modules lie in `directory`.
-    fn load(&mut self, file: &Path, directory: &Path, parent: Option<usize>) -> usize {
+    fn load(
+        &mut self,
+        file: &Path,
+        directory: &Path,
+        parent: Option<usize>,
+        path: Vec<String>,
+    ) -> usize {
         let text = std::fs::read_to_string(file).unwrap();
         let parsed = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        self.module(file, directory, parent, &parsed.items)
+        self.module(file, directory, parent, path, &parsed.items)
     }
 
     fn module(
@@ -74,11 +115,13 @@ impl Crate {
         file: &Path,
         directory: &Path,
         parent: Option<usize>,
+        path: Vec<String>,
         items: &[Item],
     ) -> usize {
         let at = self.modules.len();
         self.modules.push(Module {
             file: file.to_owned(),
+            path,
             parent,
             names: BTreeMap::new(),
             globs: Vec::new(),
@@ -104,12 +147,13 @@ impl Crate {
     fn child(&mut self, file: &Path, directory: &Path, at: usize, child: &syn::ItemMod) -> usize {
         let name = child.ident.to_string();
         let inside = directory.join(&name);
+        let path = [&self.modules[at].path, &[name.clone()][..]].concat();
         match &child.content {
-            Some((_, items)) => self.module(file, &inside, Some(at), items),
+            Some((_, items)) => self.module(file, &inside, Some(at), path, items),
             None => {
                 let beside = directory.join(format!("{name}.rs"));
                 let file = if beside.exists() { beside } else { inside.join("mod.rs") };
-                self.load(&file, &inside, Some(at))
+                self.load(&file, &inside, Some(at), path)
             }
         }
     }

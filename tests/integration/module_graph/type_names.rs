@@ -12,7 +12,7 @@ use super::{libraries, named, root};
 /// Names that modules give to a type of their own by convention.
 const CONVENTIONAL: [&str; 4] = ["Args", "Error", "Options", "State"];
 /// Types with an alternative in builds without a feature.
-const ALTERNATIVES: [&str; 2] = ["Exporter", "Spans"];
+const ALTERNATIVES: [&str; 3] = ["Exporter", "SendingSpans", "Spans"];
 
 /// The files that define each name.
 type Definitions = BTreeMap<String, Vec<PathBuf>>;

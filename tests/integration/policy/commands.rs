@@ -93,6 +93,25 @@ fn tests_of_an_extended_policy_run_on_it_alone() {
     }
 }
 
+/// It said that the name is denied, and through a link it named the file behind it.
+#[test]
+fn explain_of_a_restore_was_of_an_agents_request() {
+    let mut world = World::with_policy("schema = 1\n[allowedPaths]\nwrite = [\"**\"]\n");
+    world.file("src/a", "x");
+    std::os::unix::fs::symlink("src", world.path("link")).unwrap();
+    world.use_policy("policy/policy.toml");
+    let explain = |operation: &str, path: &str| {
+        let done = world.run(&["policy", "explain", operation, path, "--json"]).ok();
+        done.json()["decision"].clone()
+    };
+    for path in ["a\u{200b}", "src/in\u{ad}/a"] {
+        assert_eq!(explain("restore", path)["effect"], "allow", "{path}");
+        assert_eq!(explain("write", path)["rule"], "names.hidden", "{path}");
+    }
+    assert_eq!(explain("restore", "link/a")["rule"], "restore.links");
+    assert_eq!(explain("restore", "src/a")["effect"], "allow");
+}
+
 #[test]
 fn explain_shows_every_stage() {
     let mut world = World::with_policy(
@@ -116,6 +135,7 @@ fn explain_shows_every_stage() {
       pass  extensions.deny
       pass  secrets.names
       deny  rules                 drafts  policy/policy.toml:12  drafts are a person's
+      pass  links
       pass  extensions.allow
       allow allowedPaths          allowedPaths.write  policy/policy.toml:6
       pass  files.symlinks
@@ -134,6 +154,7 @@ fn explain_shows_every_stage() {
       pass  extensions.deny
       pass  secrets.names
       pass  rules
+      pass  links
       pass  extensions.allow
       allow allowedPaths          allowedPaths.read  policy/policy.toml:5
       pass  files.symlinks
@@ -148,6 +169,7 @@ fn explain_shows_every_stage() {
       pass  extensions.deny
       pass  secrets.names
       pass  rules
+      pass  links
       pass  extensions.allow
       allow allowedPaths          allowedPaths.write  policy/policy.toml:6
       pass  files.symlinks
@@ -158,7 +180,7 @@ fn explain_shows_every_stage() {
       open  mount                 applies at the mount in place of these: at most 268435456 bytes
     ");
     insta::assert_snapshot!(explain(&["rename", "docs/b.md", "--to", ".git"]), @r"
-    denied by `default`: nothing in the policy allows to remove this path
+    denied by `default`: nothing in the policy allows removing this path
     policy `policy` version 0, agent `agent`
     note: `.git` is a scratch directory (`[git]`): in the sandbox, programs read and write there files of their own, which are neither decided on nor recorded
 
@@ -167,8 +189,9 @@ fn explain_shows_every_stage() {
       pass  extensions.deny
       pass  secrets.names
       pass  rules
+      pass  links
       pass  extensions.allow
-      deny  allowedPaths          default  nothing in the policy allows to remove this path
+      deny  allowedPaths          default  nothing in the policy allows removing this path
       pass  files.symlinks
       pass  files.type
       pass  files.hardlinks
@@ -178,8 +201,9 @@ fn explain_shows_every_stage() {
       pass  extensions.deny
       pass  secrets.names
       deny  rules                 git  baseline:86  files in .git can make Git run code
+      pass  links
       pass  extensions.allow
-      deny  allowedPaths          allowedPaths.write  policy/policy.toml:6  nothing in the policy allows to write this path
+      deny  allowedPaths          allowedPaths.write  policy/policy.toml:6  nothing in the policy allows writing this path
       pass  files.symlinks
       pass  files.type
       pass  files.hardlinks

@@ -1,6 +1,8 @@
 //! Evaluation against a model that is written for being obviously right: no
 //! index, no spellings, globs by another library, every file judged one by one.
 
+mod generators;
+
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
@@ -15,6 +17,8 @@ use portcullis::{
     },
 };
 use proptest::prelude::*;
+
+use generators::{family, path, questions};
 
 #[derive(Debug, Clone)]
 struct File {
@@ -67,6 +71,18 @@ fn denies(pattern: &str, path: &str) -> bool {
     let (pattern, path) = (pattern.to_lowercase(), path.to_lowercase());
     let itself = pattern.strip_suffix("/**").is_some_and(|directory| exact(directory, &path));
     itself || exact(&pattern, &path)
+}
+
+fn has_name(pattern: &str) -> bool {
+    pattern.split('/').any(|part| part != "**")
+}
+
+/// True if the pattern is about names beneath the path, but not beneath any other.
+fn names_beneath(pattern: &str, path: &str) -> bool {
+    pattern.match_indices('/').any(|(end, _)| {
+        let (above, beneath) = (&pattern[..end], &pattern[end + 1..]);
+        has_name(above) && has_name(beneath) && denies(above, path)
+    })
 }
 
 fn covers(word: &str, operation: OperationKind, access: Access) -> bool {
@@ -140,6 +156,13 @@ impl File {
         })
     }
 
+    /// True if a link at the path would show files at names that are restricted.
+    fn denies_link(&self, agent: &str, path: &str) -> bool {
+        let rules = self.rules.iter().filter(|rule| rule.effect != Effect::Allow);
+        rules.into_iter().any(|rule| rule.is_evaded(agent, path))
+            || self.secrets.iter().any(|secret| names_beneath(&format!("**/{secret}"), path))
+    }
+
     /// True if a rule asks for an approval, if nothing denies.
     fn questions(&self, agent: &str, operation: OperationKind, access: Access, path: &str) -> bool {
         self.rules.iter().any(|rule| {
@@ -185,9 +208,25 @@ impl Rule {
     /// True if a pattern names the path, or a directory above it where those
     /// count.
     fn restricts(&self, path: &str) -> bool {
-        let above = path.match_indices('/').map(|(end, _)| &path[..end]).chain([""]);
-        let names = |path: &str| self.paths.iter().any(|pattern| denies(pattern, path));
-        names(path) || (!self.entry && above.into_iter().any(names))
+        self.paths.iter().any(|pattern| self.restricts_by(pattern, path))
+    }
+
+    fn restricts_by(&self, pattern: &str, path: &str) -> bool {
+        let mut above = path.match_indices('/').map(|(end, _)| &path[..end]).chain([""]);
+        denies(pattern, path) || (!self.entry && above.any(|path| denies(pattern, path)))
+    }
+
+    /// True if a link at the path would show files at names that the rule is about.
+    fn is_evaded(&self, agent: &str, path: &str) -> bool {
+        use OperationKind::{List, Read, Symlink, Write};
+        let asks = |operation, access| self.asks(agent, operation, access);
+        let is_undecided = !asks(Symlink, Access::Write);
+        let evades = |pattern: &String| {
+            names_beneath(pattern, path)
+                || is_undecided && has_name(pattern) && self.restricts_by(pattern, path)
+        };
+        (asks(Read, Access::Read) || asks(List, Access::List) || asks(Write, Access::Write))
+            && self.paths.iter().any(evades)
     }
 }
 
@@ -210,6 +249,10 @@ fn model(
 ) -> (Effect, bool) {
     let all = lineage(files, 0);
     if all.iter().any(|file| files[*file].denies(agent, operation, access, path)) {
+        return (Effect::Deny, false);
+    }
+    let is_link = (operation, access) == (OperationKind::Symlink, Access::Write);
+    if is_link && all.iter().any(|file| files[*file].denies_link(agent, path)) {
         return (Effect::Deny, false);
     }
     let asks = all.iter().any(|file| files[*file].questions(agent, operation, access, path));
@@ -282,110 +325,6 @@ fn build(files: &[File], entry: usize) -> Policy {
     let mut texts = Texts(texts);
     let loaded = texts.load("", &format!("./{entry}")).unwrap();
     compile(&PolicySource::load(loaded, &mut texts)).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn pattern() -> impl Strategy<Value = String> {
-    let part =
-        prop::sample::select(vec!["a", "b", "**", "*", "a*", "*.x", "?", "[ab]", "{a,b.x}", "A.x"]);
-    prop::collection::vec(part, 1..4).prop_map(|mut parts| {
-        // Neighbouring `**` are one.
-        parts.dedup_by(|one, other| *one == "**" && *other == "**");
-        parts.join("/")
-    })
-}
-
-fn patterns() -> impl Strategy<Value = Vec<String>> {
-    prop::collection::vec(pattern(), 0..4)
-}
-
-fn rule() -> impl Strategy<Value = Rule> {
-    let words = vec![
-        "read", "list", "write", "remove", "rename", "append", "edit", "stat", "glob", "grep",
-        "watch", "mkdir", "restore",
-    ];
-    (
-        prop::sample::select(vec![Effect::Allow, Effect::Ask, Effect::Deny]),
-        prop::collection::vec(prop::sample::select(words), 1..4),
-        prop::collection::vec(pattern(), 1..3),
-        prop::sample::select(vec!["*", "one", "o*", "two"]),
-        prop::bool::weighted(0.3),
-    )
-        .prop_map(|(effect, operations, paths, agent, entry)| Rule {
-            effect,
-            operations,
-            paths,
-            agents: vec![agent.to_owned()],
-            entry,
-        })
-}
-
-fn granted() -> impl Strategy<Value = Option<Vec<String>>> {
-    let list = patterns().prop_map(|mut list| {
-        // Without a broad grant most paths would be denied for one reason.
-        if list.len() == 3 {
-            list.push("**".to_owned());
-        }
-        list
-    });
-    prop::option::weighted(0.6, list)
-}
-
-fn file(parents: Vec<usize>) -> impl Strategy<Value = File> {
-    let extension = || prop::sample::select(vec!["x".to_owned(), "y".to_owned()]);
-    (
-        [granted(), granted(), granted(), granted()],
-        prop::collection::vec(extension(), 0..2),
-        prop::option::weighted(0.2, prop::collection::vec(extension(), 0..2)),
-        prop::collection::vec(pattern(), 0..2),
-        prop::collection::vec(pattern(), 0..2),
-        prop::collection::vec(rule(), 0..4),
-        prop::bool::weighted(0.2),
-    )
-        .prop_map(
-            move |(
-                allowed,
-                denied_extensions,
-                allowed_extensions,
-                secrets,
-                except,
-                rules,
-                observe,
-            )| File {
-                allowed,
-                denied_extensions,
-                allowed_extensions,
-                // `**` would make everything secret.
-                secrets: secrets.into_iter().filter(|s| !s.contains("**") && s != "*").collect(),
-                except,
-                rules,
-                observe,
-                parents: parents.clone(),
-            },
-        )
-}
-
-/// 0 extends 1 and 2, which both extend 3.
-fn family() -> impl Strategy<Value = Vec<File>> {
-    prop_oneof![
-        (file(vec![])).prop_map(|one| vec![one]),
-        (file(vec![1]), file(vec![])).prop_map(|(one, two)| vec![one, two]),
-        (file(vec![1, 2]), file(vec![3]), file(vec![3]), file(vec![]))
-            .prop_map(|(a, b, c, d)| vec![a, b, c, d]),
-    ]
-}
-
-fn path() -> impl Strategy<Value = String> {
-    let part = prop::sample::select(vec!["a", "b", "A", "ab", "a.x", "b.x", "c.x.y", "c", "a.X"]);
-    prop::collection::vec(part, 0..5).prop_map(|parts| parts.join("/"))
-}
-
-fn questions() -> Vec<(OperationKind, Access)> {
-    let mut all: Vec<_> = OperationKind::ALL
-        .iter()
-        .flat_map(|operation| operation.accesses().iter().map(move |access| (*operation, *access)))
-        .collect();
-    all.push((OperationKind::Rename, Access::Write));
-    all
 }
 
 proptest! {

@@ -76,7 +76,7 @@ fn a_witness_that_cosigned_nothing_is_named() {
     assert!(unknown.code == 1 && unknown.stderr.contains("no known witness"), "{unknown:?}");
     assert_eq!(world.run(&add).ok().text(), "added 1 signature\n");
     let again = world.run(&add);
-    assert!(again.code == 1 && again.stderr.contains("kept already"), "{again:?}");
+    assert!(again.code == 1 && again.stderr.contains("stored already"), "{again:?}");
     let report = verify();
     assert_eq!(missing(&report), [""; 0]);
     assert_eq!(report["signed"]["witnesses"], json!(["witness"]));
@@ -210,15 +210,16 @@ fn the_second_verifier_passes_no_option_over() {
     // Several are trusted, as `audit verify` does.
     run(&["--key", &other, "--key", &key]).ok();
     run(&["--key", &key, "--key", &other]).ok();
-    for args in [
-        &[equal("--key", &other)][..],
-        &["--key".to_owned(), key.clone(), "--key".to_owned(), "/dev/null".to_owned()],
-        &[equal("--head", &head)],
-    ] {
+    for args in [&[equal("--key", &other)][..], &[equal("--head", &head)]] {
         let args: Vec<_> = args.iter().map(String::as_str).collect();
         let wrong = run(&args);
         assert_eq!(wrong.code, 5, "{args:?}: {wrong:?}");
     }
+    // As for `audit verify`, a file without a key is no key, and says nothing of the log.
+    let none = ["--key", &key, "--key", "/dev/null"];
+    assert_eq!((run(&none).code, run(&none).text()), (1, ""));
+    let given = [&["audit", "verify", "--dir", log], &none[..]].concat();
+    assert_eq!(world.run(&given).code, 1);
     let minus = format!("-{head}");
     for args in [
         &["--kye", &key][..],
@@ -240,4 +241,14 @@ fn the_second_verifier_passes_no_option_over() {
         assert_eq!((wrong.code, wrong.stderr.lines().count()), (1, 1), "{args:?}: {wrong:?}");
         assert!(wrong.stderr.contains("No such file"), "{args:?}: {wrong:?}");
     }
+}
+
+/// It read all of the file before it compared the length.
+#[test]
+fn the_second_verifier_read_a_proof_of_any_length() {
+    let world = world();
+    let file = world.base().join("proof");
+    std::fs::File::create(&file).unwrap().set_len(1 << 43).unwrap();
+    let refused = second(&["proof", text(&file), "--key", &key(&world)]);
+    assert_eq!((refused.code, &refused.json()["kind"]), (5, &"no-proof".into()), "{refused:?}");
 }

@@ -1,5 +1,7 @@
 //! `audit blame` and `audit session`.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::Value;
 
 use super::{HOSTILE, assert_visible};
@@ -158,7 +160,7 @@ fn people_see_the_same() {
         result   ok  (record 6)
         before   7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed
         after    3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3
-        kept     backup BACKUP, a file of 3 bytes
+        backup   BACKUP, a file of 3 bytes
       on disk  the recorded bytes (3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3)
     ");
     assert_eq!(world.run(&["audit", "blame", "../x"]).code, 2);
@@ -270,4 +272,94 @@ fn nothing_is_missed_that_no_record_tells_of() {
     world.fs(&["mkdir", "h"]).ok();
     std::fs::remove_dir(world.path("h")).unwrap();
     assert_eq!(blame(&world, "h")["state"], "missing");
+}
+
+/// It was said to be there again, without a record of its creation.
+#[test]
+fn a_directory_that_the_gateway_made_as_a_parent_has_a_record_of_its_creation() {
+    let world = World::new();
+    world.fs(&["mkdir", "d"]).ok();
+    world.fs(&["mv", "d", "e"]).ok();
+    world.write("d/f", "x").ok();
+    let made = last_intent(&world);
+    let found = blame(&world, "d");
+    assert_eq!((&found["state"], seqs(&found)[0]), (&"notAFile".into(), made));
+    // The content is that of the file.
+    std::fs::remove_dir_all(world.path("d")).unwrap();
+    assert_eq!(blame(&world, "d")["state"], "missing");
+    world.file("d", "x");
+    assert_eq!(blame(&world, "d")["state"], "notRecorded");
+}
+
+/// Writes a file, as this agent.
+fn write_as(world: &World, agent: &str, path: &str) {
+    world.run_with_input(&["fs", "write", path, "--agent", agent], agent).ok();
+}
+
+fn last_agent(found: &Value) -> &str {
+    found["changes"][0]["agent"].as_str().unwrap()
+}
+
+/// The changes of the link's target were reported, so another agent was accused.
+#[test]
+fn a_link_that_replaced_a_file_had_the_changes_of_its_target() {
+    let world = World::new();
+    write_as(&world, "alice", "honest.txt");
+    write_as(&world, "carol", "report.txt");
+    world.fs(&["rm", "report.txt", "--agent", "mallory"]).ok();
+    symlink("honest.txt", world.path("report.txt")).unwrap();
+    let found = blame(&world, "report.txt");
+    assert_eq!((last_agent(&found), &found["changes"][1]["agent"]), ("mallory", &"carol".into()));
+    assert_eq!((&found["path"], &found["state"]), (&"report.txt".into(), &"recreated".into()));
+    // Without a removal on record, the link is not what was written.
+    write_as(&world, "carol", "other.txt");
+    std::fs::remove_file(world.path("other.txt")).unwrap();
+    for target in ["honest.txt", "other.txt", "/etc/passwd", "nothing"] {
+        symlink(target, world.path("other.txt")).unwrap();
+        let found = blame(&world, "other.txt");
+        assert_eq!(
+            (last_agent(&found), &found["state"]),
+            ("carol", &"notAFile".into()),
+            "{target}"
+        );
+        std::fs::remove_file(world.path("other.txt")).unwrap();
+    }
+}
+
+/// The command ended with an error, and without the changes.
+#[test]
+fn a_link_on_the_way_hid_who_had_removed_the_directory() {
+    let world = World::new();
+    write_as(&world, "carol", "lib/f");
+    world.fs(&["rm", "-r", "lib", "--agent", "mallory"]).ok();
+    for target in ["lib", "/etc", "../.."] {
+        symlink(target, world.path("lib")).unwrap();
+        let found = blame(&world, "lib/f");
+        assert_eq!((last_agent(&found), &found["path"]), ("mallory", &"lib/f".into()), "{target}");
+        assert_eq!(found["state"], "notChecked", "{target}");
+        assert!(found["notChecked"].is_string(), "{found}");
+        let shown = world.run(&["audit", "blame", "lib/f"]).ok();
+        assert!(shown.text().contains("not checked: "), "{target}: {shown:?}");
+        std::fs::remove_file(world.path("lib")).unwrap();
+    }
+}
+
+/// Nothing said that the changes are those of another path than the requested one.
+#[test]
+fn a_directory_that_is_a_link_was_followed_without_a_word() {
+    let world = World::new();
+    write_as(&world, "alice", "lib/f");
+    write_as(&world, "carol", "old/f");
+    world.fs(&["rm", "-r", "old", "--agent", "mallory"]).ok();
+    symlink("lib", world.path("old")).unwrap();
+    let found = blame(&world, "old/f");
+    assert_eq!((&found["requested"], &found["path"]), (&"old/f".into(), &"lib/f".into()));
+    assert_eq!((last_agent(&found), &found["state"]), ("alice", &"same".into()));
+    let shown = world.run(&["audit", "blame", "old/f"]).ok();
+    assert!(
+        shown.text().contains("requested as old/f, of which a directory is a link"),
+        "{shown:?}"
+    );
+    let direct = world.run(&["audit", "blame", "lib/f"]).ok();
+    assert!(!direct.text().contains("requested"), "{direct:?}");
 }

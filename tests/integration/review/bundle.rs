@@ -13,7 +13,7 @@ use zip::{ZipArchive, ZipWriter, write::SimpleFileOptions};
 
 use crate::{
     common::{Done, World},
-    proof::proof_with_a_hash_of,
+    proof::{proof_with_a_hash_of, second},
 };
 
 type Members = BTreeMap<String, Vec<u8>>;
@@ -476,4 +476,21 @@ fn a_bundle_for_which_there_is_no_room_fails_with_one_message() {
     assert_eq!(done.code, 1, "{done:?}");
     assert!(done.stderr.lines().all(|line| line.starts_with("portcullis: ")), "{done:?}");
     assert!(!file.exists());
+}
+
+/// The programs in Python ended with an error, where `audit verify` passes a comment over.
+#[test]
+fn a_comment_that_is_no_utf8_hid_the_keys_of_its_file() {
+    let world = world();
+    let log = world.state().join("audit");
+    let keys = [&b"# \xff\n"[..], &std::fs::read(log.join("key.vkey")).unwrap()].concat();
+    std::fs::write(log.join("key.vkey"), &keys).unwrap();
+    let given = world.base().join("given.vkey");
+    std::fs::write(&given, &keys).unwrap();
+    let given = given.to_str();
+    let (done, file) = bundle(&world, &[]);
+    done.ok();
+    check(&world, &file, given).ok();
+    python(&world, &unpack(&file), given).ok();
+    second(&["log", log.to_str().unwrap(), "--key", given.unwrap()]).ok();
 }

@@ -87,10 +87,14 @@ fn connections_are_found_and_told_by_host() {
     assert_eq!(shown.text().matches("www.example.com:443").count(), 12, "{}", shown.text());
     let told = world.run(&["audit", "session", "session of codex"]).ok();
     assert!(
-        told.text().contains("connected www.example.com:443 (5 times, 1200 bytes out, 8000 in)"),
+        told.text().contains(
+            "connected www.example.com:443 (4 times, 900 bytes out, 6000 in, and unknown bytes of 1)"
+        ),
         "{}",
         told.text()
     );
+    let failed = "failed    www.example.com:443 [connect: unreachable]";
+    assert!(told.text().contains(failed), "{}", told.text());
     assert!(told.text().contains("evil.example:443 by "), "{}", told.text());
     for rule in ["network.host", "network.limits.bytesOut"] {
         let denied = format!("www.example.com:443 by {rule}");
@@ -99,6 +103,10 @@ fn connections_are_found_and_told_by_host() {
     // By the one who connected, though the record of the end does not name it.
     assert_eq!(told.text().matches("  by proxy  ").count(), 1, "{}", told.text());
     assert!(!told.text().contains("gateway"), "{}", told.text());
+    // The bytes of the connection whose gateway died were told as none.
+    let told =
+        world.run(&["audit", "session", "session of codex", "--json"]).ok().text().to_owned();
+    assert!(told.contains("\"uncounted\":1"), "{told}");
     let told = world.run(&["audit", "session", "session of codex", "--records"]).ok();
     assert!(told.text().contains("300 bytes out, 2000 in"), "{}", told.text());
     assert!(told.text().contains("denied by network.host"), "{}", told.text());
@@ -108,7 +116,8 @@ fn connections_are_found_and_told_by_host() {
     world.run(&["audit", "report", "-o", file.to_str().unwrap()]).ok();
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let hosts = json!([{
-        "host": "www.example.com:443", "connections": 5, "denied": 2, "bytesIn": 8000, "bytesOut": 1200,
+        "host": "www.example.com:443", "connections": 5, "denied": 2, "uncounted": 1,
+        "bytesIn": 8000, "bytesOut": 1200,
     }]);
     assert_eq!(report["hosts"], hosts, "{report}");
     assert_eq!(report["denied"]["total"], 4);
@@ -201,4 +210,22 @@ fn connections_are_no_changes_to_undo() {
     let session = world.requests().last().unwrap()["session"].as_str().unwrap().to_owned();
     world.run(&["backup", "undo", "--yes", "--session", &session]).ok();
     assert_eq!(world.read("a"), "one");
+}
+
+/// It told that no record has the operation `connect`, which nobody had named, or nothing.
+#[test]
+fn a_host_without_a_connection_is_named() {
+    let (empty, world) = (World::new(), world());
+    empty.file("a", "x");
+    empty.fs(&["read", "a"]).ok();
+    for (world, host, help) in [
+        (&empty, "www.example.com", ""),
+        (&world, "nowhere.test", ""),
+        (&world, "www.exmaple.com", "; did you mean `www.example.com`?"),
+    ] {
+        let done = world.run(&["audit", "query", "--host", host]).ok();
+        let told = format!("no record has the host `{host}`{help}\n");
+        assert!(done.stderr.contains(&told), "{done:?}");
+        assert!(!done.stderr.contains("the op"), "{done:?}");
+    }
 }

@@ -203,7 +203,7 @@ fn damage_is_said_and_nothing_readable_is_lost() {
     insta::assert_snapshot!(done.stderr, @r#"
     note: the log was not verified; `portcullis audit verify` does that
     portcullis: the audit log is damaged; what could be read of it is shown
-      "seg-1.jsonl" has a name like a segment's, but is none
+      "seg-1.jsonl" has a name like a segment's, but is not one
       line 3 of seg-000000.jsonl: the field `seq` has a wrong type or form
       seg-000000.jsonl ends within its line 9
       help: `portcullis audit verify` says what is wrong and what to do

@@ -211,6 +211,32 @@ fn a_session_of_a_command_is_that_command_and_its_paths_are_bounded() {
     assert!(told.text().contains(" and 280 more\n"), "{told:?}");
 }
 
+/// They were those of a party called `mount`.
+#[test]
+fn repeats_of_several_programs_passed_for_those_of_another_party() {
+    let world = World::new();
+    write_log(&world, 4, |seq| {
+        let paths = json!([{"path": "a", "opens": 5, "denials": 0}]);
+        let draft = match seq {
+            0 => mounted("command", "", json!({"command": ["sh", "-c", "make"]})),
+            1 => mounted("read", "a", json!({"command": 0, "process": {"pid": 9}})),
+            2 => mounted("read", "b", process(7)),
+            _ => mounted("repeats", "", json!({"opens": 5, "denials": 0, "paths": paths})),
+        };
+        (Kind::Decision, draft)
+    });
+    let parts = parts(&world, &["abab"]);
+    let done = activities(&parts);
+    assert_eq!(done.len(), 3, "{done:?}");
+    assert_eq!(done[2]["actor"], json!({"client": "mount"}));
+    let read = json!([{"path": "a", "op": "read", "times": 5}]);
+    assert_eq!(done[2]["read"]["paths"], read);
+    let told = world.run(&["audit", "session", "abab"]).ok();
+    let text = told.text();
+    assert!(text.contains("  programs of the mount together  (to "), "{text}");
+    assert!(text.contains("              read again 1 file\n"), "{text}");
+}
+
 /// Names and arguments told of entries that no record has.
 #[test]
 fn no_name_passes_for_another_entry_of_a_story() {
@@ -260,4 +286,19 @@ fn no_name_passes_for_another_entry_of_a_story() {
     write_log(&world, 1, |_| (Kind::Decision, mounted("read", "x\"  rule=\"y", json!({}))));
     let shown = world.run(&["audit", "show"]).ok();
     assert!(shown.text().contains(r#""x\"  rule=\"y""#), "{shown:?}");
+}
+
+/// The list was cut without a word.
+#[test]
+fn a_story_says_how_many_tool_calls_it_does_not_list() {
+    let world = World::new();
+    write_log(&world, 205, |seq| {
+        let call = format!("call {:03}", seq.min(202));
+        (Kind::Decision, mounted("read", "a", json!({"toolCall": call})))
+    });
+    let parts = parts(&world, &["abab"]);
+    let done = activities(&parts);
+    assert_eq!(done[0]["claimedToolCalls"].as_array().unwrap().len(), 200);
+    // One of each of the first two, three of the last.
+    assert_eq!(done[0]["claimedToolCallsMore"], 5, "{}", done[0]);
 }

@@ -88,7 +88,7 @@ fn a_first_line_told_what_is_there() {
         let told = |name: &str| {
             script(&agent, &format!("#!{}/{up}bin/echo {NEVER}\n", world.at(name)));
             let ended = start(&world, agent.to_str().unwrap());
-            assert_eq!(ended.code, 1, "{who:?} {name} {ended:?}");
+            assert_eq!(ended.code, 126, "{who:?} {name} {ended:?}");
             ended.stderr.replace(name, "NAME")
         };
         assert_eq!(told("ws/there"), told("ws/missing"), "{who:?}");
@@ -98,7 +98,7 @@ fn a_first_line_told_what_is_there() {
             let target = format!("{}/{up}bin/true", world.at(name));
             std::os::unix::fs::symlink(target, &agent).unwrap();
             let ended = start(&world, agent.to_str().unwrap());
-            assert_eq!(ended.code, 1, "{who:?} {name} {ended:?}");
+            assert_eq!(ended.code, 126, "{who:?} {name} {ended:?}");
             ended.stderr.replace(name, "NAME")
         };
         assert_eq!(linked("ws/there"), linked("ws/missing"), "{who:?}");

@@ -1,5 +1,7 @@
 //! The network of a sandbox, from inside.
 
+use serde_json::json;
+
 use super::*;
 
 #[test]
@@ -91,4 +93,28 @@ fn without_a_network_nothing_can_be_reached() {
         port.set_nonblocking(true).unwrap();
         assert!(port.accept().is_err());
     }
+}
+
+/// The report forgot the sandbox of its run, and the network that the agent shared.
+#[test]
+fn a_method_named_like_the_sandboxs_record_hid_the_sandbox() {
+    let world = SandboxWorld::new(users()[0]);
+    let line = |id: u64, method: &str| json!({"jsonrpc": "2.0", "id": id, "method": method});
+    let script = format!("echo '{}'; echo '{}'", line(1, "sandbox"), line(2, "label"));
+    let ended = world.run(&["--agent-network", "443"], &["/bin/sh", "-c", &script]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let refused = world.records().into_iter().filter(|record| record["decision"] == "deny");
+    let refused: Vec<_> = refused.map(|record| record["op"].clone()).collect();
+    assert_eq!(refused, ["method sandbox", "method label"]);
+
+    let file = world.at("report.json");
+    let options = ["--workspace", &world.at("ws"), "--state", &world.at("state")];
+    let done = world.command(&[&["audit", "report", "-o", &file], &options[..]].concat());
+    let done = { done }.output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let gateway = &report["gateways"]["listed"][0];
+    assert_eq!(gateway["enforcement"], "full", "{gateway}");
+    assert_eq!(gateway["agentNetwork"]["ports"], json!([443]), "{gateway}");
+    assert_eq!(report["agents"][0]["denied"], 2, "{report}");
 }

@@ -56,11 +56,11 @@ fn login_methods_vanished_without_a_word() {
     let error = reply()["error"].clone();
     assert_eq!(error["code"], -32000);
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("`Console login`") && message.contains("--agent-env"), "{message}");
+    assert!(message.contains("\"Console login\"") && message.contains("--agent-env"), "{message}");
     drop(editor);
     let ended = end(child);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("`Console login`"), "{ended:?}");
+    assert!(ended.stderr.contains("\"Console login\""), "{ended:?}");
 }
 
 #[test]
@@ -172,6 +172,6 @@ fn a_scoped_package_is_to_be_given_with_the_packages_beside_it() {
     std::fs::write(&script, "#!/bin/sh\nexec cat ../../../@scope/agent-linux/agent\n").unwrap();
     set_mode(&script, 0o755);
     let ended = world.run(&[], &[script.to_str().unwrap()]);
-    assert_eq!(ended.code, 1, "{ended:?}");
+    assert_eq!(ended.code, 126, "{ended:?}");
     assert!(ended.stderr.contains(&format!("`--agent-read {}`", world.at("npm"))), "{ended:?}");
 }

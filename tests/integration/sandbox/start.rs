@@ -148,7 +148,7 @@ fn an_agent_that_may_not_read_its_own_installation_is_explained() {
     std::os::unix::fs::symlink("venv/bin/agent", world.base().join("agent")).unwrap();
     for name in [agent.to_str().unwrap(), &world.at("agent")] {
         let ended = world.run(&[], &[name]);
-        assert_eq!(ended.code, 1, "{ended:?}");
+        assert_eq!(ended.code, 126, "{ended:?}");
         let advice = format!("`--agent-read {}`", venv.display());
         assert!(ended.stderr.contains(&advice), "{ended:?}");
         let ended = world.run(&["--agent-read", venv.to_str().unwrap()], &[name]);
@@ -186,6 +186,27 @@ fn an_agent_that_dies_at_once_is_explained_by_its_command_line() {
     assert!(ended.stderr.contains(&format!("`--agent-read {}`", world.at("app"))), "{ended:?}");
 }
 
+/// The advice was to let the agent read the directory of such an option, whatever was missing.
+#[test]
+fn an_agent_without_a_library_gets_no_advice_about_its_home() {
+    let world = SandboxWorld::new(users()[0]);
+    let (home, library) = (world.at("own-home"), world.at("lib/libown.so"));
+    for directory in ["own-home", "lib"] {
+        std::fs::create_dir(world.base().join(directory)).unwrap();
+    }
+    std::fs::write(&library, "").unwrap();
+    let ends = |option: &str, path: &str| {
+        let ended = world.run(&[], &["/bin/sh", "-c", "exit 127", option, path]);
+        assert!(ended.code == 127 && ended.stderr.contains("`--agent-read DIR`"), "{ended:?}");
+        ended.stderr
+    };
+    let told = ends("--home", &home);
+    assert!(!told.contains(&home), "{told}");
+    // What was not found may be a file that the command line names.
+    let told = ends("--preload", &library);
+    assert!(told.contains(&format!("`--agent-read {}", world.at("lib"))), "{told}");
+}
+
 #[test]
 fn a_program_in_the_workspace_or_nowhere_is_refused() {
     let world = SandboxWorld::new(users()[0]);
@@ -193,9 +214,9 @@ fn a_program_in_the_workspace_or_nowhere_is_refused() {
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
     set_mode(&program, 0o755);
     let ended = world.run(&["--no-mount"], &[program.to_str().unwrap()]);
-    assert!(ended.code == 1 && ended.stderr.contains("lies in the workspace"), "{ended:?}");
+    assert!(ended.code == 126 && ended.stderr.contains("lies in the workspace"), "{ended:?}");
     let ended = world.run(&[], &["no-such-agent"]);
-    assert!(ended.code == 1 && ended.stderr.contains("`no-such-agent`"), "{ended:?}");
+    assert!(ended.code == 127 && ended.stderr.contains("`no-such-agent`"), "{ended:?}");
 }
 
 #[test]
@@ -400,7 +421,7 @@ fn what_a_file_of_the_agent_names_is_not_opened_and_not_suggested() {
     for interpreter in [&tool, &pipe] {
         write(interpreter);
         let ended = world.run(&options, &[&agent]);
-        assert_eq!(ended.code, 1, "{ended:?}");
+        assert_eq!(ended.code, 126, "{ended:?}");
         // Nothing is looked up in what the agent cannot see.
         assert!(ended.stderr.contains(&format!("`{private}`")), "{ended:?}");
         assert!(!ended.stderr.contains("--agent-read"), "{ended:?}");

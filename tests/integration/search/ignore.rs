@@ -45,6 +45,28 @@ fn gitignore_files_count_where_they_may_be_read() {
     assert_eq!(grep(&world, &["needle"]).ok().json()["skipped"]["gitignore"], 1);
 }
 
+/// The entries that are left out tell of its content.
+#[test]
+fn a_labelled_gitignore_had_an_effect_without_its_label() {
+    let world = world("[[labels]]\nid = \"rules\"\npaths = [\"data/.gitignore\"]\n");
+    world.file("data/.gitignore", "a.txt\n");
+    world.file("data/a.txt", "needle\n");
+    world.file("b.txt", "needle\n");
+    let labels = || -> Vec<Value> {
+        let records = world.records().into_iter().filter(|record| record["op"] == "label");
+        records.map(|record| record["facts"].clone()).collect()
+    };
+    // These do not obey it.
+    glob(&world, &["*.txt"]).ok();
+    glob(&world, &["**/*.txt", "--no-ignore"]).ok();
+    grep(&world, &["needle", "b.txt"]).ok();
+    assert_eq!(labels(), Vec::<Value>::new());
+    assert_eq!(paths(&glob(&world, &["**/*.txt"]).ok()), ["b.txt"]);
+    assert_eq!(paths(&grep(&world, &["needle"]).ok()), ["b.txt"]);
+    let of = |by: &str| json!({ "by": by, "labels": { "rules": "data/.gitignore" } });
+    assert_eq!(labels(), [of("glob"), of("grep")]);
+}
+
 /// They took 230 MB for each search: bytes were bounded, and what patterns take once compiled was
 /// not.
 #[test]

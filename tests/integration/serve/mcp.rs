@@ -12,7 +12,7 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::rig::{Service, Site, status, wait};
+use super::rig::{Service, Site, kill, status, wait};
 use crate::common::ALL;
 
 /// Greets from an address of this machine; gives the status.
@@ -198,4 +198,78 @@ fn requests_whose_headers_contradict_their_body_are_refused_on_record() {
         assert_eq!(record["result"], "invalidInput", "{record}");
         assert_eq!(error["error"]["data"]["receipt"]["seq"], record["seq"], "{reply} {record}");
     }
+}
+
+/// The reasons of `rmcp` repeat what was sent. They were recorded as they came, and cut before.
+#[test]
+fn a_secret_in_a_refused_request_was_recorded() {
+    let site = Site::new(&["shop"]);
+    let rules = "[secrets]\n[[secrets.rules]]\nid = \"aws\"\nregex = \"AKIA[0-9A-Z/]{16}\"\n\
+        keywords = [\"AKIA\"]\n";
+    fs::write(site.base().join("policy.toml"), format!("{ALL}{rules}")).unwrap();
+    let (service, token) = (site.serve(), site.token("all"));
+    let new = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: ";
+    // The reason, or the method, was cut in the middle of the key.
+    for before in [0, 395, 400, 405, 410, 415, 420] {
+        let secret = format!("{} AKIAQ3EGRIBNBTZ5X7LT", "x".repeat(before));
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": secret,
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let mut stream = service.connect();
+        let headers = format!("{new}tools/list\r\n");
+        post(&mut stream, token, &headers, "tools/list", &json!({ "_meta": meta }));
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
+        let method = format!("{}/AKIAQ3EGRIB/BTZ5X7LT", "x".repeat(115));
+        let mut stream = service.connect();
+        post(&mut stream, token, &format!("{new}ping\r\n"), &method, &json!({}));
+        stream.read_to_string(&mut String::new()).unwrap();
+    }
+    let records = site.records("shop");
+    let refused = records.iter().filter(|record| record["result"] == "invalidInput");
+    assert_eq!(refused.count(), 14, "{records:?}");
+    for record in records {
+        assert!(!record.to_string().contains("AKIAQ"), "{record}");
+    }
+}
+
+/// A client of a worker that does not answer waited for ever.
+#[test]
+fn a_request_that_the_front_refuses_waits_for_no_worker() {
+    let site = Site::new(&["shop"]);
+    let (service, token) = (site.serve(), site.token("all"));
+    let read = service.call(token, "shop", "read_file", &json!({ "path": "file.txt" }));
+    assert_eq!(read["result"]["isError"], false, "{read}");
+    let worker = service.processes("worker-process").pop().unwrap();
+    kill(worker, Signal::STOP);
+    let stat = format!("/proc/{worker}/stat");
+    wait(|| fs::read_to_string(&stat).unwrap().contains(") T ").then_some(()));
+    let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: ping\r\n";
+    let mut stream = service.connect();
+    post(&mut stream, token, headers, "tools/list", &json!({}));
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    kill(worker, Signal::CONT);
+    assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
+}
+
+/// Its body was parsed.
+#[test]
+fn a_body_of_a_session_that_there_is_not_was_read() {
+    let site = Site::new(&["shop"]);
+    let (service, token) = (site.serve(), site.token("all"));
+    let answered = |session: &str| {
+        let mut stream = service.connect();
+        let headers = format!("Mcp-Session-Id: {session}\r\n");
+        post(&mut stream, token, &headers, "tools/call", &json!([]));
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    let reply = answered(&"0".repeat(32));
+    assert!(reply.starts_with("HTTP/1.1 404"), "{reply}");
+    assert!(!site.records("shop").iter().any(|record| record["op"] == "mcp.dropped"));
 }

@@ -166,6 +166,36 @@ fn calls_whose_clients_leave_count_until_the_worker_has_them() {
     assert_eq!(status(&session.ask("ping", &json!({}))), 200);
 }
 
+/// A body of a few kilobytes took a megabyte once it was parsed, and counted as nothing.
+#[test]
+fn parsed_values_did_not_count_in_the_memory_of_the_front() {
+    let mut site = Site::new(&["shop"]);
+    site.settings = "limits = { messageSize = \"1MiB\", messageMemory = \"1MiB\" }".to_owned();
+    let service = site.serve();
+    let session = Session::begin(&service, site.token("all"));
+    let call = |id: usize, path: &Value| {
+        let params = json!({ "name": "workspace__shop__stat", "arguments": { "path": path } });
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        let mut stream = service.connect();
+        stream.write_all(&session.request(&call, "")).unwrap();
+        stream
+    };
+    let values = json!(vec![json!({ "": "" }); 1200]);
+    let status_of = |stream: TcpStream| {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        status(&line)
+    };
+    assert_eq!(status_of(call(1, &values)), 200);
+    let worker = Stopped::new(&service, "worker-process");
+    // More than the socket to the worker holds.
+    let waiting = call(2, &json!("x".repeat(700_000)));
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(status_of(call(3, &values)), 429);
+    drop(worker);
+    assert_eq!(status_of(waiting), 200);
+}
+
 /// A client's name, or its capabilities, stayed in front and worker as long as the
 /// session, outside of every bound.
 #[test]
@@ -187,7 +217,10 @@ fn a_session_is_not_as_large_as_its_initialize() {
     });
     let before = (resident(front), resident(worker));
     // As values they take sixteen times what they take as text.
-    let many = json!({ "experimental": { "x": { "y": vec![0; 31_000] } } });
+    let many = |count: usize| json!({ "experimental": { "x": { "y": vec![0; count] } } });
+    let reply = new.initialize(&many(31_000), &json!({ "name": "test", "version": "1" }));
+    assert_eq!(status(&reply), 400, "{reply}");
+    let many = many(900);
     for _ in 0..100 {
         let reply = new.initialize(&many, &json!({ "name": "test", "version": "1" }));
         assert_eq!(status(&reply), 200, "{reply}");

@@ -32,13 +32,18 @@ fn edit(site: &Site, was: &str, is: &str) {
 #[test]
 fn a_policy_that_lies_in_another_workspace_is_not_taken_up_and_nobody_is_unserved() {
     let site = site();
-    let service = Service::start(&mut site.command(&[]));
+    let home = "data/portcullis/homes/docs/agent";
+    fs::create_dir_all(site.base().join(home)).unwrap();
+    let data = site.base().join("data");
+    let service = Service::start(site.command(&[]).env("XDG_DATA_HOME", data));
     assert_eq!(reads(&service, &site, "shop"), "of shop\n");
     let policy = site.base().join("etc/q.toml");
     for (number, (file, link)) in [
         ("roots/docs/evil.toml", "../roots/docs/evil.toml"),
         // It lies elsewhere; the agent chooses where.
         ("good.toml", "../roots/docs/link.toml"),
+        // An agent of `run` wrote it into its home.
+        (&format!("{home}/evil.toml"), &format!("../{home}/evil.toml")),
     ]
     .into_iter()
     .enumerate()

@@ -270,7 +270,7 @@ fn reads_that_wait_for_a_person_hold_nobody_up() {
     let rule = "[[rules]]\nid = \"person\"\neffect = \"ask\"\noperations = [\"read\"]\npaths = [\"asked/**\"]\n";
     let service = Service::start(&format!("{POLICY}{rule}"));
     let mut raw = Raw::start(&service);
-    for number in 0..10 {
+    for number in 0..8 {
         service.world.file(&format!("asked/{number}"), "x");
         let fields = json!({"path": format!("/asked/{number}")});
         raw.frame(0x81, message("read", &number.to_string(), fields).to_string().as_bytes());
@@ -282,7 +282,7 @@ fn reads_that_wait_for_a_person_hold_nobody_up() {
         (&"free".into(), &"one\ntwo\n".into())
     );
     // With a person's word one is read.
-    let asked = waiting(&service.world, 10);
+    let asked = waiting(&service.world, 8);
     service.world.run(&["approve", "--yes", &id(&asked[0])]).ok();
     let reply = raw.reply();
     let read = asked[0]["path"].as_str().unwrap().to_owned();

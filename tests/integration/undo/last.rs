@@ -31,7 +31,7 @@ fn a_session_that_left_everything_as_it_was_is_passed_over() {
         Agent::new(&world, 1).write("f", "evil");
         work(&Agent::new(&world, 2));
         let done = world.run(&["undo", "--yes"]).ok();
-        assert!(done.stderr.contains("passed over 0202"), "{number}: {done:?}");
+        assert!(done.stderr.contains("skipped 0202"), "{number}: {done:?}");
         assert_eq!(world.read("f"), "good", "{number}");
         // The same command does not go on to an older session.
         let again = world.run(&["undo", "--yes"]).ok();
@@ -49,7 +49,7 @@ fn a_session_that_left_something_is_undone() {
     agent.does(&SetAttributes { path: path("f"), mode: Some(0o777), modified: None });
     drop(agent);
     let done = world.run(&["undo", "--yes"]).ok();
-    assert!(!done.stderr.contains("passed over"), "{done:?}");
+    assert!(!done.stderr.contains("skipped"), "{done:?}");
     assert_eq!(world.read("f"), "evil");
 }
 
@@ -62,5 +62,5 @@ fn without_a_session_that_left_something_the_command_says_so() {
     drop(agent);
     let none = world.run(&["undo", "--yes"]);
     assert_eq!(none.code, 1, "{none:?}");
-    assert!(none.stderr.contains("passed over 0101"), "{none:?}");
+    assert!(none.stderr.contains("skipped 0101"), "{none:?}");
 }

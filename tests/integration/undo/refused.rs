@@ -124,7 +124,7 @@ fn what_retention_let_go_is_said_to_be_gone() {
     let record = records[2].to_string();
     let refused = backup(&world, &["restore", "a", "--before", &record, "--yes"]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.text().contains("is no longer kept"), "{refused:?}");
+    assert!(refused.text().contains("is no longer stored"), "{refused:?}");
     // The session's first version is never let go.
     backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
     assert_eq!(world.read("a"), "0");

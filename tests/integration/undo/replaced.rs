@@ -146,3 +146,20 @@ fn an_undo_of_what_was_changed_again_is_ready() {
     world.run(&["undo", "--yes"]).ok();
     assert_eq!(snapshot(&world.root()), before);
 }
+
+/// Its path could not be looked at, by a link in the place of its directory, and was not compared.
+#[test]
+fn an_undo_through_a_link_removed_what_others_had_changed() {
+    let world = World::with_policy(POLICY);
+    fs::create_dir(world.path("d")).unwrap();
+    let agent = Agent::new(&world, 1);
+    agent.write("d/a", "mine");
+    drop(agent);
+    fs::rename(world.path("d"), world.path("e")).unwrap();
+    symlink("e", world.path("d")).unwrap();
+    world.file("e/a", "ours");
+    let done = world.run(&["undo", "--overwrite", "--yes", "--json"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(done.json()["steps"][0]["status"], "impossible", "{done:?}");
+    assert_eq!(world.read("e/a"), "ours");
+}

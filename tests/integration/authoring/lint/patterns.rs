@@ -126,12 +126,23 @@ fn what_other_operations_leave_open_is_found_and_what_they_do_not_is_not() {
     };
     let hole: BTreeSet<_> = [("unguarded-operation".to_owned(), 8)].into();
     for effect in ["deny", "ask"] {
-        for open in ["write", "edit", "append", "rename"] {
+        for open in [
+            "write", "edit", "append", "rename", "setattr", "symlink", "mkdir", "remove", "grep",
+            "list", "stat",
+        ] {
             let operations = format!("[\"{open}\"]");
             let found = misread(&world, &policy(effect, &operations, "[\"**\"]"));
             assert_eq!(found, hole, "{effect} {open}");
         }
-        for closed in ["write\", \"remove", "read", "list", "remove", "grep", "mkdir"] {
+        for closed in [
+            "write\", \"remove",
+            "read",
+            "list\", \"read\", \"write\", \"remove",
+            "remove\", \"rename",
+            "read\", \"grep",
+            "mkdir\", \"symlink\", \"rename\", \"remove",
+            "setattr\", \"write\", \"remove",
+        ] {
             let operations = format!("[\"{closed}\"]");
             let found = misread(&world, &policy(effect, &operations, "[\"**\"]"));
             assert_eq!(found, BTreeSet::new(), "{effect} {closed}");
@@ -248,4 +259,158 @@ fn words_and_letters_that_only_look_like_others_are_found() {
         ("word-as-wildcard", "all"),
     ];
     assert_eq!(found, set(&expected));
+}
+
+/// A label that misses its files closes no host, and nothing said so.
+#[test]
+fn a_pattern_of_a_label_was_not_linted() {
+    let found = found_at(
+        "schema = 1\n[[labels]]\nid = \"a\"\n\
+         paths = [\"*.csv\", \"app/[id]/**\", \"d\u{430}ta/**\", \"src/.*\", \"x/*.*\", \"ok/**\"]\n",
+    );
+    let expected = [
+        ("root-only-name", "*.csv"),
+        ("class-as-name", "app/[id]/**"),
+        ("mixed-scripts", "d\u{430}ta/**"),
+        ("regex-as-pattern", "src/.*"),
+        ("dot-required", "x/*.*"),
+        ("unused-label", "a"),
+    ];
+    assert_eq!(found, set(&expected));
+}
+
+/// Files that a misread pattern misses were not searched. A name matches at any depth there.
+#[test]
+fn a_pattern_of_files_with_invisible_text_was_not_linted() {
+    let found = found_at(
+        "schema = 1\n[files.invisible]\n\
+         paths = [\"AGENTS.md\", \"app/[id]/x\", \"AG\u{415}NTS.md\", \"src/.*\", \"x/*.*\"]\n",
+    );
+    let expected = [
+        ("class-as-name", "app/[id]/x"),
+        ("mixed-scripts", "AG\u{415}NTS.md"),
+        ("regex-as-pattern", "src/.*"),
+        ("dot-required", "x/*.*"),
+    ];
+    assert_eq!(found, set(&expected));
+}
+
+#[test]
+fn a_label_that_matches_nothing_in_the_workspace_was_not_told() {
+    let world = World::new();
+    std::fs::create_dir_all(world.path("src/data")).unwrap();
+    std::fs::write(world.path("src/data/rows.csv"), "").unwrap();
+    let policy = "schema = 1\n[[labels]]\nid = \"a\"\n\
+        paths = [\n\"src/data\",\n\"nosuch/**\",\n]\n\
+        [files.invisible]\npaths = [\n\"rows.csv\",\n\"AGENT.md\",\n]\n\
+        [[rules]]\nid = \"a\"\neffect = \"deny\"\npaths = [\"src/data/rows.csv\"]\n";
+    policy_file(&world, "p.toml", policy);
+    let lines = |id: &str| -> Vec<_> {
+        let list = found(&world, &["p.toml"]);
+        let list = list.iter().filter(|finding| finding["id"] == id);
+        list.map(|finding| finding["line"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(lines("unmatched-glob"), [6, 11]);
+    // Neither decides anything that a test could cover, also if a rule has the label's name.
+    let tests = "[[tests]]\noperation = \"read\"\npath = \"y\"\nexpect = { effect = \"deny\" }\n";
+    policy_file(&world, "p.toml", &format!("{policy}{tests}"));
+    assert_eq!(lines("untested-rule"), [14]);
+}
+
+/// Advice to escape one of two brackets led to denials that protected nothing.
+#[test]
+fn a_name_in_two_brackets_of_which_one_is_escaped_was_no_finding() {
+    let found = found_at(
+        "schema = 1\n[[rules]]\nid = \"a\"\neffect = \"deny\"\n\
+         paths = ['app/[[lang]\\]/page.tsx', 'post-[id].tsx', '{.env,config/*.pem}', '*/.env', \
+         'my\u{2013}file/**', 'id\u{ff3f}rsa/**', '**/*.[hc]pp']\n",
+    );
+    // The text is that of single quotes here.
+    let found: BTreeSet<_> = found
+        .into_iter()
+        .map(|(id, text)| (id, text.split('\'').next().unwrap().to_owned()))
+        .filter(|(id, _)| id != "evadable-extension" && id != "shadowed-rule")
+        .collect();
+    let expected = [
+        ("class-as-name", "app/[[lang]\\]/page.tsx"),
+        ("class-as-name", "post-[id].tsx"),
+        ("root-only-name", "{.env,config/*.pem}"),
+        ("root-only-name", "*/.env"),
+        ("mixed-scripts", "my\u{2013}file/**"),
+        ("mixed-scripts", "id\u{ff3f}rsa/**"),
+    ];
+    assert_eq!(found, set(&expected));
+}
+
+/// The findings of one lint.
+fn of_lint(world: &World, policy: &str, id: &str) -> Vec<serde_json::Value> {
+    policy_file(world, "p.toml", policy);
+    let mut list = found(world, &["p.toml", "--no-tree"]);
+    list.retain(|finding| finding["id"] == id);
+    list
+}
+
+/// `[extensions]` refused what the advice told to put there.
+#[test]
+fn an_extension_that_is_refused_was_advised() {
+    let world = World::new();
+    for (pattern, is_plain) in [
+        ("**/*.pem", true),
+        ("**/*.{pem,key}", false),
+        ("**/*.tar.gz", false),
+        ("**/*.ke[yY]", false),
+    ] {
+        let policy = format!(
+            "schema = 1\n[allowedPaths]\nread = [\"**\"]\n[[rules]]\nid = \"r\"\n\
+             effect = \"deny\"\npaths = [\"{pattern}\"]\n"
+        );
+        let list = of_lint(&world, &policy, "evadable-extension");
+        assert_eq!(list.len(), 1, "{pattern}");
+        let advice = list[0]["suggestion"].as_str().unwrap();
+        assert!(advice.contains(&format!("`{pattern}.*`")), "{advice}");
+        assert_eq!(advice.contains("extensions.deny"), is_plain, "{advice}");
+    }
+}
+
+/// Nothing was said of them, and the tests passed.
+#[test]
+fn braces_and_classes_in_the_path_of_a_test_were_not_found() {
+    let world = World::new();
+    let is_found = |pattern: &str, path: &str| {
+        let policy = format!(
+            "schema = 1\n[allowedPaths]\nread = [\"{pattern}\"]\n[[tests]]\noperation = \"list\"\n\
+             path = \"{path}\"\nexpect = {{ effect = \"deny\" }}\n"
+        );
+        of_lint(&world, &policy, "wildcard-in-test").len() == 1
+    };
+    assert!(is_found("p/{a,b}", "p/{a,b}") && is_found("p/**", "p/{a,b}/x"));
+    assert!(is_found("p/[ab]", "p/[ab]") && is_found("p/[ab]/**", "p/[ab]/x"));
+    // Names can have them.
+    assert!(!is_found("app/[[]id[]]/page.tsx", "app/[id]/page.tsx"));
+    assert!(!is_found("**", "{{cookiecutter.name}}/x") && !is_found("**", "a,{b}"));
+}
+
+/// A denial for `claude` alone applied to no agent, since none has that name by default.
+#[test]
+fn rules_for_agents_of_other_names_were_not_told() {
+    let world = World::new();
+    let noted = |effect: &str, agents: &str| {
+        let policy = format!(
+            "schema = 1\n[[rules]]\nid = \"r\"\neffect = \"{effect}\"\noperations = [\"read\"]\n\
+             paths = [\"x\"]\nagents = [{agents}]\n"
+        );
+        policy_file(&world, "p.toml", &policy);
+        let args = ["policy", "lint", "p.toml", "--no-tree"];
+        let told = world.run(&[&args[..], &["--json"]].concat()).ok().json();
+        let told = told["forOtherAgents"] == serde_json::json!(["r"]);
+        assert_eq!(world.run(&args).ok().stderr.contains("by default"), told, "{agents}");
+        told
+    };
+    assert!(noted("deny", "'claude'") && noted("ask", "'mcp', 'release-*'"));
+    for agents in
+        ["'*'", "'claude*'", "'Codex'", "'mcp-client', 'x'", "'exec'", "'cli'", "'client'"]
+    {
+        assert!(!noted("deny", agents), "{agents}");
+    }
+    assert!(!noted("allow", "'claude'"));
 }

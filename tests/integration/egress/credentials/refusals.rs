@@ -104,6 +104,24 @@ fn a_path_or_method_that_is_not_listed_is_named() {
     assert!(!all.contains("secret=1"), "{all}");
 }
 
+/// The path was cut in record and reason before secrets in it were redacted.
+#[test]
+fn half_a_secret_in_a_long_path_was_recorded() {
+    let mut keyed = Keyed::new("h1");
+    let policy = keyed.net.world.base().join("policy/policy.toml");
+    let policy = std::fs::read_to_string(policy).unwrap();
+    let rules = super::super::secret_texts::rules();
+    keyed.net.world.set_policy(&format!("{policy}{rules}"));
+    let output = keyed.command(&[], &["/usr/bin/python3", "client.py", "long_paths"]).output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(reported(output), json!([403, 403, 403, 403]), "{stderr}");
+    let records = keyed.net.connects();
+    let paths = records.iter().map(|record| record["facts"]["requestPath"].as_str().unwrap());
+    assert!(paths.clone().all(|path| path.starts_with("/v2/xxx")), "{records:?}");
+    assert!(!format!("{records:?}{stderr}").contains("AKIAQ"), "{records:?}{stderr}");
+}
+
 #[test]
 fn a_phantom_is_worth_nothing_at_another_credential_nor_in_a_later_session() {
     let mut keyed = Keyed::new("h1");

@@ -3,7 +3,7 @@
 use crate::common::{Done, World};
 
 /// An example of each kind, as TOML reads it.
-const PATTERNS: [&str; 55] = [
+const PATTERNS: [&str; 58] = [
     "*.js *.ts",
     "src/*.js src/*.ts",
     "private # keep out",
@@ -58,6 +58,9 @@ const PATTERNS: [&str; 55] = [
     "src/**, docs/**",
     "'src/**'",
     "src\u{2215}x",
+    "\u{fe61}.pem",
+    "\u{ff5b}a\u{ff0c}b\u{ff5d}",
+    "[a\u{2013}z].key",
     "[[:alpha:]]",
 ];
 
@@ -122,7 +125,7 @@ fn agents_are_not_negated_either() {
 
 #[test]
 fn an_extension_that_looks_like_several_is_refused() {
-    for extension in ["pem,key", "!pem", "{pem,key}", "(pem|key)", "~pem"] {
+    for extension in ["pem,key", "!pem", "{pem,key}", "(pem|key)", "~pem", "\u{fe61}"] {
         let text = format!("schema = 1\n[extensions]\ndeny = [{}]\n", quoted(extension));
         assert_eq!(check(&text).code, 4, "{extension}");
     }
@@ -138,6 +141,7 @@ fn a_character_in_a_class_of_its_own_is_itself() {
         (r"src[\]sub", r"src\sub"),
         ("@[(]a[)]", "@(a)"),
         ("[ ]x[ ]", " x "),
+        ("[\u{fe61}]x", "\u{fe61}x"),
         ("[[]id[]]", "[id]"),
         (r"\[id\]", "[id]"),
         ("[*]", "*"),

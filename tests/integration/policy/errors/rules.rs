@@ -39,7 +39,9 @@ read = ["/src/**", "src/", "a**", "{a", "[b-a]"]
      --> policy/policy.toml:3:41
       |
     3 | read = ["/src/**", "src/", "a**", "{a", "[b-a]"]
-      |                                         ^^^^^^^ `[]` is empty or its range runs backwards
+      |                                         ^^^^^^^ a range in a class `[…]` runs backwards
+      |
+      = help: a range goes from the first character to the last: `[a-z]`; in a name `[` is `[[]` and `]` is `[]]`, as in `[[]user-id[]]`
 
     portcullis: the policy does not load
     "##);

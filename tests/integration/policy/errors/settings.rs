@@ -123,7 +123,7 @@ read = ["usr", "/", "/usr/../etc"]
      --> policy/policy.toml:4:16
       |
     4 | read = ["usr", "/", "/usr/../etc"]
-      |                ^^^ `/` holds the workspace and the gateway's own state
+      |                ^^^ `/` contains the workspace and the gateway's own state
 
     error: bad path "/usr/../etc"
      --> policy/policy.toml:4:21

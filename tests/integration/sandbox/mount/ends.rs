@@ -314,3 +314,16 @@ fn files_that_a_command_emptied_as_it_ended_were_as_before() {
         assert!(left.is_empty(), "{who:?} {left:?} {ended:?}");
     }
 }
+
+/// Its exit code was that of a command that failed.
+#[test]
+fn a_program_that_does_not_start_ends_as_in_a_shell() {
+    let world = SandboxWorld::new(users()[0]);
+    for (program, code) in
+        [("no-such-program", 127), ("/no/such/program", 127), ("/etc/passwd", 126), ("/usr", 126)]
+    {
+        let ended = end(world.limited(&["exec", "--", program]).spawn().unwrap());
+        assert_eq!(ended.code, code, "{program} {ended:?}");
+        assert!(ended.stderr.contains(program), "{ended:?}");
+    }
+}

@@ -271,7 +271,7 @@ fn the_policy_of_a_further_workspace_is_taken_up_while_it_is_served() {
     let ended = end(child);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "secret\n"), "{ended:?}");
     // Both messages had no workspace.
-    for (workspace, told) in [("lib", "is in force"), ("ws", "is not taken up")] {
+    for (workspace, told) in [("lib", "is in force"), ("ws", "is not accepted")] {
         let root = format!("`{}`", world.base().canonicalize().unwrap().join(workspace).display());
         let is_told = |line: &str| line.contains(told) && line.contains(&root);
         assert!(ended.stderr.lines().any(is_told), "{workspace} {ended:?}");

@@ -239,6 +239,43 @@ fn the_policy_may_show_the_workspaces_repository() {
     assert_eq!(ended.stdout, shown, "{ended:?}");
 }
 
+/// It showed all that was ever committed, and no lint, no start and no record said so. Nor did
+/// labels of what had been committed apply.
+#[test]
+fn the_workspaces_repository_was_shown_without_a_warning() {
+    let world = committed(users()[0]);
+    let labelled = "[[labels]]\nid = \"l\"\npaths = [\"hidden/**\"]\n[[network.rules]]\nid = \"n\"\n\
+        effect = \"deny\"\nhosts = [\"*\"]\nwhenRead = [\"l\"]\n";
+    let closed = "[[rules]]\nid = \"git\"\neffect = \"deny\"\npaths = [\"**/.git\"]\n";
+    for (more, is_shown) in [("", true), (closed, false)] {
+        let policy = format!("{POLICY}\n{labelled}{more}[git]\nrepository = \"workspace\"\n");
+        let place = world.at("policies/policy.toml");
+        std::fs::write(&place, policy).unwrap();
+        let ended = world.exec(&[], "git -c safe.directory='*' show HEAD:hidden/file");
+        assert_eq!(ended.stdout.contains("hidden"), is_shown, "{ended:?}");
+        assert_eq!(ended.stderr.contains("`[git] repository"), is_shown, "{ended:?}");
+        let records = world.records();
+        let start = records.iter().rfind(|record| record["kind"] == "start").unwrap();
+        assert_eq!(start["facts"]["git"]["history"] == true, is_shown, "{start}");
+        let is_label = |record: &&Value| {
+            said(record, "op") == "label" && said(record, "session") == said(start, "session")
+        };
+        assert_eq!(records.iter().filter(is_label).count(), usize::from(is_shown));
+
+        let ws = world.at("ws");
+        let lint = |args: &[&str]| {
+            let args = [&["policy", "lint", &place, "--workspace", &ws], args].concat();
+            end(world.limited(&args).spawn().unwrap())
+        };
+        let told: Value = serde_json::from_str(&lint(&["--json"]).stdout).unwrap();
+        let history = told["findings"].as_array().unwrap().iter();
+        let history: Vec<_> = history.filter(|found| found["id"] == "git-history").collect();
+        assert_eq!(history.len(), usize::from(is_shown), "{told}");
+        assert!(history.iter().all(|found| said(found, "message").contains("`hidden/file`")));
+        assert_eq!(lint(&[]).stderr.contains("rules hide"), !is_shown);
+    }
+}
+
 #[test]
 fn without_a_repository_in_the_workspace_none_is_made() {
     let world = SandboxWorld::mounted(users()[0]);

@@ -81,6 +81,40 @@ fn git_lost_tracked_files_with_a_secret() {
     assert!(from.iter().all(|one| backups.contains(one)), "{from:?}");
 }
 
+/// A rename has no backup, so the file had no version under its old name.
+#[test]
+fn git_lost_renamed_files_with_a_secret() {
+    let world = tracked();
+    let path = world.at("ws/dir/password.txt");
+    std::fs::write(&path, SECRET).unwrap();
+    git_in(&world.at("ws"), &["add", "dir/password.txt"]);
+    git_in(&world.at("ws"), &["commit", "-qm", "directory"]);
+    let script = "git mv password.txt moved.txt; git mv dir two; git mv two three
+        git commit -qam moved; git checkout -q HEAD~1; git status --porcelain
+        git mv password.txt moved.txt; git stash -q; git status --porcelain";
+    assert_eq!(world.without_denials(script), "");
+    assert_eq!(world.password(), SECRET);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), SECRET);
+    assert!(!world.base().join("ws/three").exists());
+}
+
+/// A name that the agent may not read is no source of secrets.
+#[test]
+fn a_secret_does_not_come_from_a_name_that_is_not_read() {
+    let world = tracked();
+    let policy = world.at("policies/policy.toml");
+    let text = std::fs::read_to_string(&policy).unwrap();
+    let rule = "[[rules]]\nid = \"drop\"\neffect = \"deny\"\noperations = [\"read\"]\npaths = [\"drop/**\"]\n";
+    std::fs::write(&policy, text + rule).unwrap();
+    let script = "refused() { cp .git/shown $1 2>/dev/null && echo stored; }
+        mkdir drop; cp password.txt .git/shown; mv password.txt drop/; rm drop/password.txt
+        refused password.txt; refused moved.txt";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.stdout, "", "{ended:?}");
+    assert!(!world.base().join("ws/drop/password.txt").exists(), "{ended:?}");
+    assert_eq!(world.password(), "", "{ended:?}");
+}
+
 /// A version before the last one has the secret.
 #[test]
 fn a_version_in_which_the_secret_was_left_out_can_be_left_again() {

@@ -28,6 +28,24 @@ fn an_import_opens_no_pipe_in_the_repository() {
     }
 }
 
+/// They were left to git.
+#[test]
+fn an_import_passed_over_files_of_the_repository_that_it_cannot_look_at() {
+    for (name, script) in [
+        ("packed-refs", "ln -s packed-refs .git/packed-refs"),
+        ("objects/pack/loop.pack", "ln -s loop.pack .git/objects/pack/loop.pack"),
+    ] {
+        let world = committed(users()[0]);
+        world.commit_as("one");
+        world.outside(script);
+        let ended = world.end_import(&["--dry-run"]);
+        assert_eq!(ended.code, 1, "{name} {ended:?}");
+        let told = format!(".git/{name}`: ");
+        assert!(ended.stderr.contains("cannot look at `"), "{ended:?}");
+        assert!(ended.stderr.contains(&told), "{ended:?}");
+    }
+}
+
 /// An operator approved `ci/run.sh` without seeing that it is executable, and the log did not
 /// record it either.
 #[test]
@@ -115,6 +133,22 @@ fn trailers_behind_invisible_characters_passed_for_those_of_an_import() {
     let commits = imported.told["commits"].as_array().unwrap();
     let refused = commits.iter().filter(|one| one["refused"].is_array());
     assert_eq!(refused.count(), 4, "{}", imported.told);
+}
+
+/// Many terminals display it as a hyphen, but it was ignored as a character that is not displayed.
+#[test]
+fn trailers_with_a_soft_hyphen_passed_for_those_of_an_import() {
+    let world = committed(users()[0]);
+    let script = "for c in '\\302\\255' '\\357\\274\\215'; do \
+        git commit -q --allow-empty -m \"$(printf \"fix\\n\\nPortcullis${c}Session: 0\")\" && \
+        git branch b$((n = n + 1)) && git reset -q HEAD~1; done";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let imported = world.import(&["--yes"]);
+    assert_eq!(imported.branches().len(), 0, "{}", imported.told);
+    let commits = imported.told["commits"].as_array().unwrap();
+    assert_eq!(commits.len(), 2, "{}", imported.told);
+    assert!(commits.iter().all(|one| one["refused"].is_array()), "{}", imported.told);
 }
 
 /// A removed link was called an empty file, a link in place of a file did not show what the file had,

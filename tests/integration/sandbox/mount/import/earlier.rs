@@ -11,7 +11,10 @@ fn an_import_did_not_name_the_session_that_comes_first() {
     let refused = world.import(&["--session", &second, "--yes"]);
     assert_eq!(refused.code, 1, "{} {}", refused.told, refused.stderr);
     let reasons = refused.refused("two");
-    let advice = format!("session {first} changed it before: import that first");
+    let advice = format!(
+        "session {first} changed it before: import that first, with `portcullis git import \
+         --session {first}`"
+    );
     assert!(reasons[0].1.contains(&advice), "{reasons:?}");
     let imported = world.import(&["--session", &first, "--yes"]);
     assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
