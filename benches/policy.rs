@@ -10,7 +10,7 @@ use std::{hint::black_box, io::Write as _, path::Path};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Policy, PolicySource, Query, compile},
+    policy::{PolicySource, Query, compile},
     policy_tools::{NoObserver, outline, replay},
     review::Log,
 };
@@ -39,7 +39,6 @@ fn policies(criterion: &mut Criterion) {
     group.sample_size(10);
     group.bench_function("compile", |bencher| bencher.iter(|| compile(black_box(&source))));
     if let (Ok(policy), Ok(agent)) = (compile(&source), "agent".parse::<AgentName>()) {
-        let policy: Policy = policy;
         for (name, path) in [("decide, denied", "d42/s4242/a.rs"), ("decide, allowed", "src/a.rs")]
         {
             let Ok(path) = WorkspacePath::parse(path) else { continue };
