@@ -138,7 +138,7 @@ fn an_agent_may_ask_for_much_before_it_reads_anything() {
         std::io::Write::write_all(&mut input, requests.as_bytes()).unwrap();
         done.send(input).unwrap();
     });
-    let _input = written.recv_timeout(Duration::from_secs(20)).expect("all is heard");
+    let _input = written.recv_timeout(Duration::from_secs(60)).expect("all is heard");
     rig.agent.read_on();
     let mut answered: Vec<_> = (0..REQUESTS)
         .map(|_| {

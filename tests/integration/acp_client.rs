@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// A real agent takes a while to start.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Time in which the end of a tool call comes, at the latest.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The editor's capabilities and buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Editor {
@@ -122,16 +125,24 @@ impl Client {
 
     /// Has the `passthrough` model call a tool.
     pub(crate) fn tool(&mut self, session: &str, tool: &str, arguments: &Value) -> Turn {
-        self.prompt(session, &format!("***CALL_TOOL {tool} {arguments}"))
+        self.turn(session, &format!("***CALL_TOOL {tool} {arguments}"), true)
     }
 
     /// Runs one prompt turn.
     pub(crate) fn prompt(&mut self, session: &str, text: &str) -> Turn {
+        self.turn(session, text, false)
+    }
+
+    /// The same; `is_awaited` if each tool call that begins in it also ends.
+    fn turn(&mut self, session: &str, text: &str, is_awaited: bool) -> Turn {
         self.updates.clear();
         let prompt = json!([{"type": "text", "text": text}]);
         let reply = self.call("session/prompt", json!({"sessionId": session, "prompt": prompt}));
         // Updates may come behind the reply.
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(300)) {
+        loop {
+            let is_open = is_awaited && self.has_open_call();
+            let limit = if is_open { CALL_TIMEOUT } else { Duration::from_millis(300) };
+            let Ok(line) = self.lines.recv_timeout(limit) else { break };
             self.heard(&line);
         }
         let updates = self.updates.iter().map(|update| &update["update"]);
@@ -141,6 +152,19 @@ impl Client {
             said: Value::from(self.updates.clone()).to_string(),
             states: states.collect(),
         }
+    }
+
+    /// True if a tool call of the turn has begun and not ended.
+    fn has_open_call(&self) -> bool {
+        let mut last = BTreeMap::new();
+        for update in self.updates.iter().map(|update| &update["update"]) {
+            if let (Some(id), Some(status)) =
+                (update["toolCallId"].as_str(), update["status"].as_str())
+            {
+                last.insert(id, status);
+            }
+        }
+        last.values().any(|status| ["pending", "in_progress"].contains(status))
     }
 
     fn call(&mut self, method: &str, params: Value) -> Value {

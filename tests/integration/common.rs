@@ -221,6 +221,11 @@ pub(crate) fn done(output: Output) -> Done {
     }
 }
 
+/// The lines of a log, without the last one that its gateway may still be writing.
+pub(crate) fn whole_lines(text: &str) -> std::str::Lines<'_> {
+    text.rfind('\n').map_or("", |end| &text[..end]).lines()
+}
+
 /// Factor of the number of cases that a test tries. `tests/run.sh full` sets it.
 pub(crate) fn budget() -> u64 {
     std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())

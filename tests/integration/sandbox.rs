@@ -7,14 +7,17 @@ use std::{
     os::unix::net::UnixListener,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::copy_program;
+use crate::common::{copy_program, whole_lines};
 
 mod descriptors;
 mod further;
@@ -44,7 +47,8 @@ enum As {
     UserWithoutNamespaces,
 }
 
-/// The binary and the hostile agent, where every user can execute them.
+/// The binary, the hostile agent and the one that works, where every user can execute them. They are
+/// written once: other tests start them at any time.
 fn tools() -> &'static Path {
     static TOOLS: OnceLock<TempDir> = OnceLock::new();
     TOOLS
@@ -55,6 +59,8 @@ fn tools() -> &'static Path {
             std::fs::create_dir(dir.path().join("agent")).unwrap();
             let script = dir.path().join("agent/hostile.py");
             std::fs::write(&script, include_str!("hostile.py")).unwrap();
+            let script = dir.path().join("agent/acp_agent.py");
+            std::fs::write(&script, include_str!("acp_agent.py")).unwrap();
             dir
         })
         .path()
@@ -241,7 +247,7 @@ impl SandboxWorld {
             .iter()
             .flat_map(|s| {
                 let text = std::fs::read_to_string(s).unwrap();
-                text.lines().map(|l| serde_json::from_str(l).unwrap()).collect::<Vec<_>>()
+                whole_lines(&text).map(|l| serde_json::from_str(l).unwrap()).collect::<Vec<_>>()
             })
             .collect()
     }
@@ -437,6 +443,19 @@ fn descriptors_of_a_careless_parent_do_not_reach_the_agent() {
 
 fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+/// Returns a port at which nothing listens. The kernel picks it for nobody, so that no other test gets
+/// it before it is used.
+fn unused_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 10_000).unwrap();
+    loop {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000) % 10_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 #[test]

@@ -239,7 +239,7 @@ pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {
 
 /// True if the processes are gone within a while.
 pub(crate) fn gone(processes: &[i32]) -> bool {
-    let end = Instant::now() + Duration::from_secs(15);
+    let end = Instant::now() + TIMEOUT;
     while Instant::now() < end {
         let alive = |pid: &&i32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status"));

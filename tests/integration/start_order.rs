@@ -18,7 +18,7 @@ use rustix::{
 use serde_json::Value;
 
 use crate::{
-    common::{ALL, World, done},
+    common::{ALL, World, done, whole_lines},
     disk::Disk,
     scripted_agent,
 };
@@ -45,7 +45,7 @@ fn wait<T>(mut look: impl FnMut() -> Option<T>) -> T {
 /// Returns the kinds of the log's records, each with its gateway.
 fn kinds(state: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(state.join("audit/seg-000000.jsonl")).unwrap_or_default();
-    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let records = whole_lines(&text).map(|line| serde_json::from_str::<Value>(line).unwrap());
     let word = |record: &Value, field: &str| record[field].as_str().unwrap().to_owned();
     records.map(|record| (word(&record, "boot"), word(&record, "kind"))).collect()
 }
@@ -125,7 +125,7 @@ fn before_the_agent(world: &World) -> (Killed, UnixStream) {
         // The gateway goes as far as it can.
         thread::sleep(TEMPTATION);
         if starts(&world.state()) == tried {
-            let mut visitor = UnixStream::connect(approval_socket).unwrap();
+            let mut visitor = wait(|| UnixStream::connect(&approval_socket).ok());
             visitor.write_all(b"{}\n").unwrap();
             return (run, visitor);
         }

@@ -139,7 +139,7 @@ fn an_agent_that_goes_while_the_editor_does_not_read_is_noticed() {
 /// Each cost its sender two bytes and the log five hundred.
 #[test]
 fn an_agent_that_sends_rubbish_is_slowed_down_and_all_of_it_is_recorded() {
-    const LINES: usize = 3000;
+    const LINES: usize = 6000;
     let mut rig = served();
     let started = Instant::now();
     rig.agent.bytes("x\n".repeat(LINES).as_bytes());
@@ -188,7 +188,7 @@ fn five_thousand_requests_at_once_are_all_answered() {
 
 #[test]
 fn when_the_editor_goes_the_agent_is_told_by_the_end_of_its_input() {
-    let mut rig = served();
+    let mut rig = Rig::ready(no_fs(), |config| config.grace = Duration::from_secs(60));
     rig.editor.hang_up();
     rig.agent.hears_the_end();
     rig.agent.send(&rig.write(10, "late.txt", "x"));

@@ -48,8 +48,7 @@ impl Run {
             world.give_away();
         }
         let scripts = tools().join("agent");
-        let script = scripts.join("further.py");
-        std::fs::write(&script, include_str!("../acp_agent.py")).unwrap();
+        let script = scripts.join("acp_agent.py");
         let added = format!("{}={}", world.at("lib"), world.at("policies/library.toml"));
         let given = ["--agent-read", scripts.to_str().unwrap(), "--source", "disk"];
         let options = [&given, &["--add-dir", &added][..], options].concat();

@@ -8,10 +8,9 @@ use std::{
 
 use super::*;
 
-/// Two ports that are free now.
+/// Two ports at which nothing listens.
 fn ports() -> [String; 2] {
-    let listeners = [listener(), listener()];
-    listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
+    [unused_port(), unused_port()].map(|port| port.to_string())
 }
 
 /// Runs the agent that listens, has `outside` examine the first port meanwhile,

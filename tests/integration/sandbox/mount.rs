@@ -156,6 +156,33 @@ fn beneath(child: u32) -> Vec<(u32, String)> {
     found
 }
 
+/// The process of `portcullis exec` beneath `child`. timeout(1) passes a signal on once, and kills soon
+/// after.
+fn exec_of(child: &Child) -> rustix::process::Pid {
+    let processes = beneath(child.id());
+    let exec = processes.iter().find(|(_, line)| line.contains("portcullis exec "));
+    let exec = exec.unwrap_or_else(|| panic!("{processes:?}")).0;
+    rustix::process::Pid::from_raw(i32::try_from(exec).unwrap()).unwrap()
+}
+
+/// Has signals end an `exec` whose command has ended. The first one is the command's if `exec` has not
+/// noted that yet.
+#[track_caller]
+fn ended_by_signals(child: &mut Child, exec: rustix::process::Pid) -> std::process::ExitStatus {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        // Fails if it has just ended.
+        let _ = rustix::process::kill_process(exec, rustix::process::Signal::TERM);
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(20));
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+        }
+        assert!(std::time::Instant::now() < end, "it goes on");
+    }
+}
+
 /// Returns a field of a record.
 fn said<'a>(record: &'a Value, field: &str) -> &'a str {
     record[field].as_str().unwrap_or_default()

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::acp_client::{Client, Editor};
+use crate::{
+    acp_client::{Client, Editor},
+    scripted_agent,
+};
 
 const PIPES: &str = ".portcullis-pipes-";
 
@@ -29,7 +32,6 @@ impl Run {
     fn in_place(world: SandboxWorld, options: &[&str], sessions: usize) -> Self {
         let scripts = tools().join("agent");
         let script = scripts.join("acp_agent.py");
-        std::fs::write(&script, include_str!("../acp_agent.py")).unwrap();
         let given = ["--agent-read", scripts.to_str().unwrap(), "--source", "disk"];
         let agent = ["/usr/bin/python3", script.to_str().unwrap()];
         let mut child = world.start(&[&given, options].concat(), &agent);
@@ -190,13 +192,16 @@ fn the_pipes_are_gone_when_the_gateway_ends_or_another_begins_after_it_was_kille
     run.order(&json!({"order": "keep"}));
     let begun = std::time::Instant::now();
     let (world, _) = run.end();
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     assert!(!pipes.exists());
 
     let mut run = Run::in_place(world, &["--allow-partial"], 1);
     let pipes = run.pipes();
+    let processes = scripted_agent::descendants(i32::try_from(run.child.id()).unwrap());
     run.child.kill().unwrap();
     run.child.wait().unwrap();
+    // As long as one of them is there, the pipes are locked.
+    assert!(scripted_agent::gone(&processes));
     assert!(pipes.exists());
     let mut next = Run::in_place(run.world, &["--allow-partial"], 1);
     assert!(!pipes.exists());

@@ -212,7 +212,7 @@ fn a_command_whose_time_is_over_is_stopped() {
         let ended = world.plain(&["--timeout", "500ms"], script);
         assert_eq!(ended.code, 124, "{script}: {ended:?}");
         assert!(ended.stderr.contains("longer than `--timeout`"), "{ended:?}");
-        assert!(began.elapsed() < Duration::from_secs(15), "{script}");
+        assert!(began.elapsed() < Duration::from_secs(45), "{script}");
     }
     for bad in ["0s", "5", "-1s", "x"] {
         assert_eq!(world.plain(&["--timeout", bad], "true").code, 2, "{bad}");
@@ -221,18 +221,19 @@ fn a_command_whose_time_is_over_is_stopped() {
 
 #[test]
 fn signals_are_passed_on() {
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Signal, kill_process};
     let world = SandboxWorld::new(users()[0]);
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
         let script = format!(
-            "trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.1; done"
+            "trap 'echo got {name}; exit 5' {name}; sleep 1000 & echo ready; \
+             while :; do wait; done"
         );
         let args = ["exec", "--quiet", "--", "sh", "-c", &script];
         let mut child = world.limited(&args).spawn().unwrap();
         let mut ready = [0; 6];
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_exact(&mut ready).unwrap();
-        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
+        kill_process(exec_of(&child), signal).unwrap();
         let mut rest = String::new();
         stdout.read_to_string(&mut rest).unwrap();
         let ended = end(child);
@@ -469,7 +470,7 @@ fn job_control_stops_and_continues_the_command_too() {
         let command = command.unwrap().0;
         let exec_pid = rustix::process::Pid::from_raw(i32::try_from(exec).unwrap()).unwrap();
         let wait = |wanted: &dyn Fn() -> bool, what: &str| {
-            let end = std::time::Instant::now() + Duration::from_secs(10);
+            let end = std::time::Instant::now() + Duration::from_secs(60);
             while !wanted() {
                 let states = [exec, command, gateway].map(state);
                 assert!(std::time::Instant::now() < end, "{who:?} {what} {states:?} {processes:?}");

@@ -12,7 +12,7 @@ mod approvals;
 mod one_session;
 
 /// The time that something may take that is over at once on an idle machine.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An agent in a mount, with terminals, before our own client.
 struct Run {
@@ -32,8 +32,7 @@ impl Run {
         let file = world.at("policies/policy.toml");
         std::fs::write(&file, format!("{POLICY}{policy}")).unwrap();
         let scripts = tools().join("agent");
-        let script = scripts.join("commands.py");
-        std::fs::write(&script, include_str!("../../acp_agent.py")).unwrap();
+        let script = scripts.join("acp_agent.py");
         let given = ["run", "--policy", &file, "--source", "disk", "--agent-read"];
         let scripts = [scripts.to_str().unwrap()];
         let agent = ["--", "/usr/bin/python3", script.to_str().unwrap()];
@@ -223,7 +222,11 @@ fn a_command_is_killed_with_all_that_descends_from_it() {
     for way in ["terminal/kill", "terminal/release"] {
         let terminal = run.begin(&json!({"command": script}));
         run.until(&terminal, "up");
-        assert!(runs("sleep 86411") && runs("sleep 86412"));
+        let end = Instant::now() + TIMEOUT;
+        while !runs("sleep 86411") || !runs("sleep 86412") {
+            assert!(Instant::now() < end, "they do not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let calls = json!([[way, {"terminalId": terminal}], ["terminal/wait_for_exit", {"terminalId": terminal}]]);
         let answers = run.terminals(&calls);
         match way {
@@ -416,6 +419,10 @@ fn mcp_clients_in_the_sandbox_have_commands_too() {
         }
         assert!(all.lines().count() == 20_000 && all.ends_with("line 19999\n"), "{}", all.len());
         let task = told(&results[5])["task"].clone();
+        let end = Instant::now() + TIMEOUT;
+        while output(&run.calls(&json!([["exec_output", {"task": task}]]))[0]).is_empty() {
+            assert!(Instant::now() < end, "it prints nothing");
+        }
         let results = run.calls(&json!([
             ["exec_output", {"task": task}],
             ["exec_kill", {"task": task}],
@@ -475,8 +482,7 @@ fn an_agent_in_part_confined_has_commands() {
     let terminal = "schema = 1\nname = \"test\"\nversion = 1\n[agent]\nterminal = \"allow\"\n";
     std::fs::write(&policy, terminal).unwrap();
     let scripts = tools().join("agent");
-    let script = scripts.join("partial.py");
-    std::fs::write(&script, include_str!("../../acp_agent.py")).unwrap();
+    let script = scripts.join("acp_agent.py");
     let options =
         ["--allow-partial", "--policy", &policy, "--agent-read", scripts.to_str().unwrap()];
     let mut child = world.start(&options, &["/usr/bin/python3", script.to_str().unwrap()]);

@@ -1,7 +1,7 @@
 //! Access of other processes to a mount, and the mount after its server has ended.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     time::Instant,
 };
 
@@ -126,24 +126,23 @@ fn no_process_that_has_a_key_or_content_leaves_a_core_file() {
 fn programs_do_not_hang_when_the_gateway_is_killed() {
     for who in users() {
         let world = SandboxWorld::new(who);
-        let script = "while cat file.txt >/dev/null; do :; done; date +%s.%N; \
-            echo lost; ls . ; cd /; echo over";
-        let inside = RunningMount::start(&world, script);
+        // It starts no program, which could take longer than `exec` lets it run.
+        let script = "while read -r line <file.txt; do :; done; echo lost; \
+            read -r line <file.txt; cd /; echo over";
+        let mut inside = RunningMount::start(&world, script);
         let gateway = inside.one("gateway-process");
         std::thread::sleep(Duration::from_millis(200));
-        let (killed, clock) = (Instant::now(), std::time::SystemTime::now());
+        let killed = Instant::now();
         rustix::process::kill_process(
             rustix::process::Pid::from_raw(i32::try_from(gateway).unwrap()).unwrap(),
             rustix::process::Signal::KILL,
         )
         .unwrap();
+        assert_eq!(inside.lines.next().unwrap().unwrap(), "lost", "{who:?}");
+        // Some 20 ms on an idle machine.
+        assert!(killed.elapsed() < Duration::from_secs(10), "{who:?} {:?}", killed.elapsed());
         let ended = inside.end();
-        // Some 20 ms, and two programs have to start on a machine that does other work.
-        let heard: f64 = ended.stdout.lines().next().unwrap().parse().unwrap();
-        let clock = clock.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-        assert!(heard - clock < 1.0, "{who:?} {heard} {clock}");
-        assert!(killed.elapsed() < Duration::from_secs(20), "{:?}", killed.elapsed());
-        assert!(ended.stdout.contains("lost"), "{who:?} {ended:?}");
+        assert!(killed.elapsed() < Duration::from_secs(60), "{:?}", killed.elapsed());
         assert!(ended.stderr.contains("Transport endpoint is not connected"), "{ended:?}");
         assert!(ended.stderr.contains("the gateway failed"), "{who:?} {ended:?}");
         assert_ne!(ended.code, 0);
@@ -161,7 +160,7 @@ fn nothing_is_left_when_the_broker_is_killed() {
     let broker = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
     let broker = rustix::process::Pid::from_raw(broker.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(broker, rustix::process::Signal::KILL).unwrap();
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     let alive = || {
         let shown = |(pid, _): &&(u32, String)| Path::new(&format!("/proc/{pid}/cwd")).exists();
         processes.iter().skip(1).filter(shown).count()
@@ -179,17 +178,24 @@ fn an_agent_that_stays_after_its_editor_stores_what_it_writes_when_it_is_stopped
     for who in users() {
         let world = SandboxWorld::mounted(who);
         let policy = world.at("policies/policy.toml");
-        let script = "trap 'echo late >late.txt; exit 3' TERM; while :; do sleep 0.1; done";
+        // It starts no program when it is to end: that could take longer than it has.
+        let script = "trap 'echo late >late.txt; exit 3' TERM; sleep 1000 & echo up >&2; \
+                      while :; do wait; done";
         let args = ["run", "--policy", &policy, "--", "sh", "-c", script];
         let mut child = world.limited(&args).spawn().unwrap();
-        // The editor leaves at once.
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut text = String::new();
+        while !text.contains("agent: up\n") {
+            assert_ne!(stderr.read_line(&mut text).unwrap(), 0, "{text}");
+        }
+        // The editor leaves.
         child.stdin.take();
         let gone = Instant::now();
-        let ended = end(child);
-        assert_eq!(ended.code, 3, "{who:?} {ended:?}");
+        stderr.read_to_string(&mut text).unwrap();
+        assert_eq!(end(child).code, 3, "{who:?} {text}");
         assert_eq!(std::fs::read_to_string(world.at("ws/late.txt")).unwrap(), "late\n");
-        assert!(!ended.stderr.contains("still had the mount"), "{who:?} {ended:?}");
-        assert!(gone.elapsed() < Duration::from_secs(15), "{:?}", gone.elapsed());
+        assert!(!text.contains("still had the mount"), "{who:?} {text}");
+        assert!(gone.elapsed() < Duration::from_secs(60), "{:?}", gone.elapsed());
     }
 }
 
@@ -208,12 +214,8 @@ fn exec_can_be_stopped_while_it_writes_its_summary() {
     assert_eq!(line, "done\n");
     std::thread::sleep(Duration::from_secs(3));
     assert!(child.try_wait().unwrap().is_none());
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let told = Instant::now();
-    // It would be killed after five seconds.
-    let status = child.wait().unwrap();
-    assert!(told.elapsed() < Duration::from_secs(4), "{status}");
+    let exec = exec_of(&child);
+    ended_by_signals(&mut child, exec);
 }
 
 /// The records about scratch directories.

@@ -230,7 +230,7 @@ fn a_state_directory_serves_one_of_several_workspaces() {
 }
 
 fn wait_for(mut is_there: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(60);
     while !is_there() {
         assert!(Instant::now() < end);
         std::thread::sleep(Duration::from_millis(20));

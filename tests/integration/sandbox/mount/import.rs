@@ -319,7 +319,7 @@ fn a_million_branches_are_refused_in_time() {
     let ended = world.end_import(&["--yes"]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("more than 1000 branches"), "{ended:?}");
-    assert!(begun.elapsed().as_secs() < 30);
+    assert!(begun.elapsed().as_secs() < 120);
     assert!(!world.base().join("ws/.git/refs/portcullis").exists());
 }
 

@@ -45,7 +45,10 @@ fn round(world: &SandboxWorld, from: u64, victim: Victim, pause: Duration) -> u6
     let gateway = one("gateway-process");
     let killed = match victim {
         Victim::Gateway => gateway,
-        Victim::Program => one("sh -c n=$1"),
+        // The first one: a program that it is about to start has the same command line.
+        Victim::Program => {
+            processes.iter().find(|(_, line)| line.starts_with("sh -c n=$1")).unwrap().0
+        }
         Victim::Launcher => {
             let status = std::fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
             let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
@@ -58,7 +61,7 @@ fn round(world: &SandboxWorld, from: u64, victim: Victim, pause: Duration) -> u6
         // The last line may be cut off.
         last = last.max(line.parse().unwrap_or(0));
     }
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     let is_alive = |(pid, _): &(u32, String)| Path::new(&format!("/proc/{pid}/cwd")).exists();
     drop(child.stdin.take());
     child.wait().unwrap();

@@ -140,7 +140,7 @@ fn call(browser: io::Result<TcpStream>, word: &str) -> io::Result<String> {
 
 /// Starts a login that waits for a browser at the port which `--callback` names.
 fn called_back(world: &SandboxWorld) -> (Operator, u16) {
-    let [port] = free_ports();
+    let port = unused_port();
     let at = port.to_string();
     let command = ["--", "/usr/bin/python3", "-c", CALLED_BACK, "127.0.0.1", &at];
     let args = [&["--agent", "coder", "--callback", &at][..], &command].concat();
@@ -240,8 +240,8 @@ input()"#;
     assert!(!connects(&8765));
     operator.types("\r");
     operator.sees("more now");
-    // The ports are looked for ten times a second.
-    std::thread::sleep(Duration::from_secs(2));
+    // The ports are looked for ten times a second, and what is found is told at the end.
+    std::thread::sleep(Duration::from_secs(5));
     let taken_outside = TcpListener::bind(("127.0.0.1", picked[0])).unwrap_err();
     assert_eq!(taken_outside.kind(), io::ErrorKind::AddrInUse);
     operator.types("\r");
@@ -321,7 +321,7 @@ fn a_port_of_a_callback_is_free_and_leads_to_a_network_of_its_own() {
 #[test]
 fn callbacks_are_counted() {
     let world = SandboxWorld::mounted(users()[0]);
-    let [port] = free_ports();
+    let port = unused_port();
     let args =
         ["--agent", "coder", "--callback", &port.to_string(), "--", "sh", "-c", "echo up; read x"];
     let mut operator = world.on_terminal("login", &args, &[]);

@@ -127,12 +127,12 @@ fn refs_without_end_held_a_command_up_and_kept_the_next_from_starting() {
     let world = committed(users()[0]);
     assert_eq!(world.exec(&[], "git commit -q --allow-empty -m one").code, 0);
     let loops = "cd .git/refs/heads && ln -s . a && ln -s . b && ln -s . c && date +%s";
-    let ended = world.exec(&["--timeout", "5s"], loops);
+    let ended = world.exec(&["--timeout", "12s"], loops);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    assert!(now - ended.stdout.trim().parse::<u64>().unwrap() < 15, "{ended:?}");
+    assert!(now - ended.stdout.trim().parse::<u64>().unwrap() < 60, "{ended:?}");
     assert!(ended.stderr.contains("were not counted"), "{ended:?}");
     assert!(ended.stderr.contains("  commits: portcullis git import"), "{ended:?}");
-    let ended = world.exec(&["--timeout", "5s"], "rm -rf .git && echo removed");
+    let ended = world.exec(&["--timeout", "12s"], "rm -rf .git && echo removed");
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "removed\n"), "{ended:?}");
     assert!(
         ended.stderr.contains(" --agent exec --workspace ")
@@ -171,7 +171,7 @@ fn a_home_whose_configuration_git_cannot_read_was_blamed_on_the_repository() {
         assert_eq!((ended.code, ended.stdout.as_str()), (0, "ran\n"), "{make}: {ended:?}");
         assert!(!ended.stderr.contains("rm -rf .git"), "{make}: {ended:?}");
         assert!(!ended.stderr.contains("will not be offered"), "{make}: {ended:?}");
-        assert!(begun.elapsed().as_secs() < 30, "{make}: {:?}", begun.elapsed());
+        assert!(begun.elapsed().as_secs() < 60, "{make}: {:?}", begun.elapsed());
     }
 }
 

@@ -185,8 +185,28 @@ impl Operator {
             if now == self.before {
                 return;
             }
-            assert!(began.elapsed() < Duration::from_secs(10), "{}\n{now}", self.before);
+            assert!(began.elapsed() < TIMEOUT, "{}\n{now}", self.before);
             std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until a running program has its terminal: an earlier key would be its shell's own.
+    #[track_caller]
+    fn has_terminal(&self, program: &str) {
+        let has_it = |(pid, line): &(u32, String)| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields = stat.rsplit(") ").next().unwrap_or_default();
+            let fields: Vec<_> = fields.split(' ').collect();
+            // Its state, its group, and that of its terminal.
+            line.starts_with(program)
+                && fields.len() > 5
+                && fields[0] != "T"
+                && fields[2] == fields[5]
+        };
+        let began = Instant::now();
+        while !beneath(self.leader.id()).iter().any(has_it) {
+            assert!(began.elapsed() < TIMEOUT, "{:?}", beneath(self.leader.id()));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -275,8 +295,7 @@ fn a_shell_has_job_control() {
         // A single program: a key between two of them would be the shell's own.
         operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
-        // The shell gives it the terminal at about the same time.
-        std::thread::sleep(Duration::from_millis(500));
+        operator.has_terminal("sleep 1000");
         operator.types(CTRL_C);
         operator.types("echo code=$?\r");
         // Input before the prompt is not edited by the shell.
@@ -284,16 +303,15 @@ fn a_shell_has_job_control() {
         operator.clear();
         operator.types("sh -c 'echo begun; exec sleep 1000'\r");
         operator.sees("\rbegun\r\n");
-        std::thread::sleep(Duration::from_millis(500));
+        operator.has_terminal("sleep 1000");
         operator.types(CTRL_Z);
         operator.sees("Stopped");
         operator.sees("\r\n\x1b[?2004hready> ");
         operator.clear();
         operator.types("fg\r");
-        // The shell prints this just before it gives the program the terminal; an earlier key would
-        // be the shell's own.
+        // The shell prints this just before it gives the program the terminal.
         operator.sees("\rsh -c 'echo begun; exec sleep 1000'\r\n");
-        std::thread::sleep(Duration::from_millis(500));
+        operator.has_terminal("sleep 1000");
         operator.types(CTRL_C);
         operator.types("echo again=$?\r");
         operator.sees("again=130");

@@ -13,7 +13,7 @@ use rustix::{
     fs::{Mode, OFlags, fcntl_getfl, fstat, open},
     io::{ioctl_fionread, read},
     pipe::fcntl_setpipe_size,
-    process::{Pid, Signal, kill_process},
+    process::{Signal, kill_process},
 };
 
 use super::*;
@@ -165,7 +165,7 @@ fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
     let began = Instant::now();
     let ended = end(child);
     assert_eq!(ended.code, 124, "{ended:?}");
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     for told in ["longer than `--timeout`", "nobody read it in time", "no denials"] {
         assert!(ended.stderr.contains(told), "{told} {ended:?}");
     }
@@ -176,17 +176,12 @@ fn a_reader_that_stalls_keeps_neither_time_nor_signals_from_exec() {
     while ioctl_fionread(&stalled).unwrap() < 60_000 {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // timeout(1) passes a signal on once.
-    let exec = i32::try_from(beneath(child.id())[1].0).unwrap();
-    let terminate = || kill_process(Pid::from_raw(exec).unwrap(), Signal::TERM).unwrap();
-    terminate();
+    let exec = exec_of(&child);
+    kill_process(exec, Signal::TERM).unwrap();
     // The command has ended by now.
     std::thread::sleep(Duration::from_secs(2));
     assert!(child.try_wait().unwrap().is_none());
-    terminate();
-    let told = Instant::now();
-    child.wait().unwrap();
-    assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
+    ended_by_signals(&mut child, exec);
 }
 
 /// The command's output was written where the file ended before the gateway had written there.

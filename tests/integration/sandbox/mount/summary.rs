@@ -130,7 +130,7 @@ fn a_summary_of_many_denials_is_bounded_and_soon_there() {
     assert_eq!(summary["denials"].as_array().unwrap().len(), 1_000, "{summary}");
     // Each name is looked up before.
     assert_eq!(summary["moreDenials"], 2 * NAMES - 1_000, "{summary}");
-    assert!(took < 20.0, "{took}");
+    assert!(took < 60.0, "{took}");
 }
 
 /// A few names filled the terminal.

@@ -124,7 +124,7 @@ fn beside_a_stranger(world: &SandboxWorld, option: &str) -> BTreeMap<String, Str
     let agent = ["--", "/usr/bin/python3", script, "proc"];
     let inner = world.command(&[&["run"], &given[..], &agent].concat());
     let mut words: Vec<_> = std::iter::once(inner.get_program()).chain(inner.get_args()).collect();
-    let start = "sleep 20 </dev/null >/dev/null 2>&1 & export STRANGER=$!; exec \"$@\"";
+    let start = "sleep 120 </dev/null >/dev/null 2>&1 & export STRANGER=$!; exec \"$@\"";
     let binary = tools().join("portcullis");
     let at = words.iter().position(|word| *word == binary.as_os_str()).unwrap();
     words.splice(at..at, ["/bin/sh", "-c", start, "sh"].map(AsRef::as_ref));

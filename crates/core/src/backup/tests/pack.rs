@@ -283,7 +283,9 @@ fn one_packs_at_a_time_and_saving_goes_on() {
     let fixture = Fixture::new();
     let backup_store = fixture.backup_store(MANY);
     for number in 0..20 {
-        let content = source(number, 20_000);
+        // Each differs from the others: an object that a process which another test forks still holds
+        // locked is made again, and counted twice until the next count.
+        let content = source(2 * number, 20_000);
         fixture
             .save_bytes(&backup_store, "f", &content)
             .map(|saved| backup_store.keep(saved).unwrap())
