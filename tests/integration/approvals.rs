@@ -93,18 +93,25 @@ pub(crate) fn waiting(world: &World, count: usize) -> Vec<Value> {
     }
 }
 
-/// Waits until what `asked` was about is asked about again, as something else, and rejects that.
+/// Waits until what `asked` was about is asked about again, as something else.
 #[track_caller]
-pub(crate) fn asked_again(world: &World, asked: &Value) -> Value {
+fn next_question(world: &World, asked: &Value) -> Value {
     let give_up = Instant::now() + TIMEOUT;
     loop {
         let again = waiting(world, 1).remove(0);
         if again["id"] != asked["id"] {
-            world.run(&["approve", "--reject", &id(&again)]).ok();
             return again;
         }
         assert!(Instant::now() < give_up, "{again:?}");
     }
+}
+
+/// The same, and rejects it.
+#[track_caller]
+pub(crate) fn asked_again(world: &World, asked: &Value) -> Value {
+    let again = next_question(world, asked);
+    world.run(&["approve", "--reject", &id(&again)]).ok();
+    again
 }
 
 #[track_caller]

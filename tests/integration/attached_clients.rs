@@ -120,7 +120,7 @@ impl Drop for Host {
 impl AttachedClient {
     fn new(sandbox_socket: &Path, word: &str) -> Self {
         let mut stream = UnixStream::connect(sandbox_socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(format!("{word}\n").as_bytes()).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
         let mut attached_client = Self { stream, lines };

@@ -179,7 +179,9 @@ impl World {
             .iter()
             .flat_map(|segment| {
                 let text = std::fs::read_to_string(segment).unwrap();
-                text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()
+                // A gateway that runs may have written half of the last line.
+                let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                lines.map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()
             })
             .collect()
     }

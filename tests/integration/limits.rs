@@ -49,8 +49,11 @@ fn an_agent_is_heard_more_slowly_the_more_is_refused() {
     let started = Instant::now();
     let answers = relay.ask(&sorted(requests));
     // Two thousand at once, and two hundred in a second.
-    assert!(started.elapsed() >= Duration::from_secs(4), "{:?}", started.elapsed());
-    assert!(answers.iter().filter(|answer| answer["error"].is_object()).count() >= 2990);
+    let taken = started.elapsed();
+    assert!(taken >= Duration::from_secs(4), "{taken:?}");
+    // One read at once, and one in a second.
+    let served = answers.iter().filter(|answer| answer["error"].is_null()).count();
+    assert!(served <= usize::try_from(taken.as_secs()).unwrap() + 2, "{served} in {taken:?}");
     relay.end();
 }
 

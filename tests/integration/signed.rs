@@ -230,7 +230,8 @@ fn a_running_gateway_takes_up_what_is_signed_only() {
     let record = policies(relay.world(), 1);
     assert_eq!(record["result"], "refused", "{record}");
     assert!(record["reason"].as_str().unwrap().contains("is not as it was when"), "{record}");
-    std::fs::write(directory.join("policy.toml.sig"), signature).unwrap();
+    std::fs::write(directory.join("fresh.sig"), signature).unwrap();
+    std::fs::rename(directory.join("fresh.sig"), directory.join("policy.toml.sig")).unwrap();
     let record = policies(relay.world(), 2);
     assert_eq!((&record["result"], &record["facts"]["version"]), (&"ok".into(), &6.into()));
     let read = relay.read("a.txt");

@@ -158,7 +158,7 @@ fn a_missing_notify_send_and_a_server_that_fails_are_warned_of_and_stop_nothing(
     let (world, server) = (world(), Server::start("500 Oops"));
     configure(&world, &format!("desktop = true\nwebhook = \"http://{}/secret\"", server.address));
     let mut command = world.command(&["fs", "rm", "src/payments/card.ts"]);
-    let child = command
+    let mut child = command
         .env("PATH", "/nonexistent")
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -166,12 +166,19 @@ fn a_missing_notify_send_and_a_server_that_fails_are_warned_of_and_stop_nothing(
         .unwrap();
     let id = id(&waiting(&world, 1)[0]);
     server.next();
-    thread::sleep(Duration::from_millis(200));
+    let warnings = [
+        "warning: there is no `notify-send`",
+        "warning: a notification was not sent: webhook: the server replied 500",
+    ];
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut told = String::new();
+    while !warnings.iter().all(|warning| told.contains(warning)) {
+        assert!(stderr.read_line(&mut told).unwrap() > 0, "{told}");
+    }
     world.run(&["approve", "--yes", &id]).ok();
-    let done = end(child).ok();
-    assert!(done.stderr.contains("warning: there is no `notify-send`"), "{done:?}");
-    let warning = "warning: a notification was not sent: webhook: the server replied 500";
-    assert!(done.stderr.contains(warning) && !done.stderr.contains("secret"), "{done:?}");
+    stderr.read_to_string(&mut told).unwrap();
+    end(child).ok();
+    assert!(!told.contains("secret"), "{told}");
 }
 
 /// An agent that replaces the program would run as the operator.

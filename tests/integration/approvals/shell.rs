@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{asked_again, begin, end, id, kinds, waiting, world};
+use super::{asked_again, begin, end, id, kinds, next_question, waiting, world};
 
 #[test]
 fn a_write_waits_is_approved_and_all_of_it_is_on_record() {
@@ -257,13 +257,11 @@ fn an_approved_rename_did_not_cover_the_permission_bits() {
         let asked = waiting(&world, 1).remove(0);
         set(file, 0o755);
         world.run(&["approve", "--yes", &id(&asked)]).ok();
-        let again = waiting(&world, 1).remove(0);
-        assert_ne!(id(&asked), id(&again));
+        let again = asked_again(&world, &asked);
         let is_shown = |question: &Value| {
             question["change"].as_str().unwrap().contains(", mode 0755 (executable)\n")
         };
         assert_eq!([&asked, &again].map(is_shown), [false, from == file]);
-        world.run(&["approve", "--reject", &id(&again)]).ok();
         end(child).denied("payments");
         assert!(!world.path(&to).exists());
     }
@@ -314,14 +312,18 @@ fn what_is_asked_again_is_said_to_wait_again() {
     let world = world();
     let child =
         begin(&world, &["edit", "src/payments/card.ts", "--old", "two", "--new", "TWO"], "");
-    let asked = id(&waiting(&world, 1)[0]);
-    world.file("src/payments/card.ts", "one\ntwo\nthree\n");
-    let told = world.run(&["approve", "--yes", &asked]).ok();
-    let again = id(&waiting(&world, 1)[0]);
-    assert!(told.stderr.contains(&format!("path waits as {again}:")), "{told:?}");
-    world.run(&["approve", "--yes", &again]).ok();
+    let mut asked = waiting(&world, 1).remove(0);
+    // The command looks for a moment only, which is too short for a busy machine.
+    let is_told = (0..20).any(|round| {
+        world.file("src/payments/card.ts", format!("one\ntwo\n{round}\n"));
+        let told = world.run(&["approve", "--yes", &id(&asked)]).ok();
+        asked = next_question(&world, &asked);
+        told.stderr.contains(&format!("path waits as {}:", id(&asked)))
+    });
+    assert!(is_told, "{asked}");
+    world.run(&["approve", "--yes", &id(&asked)]).ok();
     end(child).ok();
-    assert_eq!(world.read("src/payments/card.ts"), "one\nTWO\nthree\n");
+    assert!(world.read("src/payments/card.ts").starts_with("one\nTWO\n"));
 }
 
 #[test]

@@ -213,9 +213,13 @@ def tunnels(port):
     }
 
 
-def fronting(port, count):
-    """What becomes of tunnels to the host in which that many other names are tried, one after the other."""
-    return [in_tunnel("site.example", port, hello("exfil%d.example" % n)) for n in range(count)]
+def fronting(port, more):
+    """What becomes of tunnels to the host in which other names are tried, one after the other, until one is
+    refused, and of so many more."""
+    found = []
+    while len(found) < 1000 and not (found and found[-1].startswith("refused")):
+        found.append(in_tunnel("site.example", port, hello("exfil%d.example" % len(found))))
+    return found + [in_tunnel("site.example", port, hello("exfil%d.example" % n)) for n in range(more)]
 
 
 def requests(port):
@@ -353,9 +357,10 @@ def half(port):
     return {"got": got.decode()}
 
 
-def slowly(stream, data):
-    """Sends one byte after the other until a reply comes: its status, and when."""
+def slowly(start, data):
+    """Sends one byte after the other until a reply comes: its status, and how long it took from before the start."""
     begun = time.monotonic()
+    stream = start()
     stream.settimeout(0.2)
     reply = b""
     for byte in data:
@@ -372,12 +377,12 @@ def slowly(stream, data):
 
 def slow():
     """A head that does not end."""
-    return slowly(connect(), b"GET" * 50)
+    return slowly(connect, b"GET" * 50)
 
 
 def slow_hello(port):
     """A client's first message in a tunnel that does not end."""
-    return slowly(tunnel("site.example", port), hello("site.example"))
+    return slowly(lambda: tunnel("site.example", port), hello("site.example"))
 
 
 def long_head():
@@ -421,13 +426,14 @@ def share(port, size):
 
 
 def wait(port):
-    """Holds a tunnel open until somebody says to go on, or the tunnel ends; then tries another one."""
+    """Holds a tunnel open until somebody says to go on, and says whether it has ended, which takes a while if there
+    is a file `ends`; then tries another one."""
     stream = tunnel("site.example", port)
     stream.sendall(hello("site.example"))
     open("ready", "w").close()
     while not os.path.exists("go"):
         time.sleep(0.05)
-    stream.settimeout(0.2)
+    stream.settimeout(60 if os.path.exists("ends") else 0.2)
     try:
         ended = not stream.recv(1)
     except TimeoutError:
@@ -437,7 +443,7 @@ def wait(port):
     reply = fill_log(port)
     found = {"ended": ended, "then": reply}
     if reply == 503:
-        stream.settimeout(30)
+        stream.settimeout(60)
         found["at last"] = not stream.recv(1)
     return found
 
@@ -465,7 +471,7 @@ def sends(stream, data):
 
 
 def has_ended(stream):
-    stream.settimeout(5)
+    stream.settimeout(60)
     try:
         return not stream.recv(1)
     except TimeoutError:

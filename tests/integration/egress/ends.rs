@@ -1,6 +1,9 @@
 //! The end of connections, and of the processes that carry them.
 
-use std::time::Duration;
+use std::{
+    io::{BufRead as _, BufReader},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -9,7 +12,7 @@ use crate::common::ticks;
 
 /// Waits until something is there.
 pub(super) fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1200 {
+    for _ in 0..2400 {
         if let Some(found) = look() {
             return found;
         }
@@ -174,6 +177,8 @@ fn a_policy_that_denies_a_host_ends_what_is_open_to_it() {
     net.world.set_policy(&later);
     let end = eventually(|| net.connects().pop().filter(|record| record["kind"] == "outcome"));
     assert_eq!((&end["result"], &end["rule"]), (&json!("denied"), &json!("closed")));
+    // The program hears of it when its end is on record, or a moment later.
+    net.world.file("ends", "");
     std::fs::write(go, "").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(reported(output), json!({ "ended": true, "then": 403 }));
@@ -232,17 +237,27 @@ fn a_log_that_cannot_be_written_lets_nothing_out() {
     assert_eq!(server.seen().len(), intents);
 }
 
+/// An agent that ends when it is told to.
+const WAITS: &str = "import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+print('ready', flush=True)
+signal.pause()";
+
 #[test]
 fn the_broker_polled_without_a_pause_once_the_agent_had_ended() {
     let server = Server::echo();
     let net = Net::new(server.port, "");
-    let child = net.command(&[], &["sh", "-c", "touch ready; sleep 2"]).spawn().unwrap();
-    eventually(|| net.world.path("ready").exists().then_some(()));
-    thread::sleep(Duration::from_millis(500));
+    net.world.file("waits.py", WAITS);
+    let mut child = net.command(&[], &["/usr/bin/python3", "waits.py"]).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
     // A gateway process that takes long to end.
     let gateway = process("gateway-process", child.id());
     signal(gateway, Signal::STOP);
-    thread::sleep(Duration::from_millis(3500));
+    signal(process("waits.py", child.id()), Signal::TERM);
+    eventually(|| find("waits.py", child.id()).is_none().then_some(()));
+    thread::sleep(Duration::from_millis(1500));
     let before = ticks(child.id());
     thread::sleep(Duration::from_secs(1));
     let taken = ticks(child.id()) - before;

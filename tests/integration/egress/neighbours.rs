@@ -8,7 +8,7 @@ const NETWORK: &str = "ip link set lo up && ip link add v0 type veth peer name v
     ip addr add 2a00:1450:4001::1/64 dev v0 nodad && exec \"$@\"";
 
 const FETCH: &str = "for host in four six named; do \
-    curl -sS -m 20 -o reply -w '%{http_code} ' http://$host.example:8080/; done";
+    curl -sS -m 60 -o reply -w '%{http_code} ' http://$host.example:8080/; done";
 
 /// Neighbours with globally routable addresses were reached by any name.
 #[test]

@@ -19,7 +19,8 @@ def long(*lengths):
 
 
 def flood(burst, rate, more):
-    """Refusals until `burst` of them are used up, of which `rate` a second come back, and `more` of them."""
+    """Refusals until `burst` of them are used up, of which `rate` a second come back, and `more` of them: how many
+    came in how many seconds."""
     statuses, count, begun = set(), 0, time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         def some(number):
@@ -28,9 +29,8 @@ def flood(burst, rate, more):
         while count < burst + rate * (seconds := time.monotonic() - begun) and seconds < 60:
             some(100)
             count += 100
-        middle = time.monotonic()
         some(more)
-    return {"statuses": list(statuses), "used up": seconds < 60, "count": count + more, "seconds": time.monotonic() - middle}
+    return {"statuses": list(statuses), "count": count + more, "seconds": time.monotonic() - begun}
 
 
 print(json.dumps(globals()[sys.argv[1]](*map(int, sys.argv[2:]))))

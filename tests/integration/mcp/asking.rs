@@ -261,10 +261,10 @@ fn a_guess_at_what_may_be_read_only_after_a_yes_asks_whether_or_not_it_is_right(
     assert_eq!(world.read("ask/a.txt"), "treasure\n");
 }
 
-/// A world in which each read is asked about, for at most four seconds.
-fn asks_for_reads() -> World {
+/// A world in which each read is asked about, for at most so long.
+fn asks_for_reads(timeout: &str) -> World {
     let world = World::with_policy(&format!(
-        "{ALL}[limits]\napprovalTimeout = \"4s\"\n[[rules]]\nid = \"careful\"\n\
+        "{ALL}[limits]\napprovalTimeout = \"{timeout}\"\n[[rules]]\nid = \"careful\"\n\
          effect = \"ask\"\noperations = [\"read\"]\npaths = [\"ask/**\"]\n"
     ));
     world.file("ask/a.txt", "treasure\n");
@@ -280,14 +280,15 @@ fn post_read(client: &mut Client, world: &World) -> i64 {
 /// or left.
 #[test]
 fn a_read_of_a_resource_that_asks_ends_as_a_call_of_a_tool_does() {
-    let world = asks_for_reads();
+    let world = asks_for_reads("10m");
     let mut client = Client::with(&world, &[], &elicits());
-    let asked = |client: &mut Client| {
-        let id = post_read(client, &world);
+    let asked_in = |client: &mut Client, world: &World| {
+        let id = post_read(client, world);
         let question = client.other();
         assert_eq!(question["method"], "elicitation/create", "{question}");
         (id, question["id"].clone())
     };
+    let asked = |client: &mut Client| asked_in(client, &world);
     let is_taken_back = |client: &mut Client, question: &Value| {
         let back = client.other();
         assert_eq!(back["method"], "notifications/cancelled", "{back}");
@@ -301,10 +302,6 @@ fn a_read_of_a_resource_that_asks_ends_as_a_call_of_a_tool_does() {
     is_taken_back(&mut client, &question);
 
     let (id, question) = asked(&mut client);
-    assert_eq!(client.answer(id)["error"]["data"]["kind"], "denied");
-    is_taken_back(&mut client, &question);
-
-    let (id, question) = asked(&mut client);
     let cancel = json!({ "requestId": id });
     client
         .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
@@ -314,6 +311,13 @@ fn a_read_of_a_resource_that_asks_ends_as_a_call_of_a_tool_does() {
     client.end();
     let results: Vec<_> = world.requests().iter().map(|record| record["result"].clone()).collect();
     assert_eq!(results.iter().filter(|result| *result == "cancelled").count(), 2, "{results:?}");
+
+    let world = asks_for_reads("2s");
+    let mut client = Client::with(&world, &[], &elicits());
+    let (id, question) = asked_in(&mut client, &world);
+    assert_eq!(client.answer(id)["error"]["data"]["kind"], "denied");
+    is_taken_back(&mut client, &question);
+    client.end();
 }
 
 /// The parameters of a request of the revision without sessions.
@@ -346,7 +350,7 @@ fn again(mut params: Value, state: &Value, decision: &str) -> Value {
 /// It waited for a shell until its time was over.
 #[test]
 fn a_read_of_a_resource_says_that_it_needs_input_where_the_revision_has_no_questions() {
-    let world = asks_for_reads();
+    let world = asks_for_reads("10m");
     let mut client = Client::silent(&world, &[]);
     let read = stateless(json!({ "uri": uri(&world, "ask/a.txt") }));
     for (decision, good) in [("once", true), ("reject", false)] {

@@ -7,6 +7,7 @@ use super::{HOSTILE, assert_visible, decision, write_log};
 use crate::{
     approvals::{begin, end, id, kinds, waiting},
     common::{Done, World},
+    reload::replace,
     scripted_agent::{ScriptedAgent, TIMEOUT, receipt},
 };
 
@@ -358,7 +359,7 @@ const TOKEN: &str = "tok_a1b2c3d4";
 #[test]
 fn secrets_approvals_and_policies_of_real_gateways_are_listed() {
     let version = |number: &str| POLICY.replace("VERSION", number);
-    let mut world = World::with_policy(&version("1"));
+    let world = World::with_policy(&version("1"));
     world.file("app.conf", format!("a = {TOKEN}\nb = {TOKEN}\n"));
     world.file("pay/card.ts", "one\n");
     let mut scripted_agent = ScriptedAgent::start(&world);
@@ -366,14 +367,15 @@ fn secrets_approvals_and_policies_of_real_gateways_are_listed() {
     let refused = scripted_agent.ask(scripted_agent.write("new.conf", &format!("x = {TOKEN}\n")));
     assert_eq!(refused["error"]["code"], -32001, "{refused}");
     for (number, count) in [("2", 1), ("1", 2)] {
-        world.set_policy(&version(number));
+        // At once: the gateway looks at half a file as well.
+        replace(&world, version(number));
         let give_up = std::time::Instant::now() + TIMEOUT;
         while kinds(&world, "policy").len() < count {
             assert!(std::time::Instant::now() < give_up, "version {number} is not looked at");
             receipt(&scripted_agent.ask(scripted_agent.read("pay/card.ts")));
         }
     }
-    world.set_policy(&version("2"));
+    replace(&world, version("2"));
     assert!(scripted_agent.hang_up().success());
     let child = begin(&world, &["write", "pay/card.ts"], "two\n");
     world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();

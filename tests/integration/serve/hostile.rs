@@ -5,14 +5,21 @@ use std::{
     net::{Shutdown, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Instant,
 };
 
 use super::rig::{Service, Site, status};
 use crate::common::Stop;
 
 fn site() -> Site {
+    Site::new(&["shop"])
+}
+
+/// A service that waits for a head for a few seconds: longer than a busy machine takes from a
+/// connection to its head.
+fn impatient_site() -> Site {
     let mut site = Site::new(&["shop"]);
-    site.settings = "limits = { headSeconds = 1, connections = 600 }".to_owned();
+    site.settings = "limits = { headSeconds = 5, connections = 600 }".to_owned();
     site
 }
 
@@ -47,7 +54,7 @@ fn ended(mut stream: TcpStream) -> String {
 
 #[test]
 fn heads_that_come_drop_by_drop_or_never_are_cut_off() {
-    let site = site();
+    let site = impatient_site();
     let service = site.serve();
     beside(&service, site.token("all"), || {
         let mut slow: Vec<_> = (0..100).map(|_| service.connect()).collect();
@@ -104,6 +111,7 @@ fn ten_thousand_wrong_tokens_are_refused_and_counted() {
     let site = site();
     let service = site.serve();
     let token = site.token("all").to_owned();
+    let begun = Instant::now();
     beside(&service, &token, || {
         let attack = |from: u32| {
             let mut stream = BufReader::new(service.connect());
@@ -143,12 +151,14 @@ fn ten_thousand_wrong_tokens_are_refused_and_counted() {
     let seen: u64 =
         logins.iter().map(|record| record["facts"]["attempts"].as_u64().unwrap_or(1)).sum();
     assert_eq!(seen, 10_000);
-    assert!(logins.len() < 200, "{}", logins.len());
+    // In each minute.
+    let minutes = usize::try_from(begun.elapsed().as_secs() / 60).unwrap() + 1;
+    assert!(logins.len() < 200 * minutes, "{}", logins.len());
 }
 
 #[test]
 fn connections_that_are_half_open_or_take_every_place_go_away() {
-    let site = site();
+    let site = impatient_site();
     let service = site.serve();
     let token = site.token("all").to_owned();
     beside(&service, &token, || {

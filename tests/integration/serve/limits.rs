@@ -57,7 +57,7 @@ fn connections_of_one_token_leave_places_to_others() {
     let _others: Vec<_> = (0..4).map(|_| wait(|| service.open(&other, "shop").ok())).collect();
     // All places are taken: a service that is well says so, and does nothing else.
     assert_eq!(service.get("/healthz", &[]).0, 200);
-    assert_eq!(service.get("/readyz", &[]).0, 200);
+    service.await_ready();
     let (status, reply) = service.get_as(&other, "/metrics");
     assert_eq!(status, 503, "{reply}");
     assert!(reply.to_lowercase().contains("\nretry-after: "), "{reply}");

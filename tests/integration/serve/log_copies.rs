@@ -22,7 +22,7 @@ fn a_target_that_hangs_holds_up_no_workspace() {
     for name in ["one", "two"] {
         let read = service.session(token, name).read("file.txt").unwrap();
         assert_eq!(read, format!("of {name}\n"));
-        assert_eq!(service.get("/readyz", &[]).0, 200);
+        service.await_ready();
     }
     kill(mounted.pid(), Signal::CONT);
     service.stop();

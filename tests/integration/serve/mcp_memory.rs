@@ -21,6 +21,18 @@ fn resident(pid: u32) -> u64 {
     sizes.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
+/// Waits until a process sleeps, which it does once it has taken all that was sent to it.
+fn sleeps(pid: u32) {
+    wait(|| {
+        let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let is_asleep = tasks.all(|task| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+            stat.is_ok_and(|stat| stat.contains(") S "))
+        });
+        is_asleep.then_some(())
+    });
+}
+
 /// A process that does not run while this exists.
 struct Stopped(u32);
 
@@ -191,6 +203,7 @@ fn parsed_values_did_not_count_in_the_memory_of_the_front() {
     // More than the socket to the worker holds.
     let waiting = call(2, &json!("x".repeat(700_000)));
     thread::sleep(Duration::from_millis(500));
+    sleeps(service.processes("front-process").pop().unwrap());
     assert_eq!(status_of(call(3, &values)), 429);
     drop(worker);
     assert_eq!(status_of(waiting), 200);

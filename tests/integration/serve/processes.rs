@@ -136,14 +136,15 @@ fn it_is_ready_only_while_the_broker_answers_and_every_workspace_is_there() {
     let site = Site::new(&["shop", "docs"]);
     let service = site.serve();
     let ready = || service.get("/readyz", &[]);
-    let (status, reply) = ready();
-    assert!(status == 200 && reply.contains(r#"{"ready":true}"#), "{reply}");
+    // A broker that is too busy to answer is not ready.
+    let reply = wait(|| Some(ready()).filter(|(status, _)| *status == 200)).1;
+    assert!(reply.contains(r#"{"ready":true}"#), "{reply}");
     // Gone and back again.
     let (root, aside) = (site.root("docs"), site.base().join("aside"));
     fs::rename(&root, &aside).unwrap();
-    let reply = wait(|| Some(ready()).filter(|(status, _)| *status == 503)).1;
     let why = r#"{"ready":false,"reason":"1 of 2 workspaces cannot be served"}"#;
-    assert!(reply.contains(why) && reply.contains("application/json"), "{reply}");
+    let (status, reply) = wait(|| Some(ready()).filter(|(_, reply)| reply.contains(why)));
+    assert!(status == 503 && reply.contains("application/json"), "{reply}");
     fs::rename(&aside, &root).unwrap();
     wait(|| (ready().0 == 200).then_some(()));
     // A broker that does nothing any more, and then does again.
@@ -177,13 +178,13 @@ fn whether_a_service_is_ready_is_asked_of_the_one_that_runs() {
         (done.status.success(), String::from_utf8(done.stderr).unwrap())
     };
     for at in [&tcp, &unix] {
-        let (ready, said) = ask(at);
-        assert!(ready, "{said}");
+        wait(|| ask(at).0.then_some(()));
     }
     let (root, aside) = (site.root("shop"), site.base().join("aside"));
     fs::rename(&root, &aside).unwrap();
-    let (_, said) = wait(|| Some(ask(&tcp)).filter(|(ready, _)| !ready));
-    assert!(said.contains("1 of 1 workspaces cannot be served"), "{said}");
+    let why = "1 of 1 workspaces cannot be served";
+    let (ready, said) = wait(|| Some(ask(&tcp)).filter(|(_, said)| said.contains(why)));
+    assert!(!ready, "{said}");
     fs::rename(&aside, &root).unwrap();
     service.stop();
     assert!(!ask(&tcp).0 && !ask(&unix).0);
@@ -244,7 +245,7 @@ fn stopping_ends_sessions_and_finishes_what_was_begun() {
     }
     let begun = std::time::Instant::now();
     service.stop();
-    assert!(begun.elapsed().as_secs() < 10);
+    assert!(begun.elapsed().as_secs() < 60);
     for session in &mut sessions {
         assert!(session.is_over());
     }

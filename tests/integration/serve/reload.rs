@@ -120,12 +120,28 @@ fn who_waits_for_a_worker_and_loses_the_workspace_meanwhile_is_not_let_in() {
     let mut site = Site::new(&["shop"]);
     let old = site.add_agent("old", "workspaces = [\"shop\"]");
     let service = site.serve();
+    let starts =
+        |site: &Site| site.records("shop").iter().filter(|one| one["kind"] == "start").count();
     // A worker that cannot come to be ready.
     let (worker, opened) = std::thread::scope(|scope| {
-        let waits = scope.spawn(|| service.open(&old, "shop").map(drop));
-        let worker = wait(|| service.processes("worker-process").pop());
-        kill(worker, Signal::STOP);
-        assert!(!waits.is_finished(), "it was ready too soon");
+        let (worker, waits) = loop {
+            let before = starts(&site);
+            let waits = scope.spawn(|| service.open(&old, "shop").map(drop));
+            let worker = wait(|| service.processes("worker-process").pop());
+            kill(worker, Signal::STOP);
+            let stat = format!("/proc/{worker}/stat");
+            wait(|| fs::read_to_string(&stat).unwrap().contains(") T ").then_some(()));
+            if starts(&site) == before {
+                break (worker, waits);
+            }
+            // It may have been ready before it was stopped: another one is started.
+            kill(worker, Signal::CONT);
+            let _ = waits.join().unwrap();
+            kill(worker, Signal::KILL);
+            site.await_record("serve", |record| {
+                record["op"] == "worker.stop" && record["facts"]["process"] == worker
+            });
+        };
         site.agents.retain(|(name, ..)| name != "old");
         site.write();
         service.signal(Signal::HUP);

@@ -1,6 +1,9 @@
 //! Streams of events over HTTP as the client's revision of MCP has them.
 
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
 
 use serde_json::{Value, json};
 
@@ -19,7 +22,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    fn send(&self, method: &str, more: &str, body: &str) -> String {
+    fn begin(&self, method: &str, more: &str, body: &str) -> TcpStream {
         let Self { token, headers, .. } = self;
         let head = format!(
             "{method} /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}{more}\
@@ -29,10 +32,32 @@ impl Client<'_> {
         );
         let mut stream = self.service.connect();
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        stream
+    }
+
+    fn send(&self, method: &str, more: &str, body: &str) -> String {
         let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
+        self.begin(method, more, body).read_to_string(&mut reply).unwrap();
         assert_eq!(status(&reply), 200, "{reply}");
         reply
+    }
+
+    /// Opens the stream of messages that are no replies, and ends the session then; gives all that
+    /// came over the stream.
+    fn heard_to_the_end(&self, begin: &str) -> String {
+        let mut stream = self.begin("GET", "", "");
+        let mut heard = Vec::new();
+        while !heard.windows(begin.len()).any(|part| part == begin.as_bytes()) {
+            let mut some = [0; 4096];
+            let got = stream.read(&mut some).unwrap();
+            assert!(got > 0, "{}", String::from_utf8_lossy(&heard));
+            heard.extend(&some[..got]);
+        }
+        self.send("DELETE", "", "");
+        stream.read_to_end(&mut heard).unwrap();
+        let heard = String::from_utf8(heard).unwrap();
+        assert_eq!(status(&heard), 200, "{heard}");
+        heard
     }
 
     fn put(&self, id: u32, method: &str, params: &Value) -> String {
@@ -83,12 +108,8 @@ fn only_revisions_that_know_them_get_events_without_data() {
         client.headers = format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {revision}\r\n");
         let listed = client.put(2, "tools/list", &json!({}));
         let again = client.send("GET", "Last-Event-ID: 0/0\r\n", "");
-        let heard = std::thread::scope(|scope| {
-            let hearing = scope.spawn(|| client.send("GET", "", ""));
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            client.send("DELETE", "", "");
-            hearing.join().unwrap()
-        });
+        let begin = if revision == PRIMED { "id: 0" } else { "\r\n\r\n" };
+        let heard = client.heard_to_the_end(begin);
         let (empty, _) = parted(&again);
         assert!(revision == PRIMED || empty == 0, "{revision}: {again}");
         for (reply, answers) in [(&begun, 1), (&listed, 1), (&heard, 0)] {

@@ -116,7 +116,9 @@ impl Site {
     pub(super) fn records(&self, name: &str) -> Vec<Value> {
         let log = self.state(name).join("audit/seg-000000.jsonl");
         let text = fs::read_to_string(log).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // A last line may be half written.
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Waits for a record.
@@ -300,6 +302,11 @@ impl Service {
     /// A session that was let in.
     pub(super) fn session(&self, token: &str, workspace: &str) -> Socket {
         self.open(token, workspace).unwrap()
+    }
+
+    /// Waits until it says that it is ready: a broker that is too busy to answer is not.
+    pub(super) fn await_ready(&self) {
+        wait(|| (self.get("/readyz", &[]).0 == 200).then_some(()));
     }
 
     /// The page of numbers.

@@ -37,7 +37,7 @@ fn ask(service: &Service) -> Result<String, std::io::Error> {
     let name = ServerName::try_from("localhost").unwrap();
     let client = ClientConnection::new(Arc::new(config), name).unwrap();
     let mut stream = StreamOwned::new(client, service.connect());
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply)?;
     Ok(reply)
@@ -50,7 +50,7 @@ fn a_service_with_a_certificate_speaks_tls_and_nothing_else() {
     assert!(service.said.contains("https://127.0.0.1:"), "{}", service.said);
     assert_eq!(status(&ask(&service).unwrap()), 200);
     let mut plain = service.connect();
-    plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut reply = Vec::new();
     let _ = plain.read_to_end(&mut reply);
     assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
