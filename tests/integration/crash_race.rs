@@ -73,6 +73,7 @@ fn nothing_of_another_process_is_lost_when_gateways_die() {
     for round in 1..=ROUNDS {
         let alive = 20 + random.below(150);
         let mut load_generator = LoadGenerator::start(&world, round, 60);
+        load_generator.wait_for_request();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let mut other = Exchanger {

@@ -2,19 +2,29 @@
 //! that.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
+    fs::{self, File},
+    os::{fd::AsRawFd as _, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
+use crate::scripted_agent;
+
 /// A file system mounted at a place of its own, unmounted when dropped.
 pub(crate) struct Disk {
     place: PathBuf,
-    /// The loop device; a tmpfs has none.
-    device: Option<PathBuf>,
+    /// A tmpfs has none.
+    device: Option<Mutex<Device>>,
+}
+
+/// A loop device.
+struct Device {
+    path: PathBuf,
+    /// The file beneath it.
+    image: File,
 }
 
 #[track_caller]
@@ -31,8 +41,9 @@ fn run(command: &mut Command) -> String {
 
 /// A loop device for the image.
 #[track_caller]
-fn attach(image: &Path) -> PathBuf {
-    run(Command::new("losetup").args(["--find", "--show"]).arg(image)).trim().into()
+fn attach(image: &Path) -> Device {
+    let path = run(Command::new("losetup").args(["--find", "--show"]).arg(image)).trim().into();
+    Device { path, image: File::open(image).unwrap() }
 }
 
 impl Disk {
@@ -71,7 +82,7 @@ impl Disk {
     /// An ext4 in an existing image, in any condition.
     #[track_caller]
     pub(crate) fn found(place: &Path, image: &Path) -> Self {
-        let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
+        let disk = Self { place: place.to_owned(), device: Some(Mutex::new(attach(image))) };
         disk.mount("rw");
         disk
     }
@@ -82,13 +93,25 @@ impl Disk {
         fs::create_dir_all(place).unwrap();
         fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
         run(Command::new("mkfs.xfs").args(["-q", "-m", "reflink=1"]).arg(image));
-        let disk = Self { place: place.to_owned(), device: Some(attach(image)) };
+        let disk = Self { place: place.to_owned(), device: Some(Mutex::new(attach(image))) };
         run(Command::new("mount").args(["-t", "xfs"]).arg(disk.device()).arg(place));
         disk
     }
 
-    fn device(&self) -> &Path {
-        self.device.as_ref().expect("memory has no device")
+    fn device(&self) -> PathBuf {
+        self.device.as_ref().expect("memory has no device").lock().unwrap().path.clone()
+    }
+
+    /// Continues on another device, with a copy of the image.
+    #[track_caller]
+    fn replace_device(&self) {
+        let mut device = self.device.as_ref().expect("memory has no device").lock().unwrap();
+        // Gone when the last one lets go of it.
+        let copy = tempfile::NamedTempFile::new().unwrap();
+        let image = format!("/proc/self/fd/{}", device.image.as_raw_fd());
+        fs::copy(image, copy.path()).unwrap();
+        let before = std::mem::replace(&mut *device, attach(copy.path()));
+        let _ = Command::new("losetup").arg("--detach").arg(before.path).status();
     }
 
     #[track_caller]
@@ -103,13 +126,22 @@ impl Disk {
     #[track_caller]
     pub(crate) fn again(&self, options: &str) {
         let in_use = self.sysfs();
-        run(Command::new("umount").arg(&self.place));
-        // A sandbox that another test just starts may still have a copy of all
-        // mounts; as long as it has, this would be the same broken one again.
-        let end = Instant::now() + Duration::from_secs(30);
-        while in_use.exists() {
-            assert!(Instant::now() < end, "somebody keeps the disk");
+        // A failed one refuses it.
+        let _ = Command::new("sync").arg("--file-system").arg(&self.place).output();
+        // Another process may have a look at it.
+        let end = Instant::now() + scripted_agent::TIMEOUT;
+        while !Command::new("umount").arg(&self.place).output().unwrap().status.success() {
+            assert!(Instant::now() < end, "somebody uses the disk");
+            thread::sleep(Duration::from_millis(20));
+        }
+        // A sandbox or a container of another test may have a copy of all mounts until it ends; as
+        // long as it has, this would be the same broken one again.
+        let end = Instant::now() + Duration::from_secs(10);
+        while in_use.exists() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
+        }
+        if in_use.exists() {
+            self.replace_device();
         }
         self.mount(options);
     }
@@ -178,9 +210,10 @@ impl Drop for Disk {
     fn drop(&mut self) {
         // Lazily, for what a failed test may still use.
         let _ = Command::new("umount").arg("--lazy").arg(&self.place).status();
-        if let Some(device) = &self.device {
+        if let Some(device) = self.device.take() {
+            let device = device.into_inner().unwrap_or_else(PoisonError::into_inner);
             // Now, or when the last one lets go of it.
-            let _ = Command::new("losetup").arg("--detach").arg(device).status();
+            let _ = Command::new("losetup").arg("--detach").arg(device.path).status();
         }
     }
 }

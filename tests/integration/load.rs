@@ -88,6 +88,16 @@ impl LoadGenerator {
         }
     }
 
+    /// Waits until its gateway is open and has served a request.
+    #[track_caller]
+    pub(crate) fn wait_for_request(&self) {
+        let end = Instant::now() + scripted_agent::TIMEOUT;
+        while self.lines.lock().unwrap().is_empty() {
+            assert!(Instant::now() < end, "it makes no request");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Stops it between two system calls, at any point.
     pub(crate) fn pause(&self) {
         let pid = i32::try_from(self.child.id()).unwrap();

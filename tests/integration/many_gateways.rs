@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ use crate::{
     crash::POLICY,
     disk::Disk,
     load::{self, LoadGenerator},
-    scripted_agent::{ScriptedAgent, receipt},
+    scripted_agent::{self, ScriptedAgent, receipt},
     seeded_random::Random,
 };
 
@@ -30,6 +31,27 @@ const EXPECTED: [&str; 8] = [
     "denied",
 ];
 
+/// The least number of requests of agents and shells together, however long they take.
+const REQUESTS: usize = 400;
+
+/// The time for which agents and shells work.
+struct Shift {
+    end: Instant,
+    made: AtomicUsize,
+}
+
+impl Shift {
+    fn is_over(&self) -> bool {
+        let now = Instant::now();
+        let is_enough = self.made.load(Ordering::Relaxed) >= REQUESTS;
+        now >= self.end && (is_enough || now >= self.end + 5 * scripted_agent::TIMEOUT)
+    }
+
+    fn count_one(&self) {
+        self.made.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 fn path(random: &mut Random) -> String {
     let (directory, file) = (random.below(4), random.below(5));
     if directory == 3 { format!("f{file}") } else { format!("d{directory}/f{file}") }
@@ -41,12 +63,12 @@ fn block(random: &mut Random, writer: u64, round: u64) -> String {
 }
 
 /// An agent in its sandbox that reads and writes, eight requests at a time.
-fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
+fn agent(world: &World, writer: u64, shift: &Shift) -> Vec<Value> {
     let mut random = Random::new(writer);
     let mut scripted_agent = ScriptedAgent::start(world);
     let mut receipts = Vec::new();
     let mut round = 0;
-    while Instant::now() < end {
+    while !shift.is_over() {
         let requests: Vec<_> = (0..8)
             .map(|_| {
                 round += 1;
@@ -60,7 +82,10 @@ fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
             .collect();
         for answer in scripted_agent.ask_all(&requests) {
             match answer["error"]["code"].as_i64() {
-                None => receipts.push(receipt(&answer)),
+                None => {
+                    receipts.push(receipt(&answer));
+                    shift.count_one();
+                }
                 // An entry in the way may have such a name, too.
                 Some(-32001 | -32002 | -32602) => {}
                 Some(_) => {
@@ -76,11 +101,11 @@ fn agent(world: &World, writer: u64, end: Instant) -> Vec<Value> {
 }
 
 /// Runs one `portcullis fs` after the other: each is a gateway of its own.
-fn shell(world: &World, writer: u64, end: Instant) -> Vec<Value> {
+fn shell(world: &World, writer: u64, shift: &Shift) -> Vec<Value> {
     let mut random = Random::new(writer);
     let mut receipts = Vec::new();
     let mut round = 0;
-    while Instant::now() < end {
+    while !shift.is_over() {
         round += 1;
         let (one, other) = (path(&mut random), path(&mut random));
         let input = block(&mut random, writer, round);
@@ -97,6 +122,7 @@ fn shell(world: &World, writer: u64, end: Instant) -> Vec<Value> {
             .unwrap_or_else(|error| panic!("{error}: {args:?} {done:?}"));
         if done.code == 0 {
             receipts.push(said["receipt"].clone());
+            shift.count_one();
         } else {
             let kind = said["error"]["kind"].as_str().unwrap_or_default();
             assert!(EXPECTED.contains(&kind), "{args:?} {said}");
@@ -116,12 +142,13 @@ fn ten_gateways_work_on_one_workspace() {
     let _disk = Disk::ext4(&world.state(), &world.base().join("image"), 4096);
     world.fs(&["ls"]).ok();
     let end = Instant::now() + Duration::from_secs(seconds);
+    let shift = Shift { end, made: AtomicUsize::new(0) };
     let load_generators: Vec<_> =
         (1..=6).map(|seed| LoadGenerator::start(&world, seed, seconds)).collect();
     let mut receipts = thread::scope(|scope| {
-        let world = &world;
-        let agents = (7..9).map(|writer| scope.spawn(move || agent(world, writer, end)));
-        let shells = (9..11).map(|writer| scope.spawn(move || shell(world, writer, end)));
+        let (world, shift) = (&world, &shift);
+        let agents = (7..9).map(|writer| scope.spawn(move || agent(world, writer, shift)));
+        let shells = (9..11).map(|writer| scope.spawn(move || shell(world, writer, shift)));
         let threads: Vec<_> = agents.chain(shells).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });

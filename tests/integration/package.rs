@@ -6,6 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::common::copy_program;
+
 /// Runs a program; panics unless it succeeds. Returns its output.
 #[track_caller]
 fn run(program: &str, args: &[&str]) -> String {
@@ -133,10 +135,11 @@ fn the_same_program_gives_the_same_package() {
 #[test]
 fn a_program_without_a_c_library_is_packaged_without_dependencies() {
     let base = tempfile::tempdir().unwrap();
-    let program = base.path().join("portcullis");
+    let (source, program) = (base.path().join("source"), base.path().join("portcullis"));
     let script = concat!("#!/bin/sh\nexec ", env!("CARGO_BIN_EXE_portcullis"), " \"$@\"\n");
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(&source, script).unwrap();
+    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(text(&source), &program);
     let package = package_of(&program, base.path());
     assert_eq!(run("dpkg-deb", &["--field", text(&package), "Depends"]).trim(), "");
 }

@@ -309,21 +309,34 @@ fn no_table_breaks_a_word_on_a_terminal() {
             by_a_shell(&world, "", &script, args)
         };
         for width in [60, 80, 120] {
-            let (shown, wide) = (on_terminal(width), on_terminal(1000));
-            // Each undo is a session of its own, and free space changes.
-            let (shown, wide) = match args[0] {
-                "undo" | "doctor" | "status" => {
-                    let same = |text: &str| {
-                        let has_digit = |word: &String| word.contains(|c: char| c.is_ascii_digit());
-                        let words = words(text).into_iter();
-                        words.filter(|word| !has_digit(word)).collect::<Vec<_>>()
-                    };
-                    let long = shown.text().lines().find(|line| line.chars().count() > width);
-                    assert_eq!(long, None, "{args:?} at {width}");
-                    (same(shown.text()), same(wide.text()))
+            let compared = || {
+                let (shown, wide) = (on_terminal(width), on_terminal(1000));
+                // Each undo is a session of its own, and free space changes.
+                match args[0] {
+                    "undo" | "doctor" | "status" => {
+                        let same = |text: &str| {
+                            let has_digit =
+                                |word: &String| word.contains(|c: char| c.is_ascii_digit());
+                            let words = words(text).into_iter();
+                            words.filter(|word| !has_digit(word)).collect::<Vec<_>>()
+                        };
+                        let mut lines = shown.text().lines();
+                        let long = lines.find(|line| line.chars().count() > width);
+                        (same(shown.text()), same(wide.text()), long.map(str::to_owned))
+                    }
+                    _ => (words(shown.text()), words(wide.text()), None),
                 }
-                _ => (words(shown.text()), words(wide.text())),
             };
+            // What a command finds on the machine may differ between two moments; a word that does
+            // not fit is broken each time, and a line is too long each time.
+            let (mut shown, mut wide, mut long) = compared();
+            for _ in 0..9 {
+                if shown == wide && long.is_none() && !wide.is_empty() {
+                    break;
+                }
+                (shown, wide, long) = compared();
+            }
+            assert_eq!(long, None, "{args:?} at {width}");
             assert!(!wide.is_empty(), "{args:?}");
             assert_eq!(shown, wide, "{args:?} at {width}");
         }

@@ -226,11 +226,16 @@ pub(crate) fn descendants(pid: i32) -> Vec<i32> {
 /// Returns the PID of the gateway process that a broker started.
 #[track_caller]
 pub(crate) fn gateway_of(broker: i32) -> i32 {
+    find_gateway(broker).expect("the broker's gateway")
+}
+
+/// Returns the same; `None` if the broker has not started it yet.
+pub(crate) fn find_gateway(broker: i32) -> Option<i32> {
     let is_gateway = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains("gateway-process")
     };
-    children(broker).into_iter().find(is_gateway).expect("the broker's gateway")
+    children(broker).into_iter().find(is_gateway)
 }
 
 pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {

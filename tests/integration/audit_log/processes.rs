@@ -7,6 +7,7 @@ use portcullis::{
     model::{Session, Transport},
     policy::{PolicySource, SecretKey, compile},
 };
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::*;
 use crate::acp_rig;
@@ -93,12 +94,13 @@ fn killed_writers_leave_a_whole_chain_with_all_they_had_promised() {
     let mut promised = Vec::new();
     for round in 0..60 {
         let mut children = [driver(&state, usize::MAX), driver(&state, usize::MAX)];
-        let readers: Vec<_> = children
-            .each_mut()
-            .into_iter()
-            .map(|child| child.stdout.take().unwrap())
-            .map(|output| thread::spawn(move || receipts(output)))
-            .collect();
+        let outputs = children.each_mut().map(|child| child.stdout.take().unwrap());
+        // Both append by then, however long they took to start.
+        for output in &outputs {
+            poll(&mut [PollFd::new(output, PollFlags::IN)], None).unwrap();
+        }
+        let readers: Vec<_> =
+            outputs.into_iter().map(|output| thread::spawn(move || receipts(output))).collect();
         thread::sleep(Duration::from_millis(15 + round * 7 % 40));
         for child in &mut children {
             child.kill().unwrap();

@@ -174,7 +174,7 @@ fn run_by(world: &World, directory: &Path, arguments: &[&str]) -> Done {
     let inherited = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("timeout");
     shell
-        .arg("120")
+        .arg("600")
         .args(arguments)
         .env_clear()
         .envs(world.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));

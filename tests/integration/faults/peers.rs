@@ -2,9 +2,12 @@
 //! with the real processes of `portcullis run`.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     process::Child,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -14,7 +17,7 @@ use rustix::process::Signal;
 use super::*;
 use crate::{
     common::budget,
-    scripted_agent::{self, descendants, ended, gateway_of, gone, kill, peak},
+    scripted_agent::{self, descendants, ended, find_gateway, gone, kill, peak},
     seeded_random::Random,
 };
 
@@ -110,11 +113,14 @@ for line in sys.stdin:
 /// Returns the gateway process of a `run` that has just been started.
 fn gateway_of_started(child: &Child) -> i32 {
     let end = Instant::now() + scripted_agent::TIMEOUT;
-    while descendants(pid(child)).len() < 4 {
+    loop {
+        let gateway = find_gateway(pid(child)).filter(|_| descendants(pid(child)).len() >= 4);
+        if let Some(gateway) = gateway {
+            return gateway;
+        }
         assert!(Instant::now() < end, "it does not start");
         thread::sleep(Duration::from_millis(5));
     }
-    gateway_of(pid(child))
 }
 
 #[test]
@@ -135,12 +141,12 @@ while True:
 "#;
     let mut child = start(&world, script);
     let gateway = gateway_of_started(&child);
-    let sent = std::sync::Arc::new(AtomicU64::new(0));
-    let (count, mut errors) = (std::sync::Arc::clone(&sent), child.stderr.take().unwrap());
+    let sent = Arc::new(AtomicU64::new(0));
+    let (count, mut errors) = (Arc::clone(&sent), child.stderr.take().unwrap());
     let watcher = thread::spawn(move || {
-        let mut reader = std::io::BufReader::new(&mut errors);
+        let mut reader = BufReader::new(&mut errors);
         let mut line = String::new();
-        while std::io::BufRead::read_line(&mut reader, &mut line).unwrap() > 0 {
+        while reader.read_line(&mut line).unwrap() > 0 {
             if let Some(number) = line.trim().strip_prefix("agent: ") {
                 count.store(number.parse().unwrap_or(0), Ordering::Relaxed);
             }
@@ -211,14 +217,22 @@ os._exit(3)
 #[test]
 fn a_stop_during_a_write_to_the_agent_is_not_lost() {
     let world = World::with_policy(POLICY);
-    // Reads nothing for a while, and then until the gateway closes its input.
+    // Reads nothing for a while, and then until the gateway closes its input. On a busy machine
+    // that takes longer than an agent has until it is asked to end by a signal.
     let script = r#"
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("up", file=sys.stderr, flush=True)
 time.sleep(2)
 sys.stdin.read()
 "#;
     let mut child = scripted_agent::run(&world, &[], &["/usr/bin/python3", "-S", "-c", script]);
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while line != "agent: up\n" {
+        line.clear();
+        assert_ne!(errors.read_line(&mut line).unwrap(), 0);
+    }
     let gateway = gateway_of_started(&child);
     let mut input = child.stdin.take().unwrap();
     let notice = format!(
@@ -260,9 +274,16 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
         let broker = pid(&scripted_agent.broker);
         let processes = [vec![broker], descendants(broker)].concat();
         let victim = if to_broker { broker } else { scripted_agent.gateway() };
+        // However slow the machine, some writes are made before.
+        let made = Arc::new(AtomicU64::new(0));
         let killer = thread::spawn({
-            let delay = Duration::from_micros(random.below(150_000));
+            let (made, enough) = (Arc::clone(&made), 6 + random.below(12));
+            let delay = Duration::from_micros(random.below(50_000));
+            let end = Instant::now() + scripted_agent::TIMEOUT;
             move || {
+                while made.load(Ordering::Relaxed) < enough && Instant::now() < end {
+                    thread::sleep(Duration::from_millis(1));
+                }
                 thread::sleep(delay);
                 kill(victim, signal);
             }
@@ -278,6 +299,7 @@ fn signals_in_the_middle_of_a_write_load_tear_nothing() {
                 receipts.push(receipt(&params["answer"]));
                 last[place] = last[place].max(Some(turn));
                 acknowledged += 1;
+                made.fetch_add(1, Ordering::Relaxed);
             }
         }
         killer.join().unwrap();

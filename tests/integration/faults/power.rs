@@ -21,7 +21,9 @@ fn a_workspace_that_fails_under_load_is_put_right_by_the_next_start() {
         world.fs(&["ls"]).ok();
         let load_generators: Vec<_> =
             (1..3).map(|n| LoadGenerator::start(&world, round * 10 + n, 2)).collect();
-        thread::sleep(Duration::from_millis(100 + random.below(700)));
+        // No gateway opens on a disk that has failed.
+        load_generators.iter().for_each(LoadGenerator::wait_for_request);
+        thread::sleep(Duration::from_millis(random.below(800)));
         load_generators.iter().for_each(LoadGenerator::pause);
         if round % 2 == 0 {
             disk.fail_read_only();

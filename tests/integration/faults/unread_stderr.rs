@@ -32,13 +32,12 @@ fn start(world: &World) -> Child {
     let hello = format!("{HELLO}\n");
     child.stdin.as_mut().unwrap().write_all(hello.as_bytes()).unwrap();
     let end = Instant::now() + scripted_agent::TIMEOUT;
-    let mut before = 0;
-    loop {
+    let (mut before, mut same) = (0, 0);
+    // An agent that is only slow to write has room left.
+    while same < 8 {
         thread::sleep(Duration::from_millis(500));
         let now = ioctl_fionread(child.stderr.as_ref().unwrap()).unwrap();
-        if now > 32 << 10 && now == before {
-            break;
-        }
+        same = if now > 32 << 10 && now == before { same + 1 } else { 0 };
         before = now;
         assert!(Instant::now() < end, "{now} bytes wait to be read");
     }
@@ -57,10 +56,9 @@ fn a_gateway_whose_stderr_nobody_reads_follows_its_orders() {
         policies(&world, usize::try_from(version).unwrap() - 1);
     }
     // The agent, which never ends by itself, is asked, told and killed.
-    let asked = Instant::now();
     kill(pid, Signal::TERM);
     ended(&mut child);
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    // One that has to be killed records no stop.
     assert_eq!(world.records().last().unwrap()["kind"], "stop");
     world.run(&["audit", "verify"]).ok();
 }
@@ -71,8 +69,8 @@ fn a_reader_that_returns_is_told_that_messages_were_lost() {
     let mut child = start(&world);
     replace(&world, policy(2, ""));
     policies(&world, 1);
-    // Longer than the message waits for room.
-    thread::sleep(Duration::from_secs(2));
+    // Longer than the message waits for room, once the gateway says it.
+    thread::sleep(Duration::from_secs(6));
     let mut errors = child.stderr.take().unwrap();
     let reader = thread::spawn(move || {
         let mut text = Vec::new();

@@ -1,11 +1,15 @@
 //! Output of commands with `--json`, and exit codes.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
 use super::{Shapes, golden};
-use crate::common::World;
+use crate::common::{Stop, World};
 
 /// Words of the subcommands that have `--json`, as the help lists them.
 fn with_json(world: &World, words: &[String], found: &mut BTreeSet<String>) {
@@ -224,13 +228,18 @@ fn json_and_exit_codes() {
     r.file("ship.toml", "[audit]\nship = [{ to = \"copy\" }]\n");
     r.run("audit ship", &["--status", "--config", "ship.toml"]);
     r.run("demo", &[]);
+    let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let file = r.world.path("new.txt");
+        let (file, has_ended) = (r.world.path("new.txt"), &ended);
+        // Nobody outside knows when the watch begins.
         scope.spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(700));
-            std::fs::write(file, "new").unwrap();
+            while !has_ended.load(Ordering::Relaxed) {
+                std::fs::write(&file, "new").unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+            }
         });
-        r.run("fs watch", &["--count", "1", "--timeout", "20"]);
+        let _stop = Stop(&ended);
+        r.run("fs watch", &["--count", "1", "--timeout", "120"]);
     });
 
     let mut known = BTreeSet::new();

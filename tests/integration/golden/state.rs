@@ -24,7 +24,9 @@ fn general(name: &str) -> String {
     let part = |part: &str| {
         let hex = part.bytes().all(|byte| byte.is_ascii_hexdigit());
         let time = part.len() >= 15 && part.ends_with('Z');
-        let differs = part.bytes().any(|byte| byte.is_ascii_digit()) && (hex || time);
+        // One of a few hundred random numbers of eight digits has letters alone.
+        let is_number = part.len() >= 8 || part.bytes().any(|byte| byte.is_ascii_digit());
+        let differs = time || (hex && is_number);
         if differs { "*".to_owned() } else { part.to_owned() }
     };
     let parts: Vec<_> = name.split('.').map(|dotted| dotted.split('-').map(part)).collect();

@@ -161,7 +161,7 @@ fn a_checkpoint_of_more_records_than_there_are_was_proved_without_end() {
     };
     let proves = |world: &World, args: &[&str]| {
         let mut command = Command::new("timeout");
-        command.args(["60", env!("CARGO_BIN_EXE_portcullis"), "audit", "prove"]).args(args);
+        command.args(["300", env!("CARGO_BIN_EXE_portcullis"), "audit", "prove"]).args(args);
         done(command.args(["--dir", text(&audit(world, ""))]).output().unwrap())
     };
     let world = world();
