@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_answer_reaches_the_one_that_asked_and_only_once() {
-        let (_queue, editor_requests) = editor_requests(5000);
+        let (_queue, editor_requests) = editor_requests(60_000);
         let id = Id::Text("portcullis-5eed-0".into());
         assert!(
             editor_requests.owns(&id) && !editor_requests.owns(&Id::Text("portcullis-0".into()))

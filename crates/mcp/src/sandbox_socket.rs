@@ -288,7 +288,7 @@ mod tests {
         let dripping = thread::spawn(move || {
             let mut dripped = 0;
             while theirs.write_all(b"0").is_ok() && dripped < TOKEN_LINE_LENGTH {
-                thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(150));
                 dripped += 1;
             }
         });

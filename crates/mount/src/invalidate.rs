@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(10);
+    const LONG: Duration = Duration::from_secs(60);
 
     /// Returns the first work of the queue.
     fn first(queue: &Invalidations) -> PendingInvalidations {

@@ -150,7 +150,7 @@ mod tests {
             assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
             drop(commit);
             for name in ["rename", "commit"] {
-                assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(name));
+                assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(name));
             }
         });
     }

@@ -128,7 +128,7 @@ mod tests {
             let admitted = admission.admit().await;
             let (ours, mut theirs) = duplex(1024);
             let mut held =
-                SlotStream { stall: Duration::from_secs(20), ..SlotStream::new(ours, admitted) };
+                SlotStream { stall: Duration::from_secs(60), ..SlotStream::new(ours, admitted) };
             let reads = tokio::spawn(async move {
                 let mut some = vec![0; 4 * MIN_PROGRESS];
                 theirs.read_exact(&mut some).await.unwrap();

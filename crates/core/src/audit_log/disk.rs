@@ -248,7 +248,7 @@ impl Drop for FileLock<'_> {
 /// Timeouts of a lock that another process has: for the warning, and for giving up. A gateway needs
 /// it for less than a millisecond, and for seconds while it repairs or on a slow disk.
 const WARNING_TIMEOUT: Duration = Duration::from_secs(1);
-const LOCK_TIMEOUT: Duration = if cfg!(test) { WARNING_TIMEOUT } else { Duration::from_secs(30) };
+const LOCK_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 10 } else { 30 });
 /// The pause between two attempts: the first, and the longest.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_micros(20);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -370,7 +370,7 @@ mod tests {
         let refused = slots.enter(&asks).unwrap_err();
         assert_eq!(refused.rule(), "serve.limits.concurrentRequests");
         slots.enter(&session("b", "2")).map(drop).unwrap();
-        held.charge(1 << 42);
+        held.charge(1 << 50);
         drop(held);
         assert_eq!(slots.enter(&asks).unwrap_err().rule(), "serve.limits.bytesPerSecond");
         let slots = Scheduler::new(SharedLimits { requests_per_second: 2, ..shares(4) });

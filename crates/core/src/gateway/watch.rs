@@ -179,7 +179,7 @@ mod tests {
             let list = List { path: WorkspacePath::root() };
             let other =
                 scope.spawn(move || gateway.handle(&session("b", "4"), &list, Client::default()));
-            for _ in 0..1000 {
+            for _ in 0..6000 {
                 if other.is_finished() {
                     break;
                 }

@@ -132,7 +132,7 @@ impl Faulty {
     /// Returns the ends on record, once there are so many.
     fn ends(&self, number: usize) -> Vec<AuditRecord> {
         let source = Directory::new(self.dir.path().join("state/audit"));
-        for _ in 0..2000 {
+        for _ in 0..12_000 {
             let (mut reader, mut records) = (Reader::new(&source, 0), Vec::new());
             while let Some(entry) = reader.next().unwrap() {
                 records.push(AuditRecord::parse(&entry.bytes).unwrap());
@@ -179,7 +179,7 @@ fn a_process_that_reported_an_end_kept_the_connection() {
 fn a_process_that_did_not_close_a_denied_connection_kept_it() {
     let faulty = Faulty::new();
     let (mut ours, mut server) = faulty.open(1);
-    server.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let Service { gateway, session, .. } = &*faulty.egress.service;
     gateway.reload(session, policy(&faulty.server, 2, "deny"), "test").unwrap().unwrap();
     assert_eq!(server.read(&mut [0]).unwrap(), 0);

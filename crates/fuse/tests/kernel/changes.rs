@@ -81,11 +81,14 @@ fn programs_read_while_many_changes_wait() {
         while held.opens.load(Ordering::SeqCst) < FLOOD {
             thread::sleep(Duration::from_millis(5));
         }
-        // Each one is about to send its FSYNC.
+        // Half of the threads have one each.
+        while held.syncs.load(Ordering::SeqCst) < 2 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Each other one is about to send its FSYNC.
         thread::sleep(Duration::from_millis(200));
         let read = r#"cat "$M/read"; stat -c " %s" "$M/read"; ! stat "$M/none" 2>/dev/null"#;
         assert_eq!(done(directory.path(), read), "text 4\n");
-        // Half of the threads have one each.
         assert_eq!(held.syncs.load(Ordering::SeqCst), 2);
         // A change that waits ends with its program.
         for user in users.iter_mut().skip(2) {

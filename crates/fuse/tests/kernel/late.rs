@@ -62,7 +62,7 @@ fn a_request_that_takes_too_long_is_answered() {
         slow.memory.named(NodeId::ROOT, OsStr::new(name), number).unwrap();
     }
     let directory = tempfile::tempdir().unwrap();
-    let session = mounted(directory.path()).with_timeout(Duration::from_millis(200));
+    let session = mounted(directory.path()).with_timeout(Duration::from_secs(2));
     thread::scope(|scope| {
         let served = scope.spawn(|| session.run(&slow, 4));
         let begun = Instant::now();
@@ -71,10 +71,14 @@ fn a_request_that_takes_too_long_is_answered() {
             let said = String::from_utf8(said.stderr).unwrap();
             assert!(said.contains("timed out"), "{said}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         // References of earlier lookups stay; those of the late replies are released.
         assert!(slow.undone.lock().unwrap().is_empty());
         slow.is_let_go.store(true, Ordering::Release);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while slow.undone.lock().unwrap().len() < 2 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
         thread::sleep(Duration::from_millis(500));
         let mut undone = slow.undone.lock().unwrap().clone();
         undone.sort_unstable();

@@ -34,11 +34,12 @@ for n in range(int(sys.argv[1])):
 print(done)
 ";
 
-/// Reads and writes beneath `dir` until the input ends; no other content may appear anywhere.
+/// Reads and writes beneath `dir` until the input ends and it has read what was written; no other
+/// content may appear anywhere.
 const USES: &str = r"
 import os, select, sys
 read, wrote = set(), 0
-while not select.select([sys.stdin], [], [], 0)[0]:
+while 'used' not in read or not select.select([sys.stdin], [], [], 0)[0]:
     for use in [
         lambda: read.add(open('dir/f').read()),
         lambda: read.update(os.listdir('dir')),
@@ -154,11 +155,11 @@ fn a_killed_program_loses_no_row(mode: &str) {
                 command.args(["-c", ROWS, mode]).current_dir(rig.host("../mnt"));
                 let mut program = start(command);
                 let mut rows = BufReader::new(program.stdout.take().unwrap()).lines();
-                let first = rows.next().unwrap().unwrap();
+                let first: Vec<_> = rows.by_ref().take(2).map(Result::unwrap).collect();
                 thread::sleep(Duration::from_millis(round * 37 % 200));
                 program.kill().unwrap();
                 // The last line may be cut off.
-                let told = [Ok(first)].into_iter().chain(rows).map_while(Result::ok);
+                let told = first.into_iter().chain(rows.map_while(Result::ok));
                 last = told.filter_map(|row| row.parse().ok()).max().unwrap();
                 program.wait().unwrap();
                 let checked = rig.python(CHECK).ok();

@@ -11,7 +11,7 @@ use std::{
 
 use portcullis_policy::{PolicySource, compile};
 
-use crate::rig::{ALL, Rig, with};
+use crate::rig::{ALL, Rig, eventually, with};
 
 fn files(root: &Path) {
     fs::create_dir(root.join("d")).unwrap();
@@ -93,7 +93,7 @@ const LOAD: &str = "import os, threading, time
 end = time.time() + 2
 def write(n):
     while time.time() < end:
-        with open('load/%d' % n, 'wb') as f: f.write(bytes(1 << 20))
+        with open('load/%d' % n, 'wb') as f: f.write(bytes(1 << 18))
         os.rename('load/%d' % n, 'load/r%d' % n)
 threads = [threading.Thread(target=write, args=(n,)) for n in range(15)]
 for t in threads: t.start()
@@ -124,6 +124,7 @@ fn a_reload_under_load_is_in_force_when_it_returns() {
             "print(os.path.exists('d/f'), os.path.exists('many/7'), os.path.exists('b'))",
         );
         let mut load = rig.command("python3", &["-c", LOAD]).spawn().unwrap();
+        assert!(eventually(|| fs::read_dir(rig.host("load")).unwrap().next().is_some()));
         thread::sleep(Duration::from_millis(500));
         let begun = std::time::Instant::now();
         reload(rig, rule);

@@ -5,7 +5,11 @@ use std::{
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::{Arc, OnceLock, mpsc::channel},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc::channel,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +31,23 @@ use serde_json::Value;
 pub(crate) const ALL: &str = "schema = 1\nname = \"test\"\nversion = 1\n[allowedPaths]\n\
     read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
 
+/// The time after which what should come is not waited for any longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `holds` returns true; returns false if it does not in time.
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if holds() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Returns the factor for the number of random tests.
 pub(crate) fn budget() -> u64 {
     std::env::var("PORTCULLIS_TEST_BUDGET").map_or(1, |budget| budget.parse().unwrap())
@@ -38,6 +59,8 @@ pub(crate) struct Rig<'a> {
     pub(crate) mount: &'a Mount<'a>,
     session: Session,
     stopper: OnceLock<Stopper>,
+    /// Set when the device is closed, after the end of the server.
+    is_gone: AtomicBool,
     base: PathBuf,
 }
 
@@ -85,6 +108,11 @@ impl Rig<'_> {
         self.stopper.get().unwrap().stop();
     }
 
+    /// Returns true once the server has ended and closed its device.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
     /// Runs a shell script in the mount.
     pub(crate) fn sh(&self, script: &str) -> Done {
         self.command("sh", &["-ec", script]).output().unwrap().into()
@@ -98,7 +126,7 @@ impl Rig<'_> {
     /// Returns the command of a program in the mount, which is killed if it takes
     /// too long.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
-        self.command_within(60, program, arguments)
+        self.command_within(300, program, arguments)
     }
 
     /// Returns such a command with a timeout in seconds.
@@ -140,7 +168,9 @@ impl Rig<'_> {
         segments.sort();
         let text: String =
             segments.iter().map(|segment| std::fs::read_to_string(segment).unwrap()).collect();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The gateway may be writing the last one.
+        let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Returns the records about a path: kind, operation and result.
@@ -216,6 +246,7 @@ pub(crate) fn with_end(
         mount: &served,
         session,
         stopper: OnceLock::new(),
+        is_gone: AtomicBool::new(false),
         base: base.clone(),
     };
     thread::scope(|scope| {
@@ -230,10 +261,12 @@ pub(crate) fn with_end(
             test(rig);
         });
         if let Ok(device) = receiver.recv() {
-            let deadline = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + PATIENCE;
             let session = Served::begin(device, deadline).unwrap();
             began.send(session.stopper()).unwrap();
             served.serve(&session).unwrap();
+            drop(session);
+            rig.is_gone.store(true, Ordering::Release);
         }
         if let Err(panic) = tester.join() {
             std::panic::resume_unwind(panic);

@@ -51,7 +51,8 @@ fn pjdfstest_fails_where_that_is_known() {
         |_| (),
         |rig| {
             let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/pjdfstest.toml");
-            let mut suite = rig.command_within(600, &tool("pjdfstest"), &["-c", config, "-p", "."]);
+            let mut suite =
+                rig.command_within(6000, &tool("pjdfstest"), &["-c", config, "-p", "."]);
             let done = Done::from(suite.output().unwrap());
             let wrong = |line: &&str| {
                 line.ends_with(" FAILED") && !line.starts_with(UNDECIDED)

@@ -333,7 +333,7 @@ fn a_rule_that_asks_refuses_at_once() {
     with(&format!("{ALL}{rule}"), file, |rig| {
         rig.sh("cp file file.txt").ok();
         for script in ["cat file.txt >file", "cat file.txt >new", "rm -f file"] {
-            rig.sh(&format!("timeout 5 sh -c '{script}'")).fails("ermission denied");
+            rig.sh(&format!("timeout 60 sh -c '{script}'")).fails("ermission denied");
         }
         assert_eq!(rig.read("file"), "one\ntwo\n");
         let asked = |op: &str| [format!("decision {op} -"), format!("decision {op} denied")];

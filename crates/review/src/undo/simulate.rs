@@ -105,9 +105,13 @@ mod tests {
                 cancelled: Vec::new(),
             });
         }
-        let begun = Instant::now();
-        assert_eq!(simulation.find(&path(80_000)), SimulatedEntry::Disk(path(0)));
-        assert_eq!(simulation.find(&path(3)), SimulatedEntry::Missing);
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        // A machine that stops for a while makes one of them slow.
+        let times = [(); 3].map(|()| {
+            let begun = Instant::now();
+            assert_eq!(simulation.find(&path(80_000)), SimulatedEntry::Disk(path(0)));
+            assert_eq!(simulation.find(&path(3)), SimulatedEntry::Missing);
+            begun.elapsed()
+        });
+        assert!(times.iter().any(|time| *time < Duration::from_secs(3)), "{times:?}");
     }
 }

@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_silent_client_is_asked_and_then_told_to_go() {
-        let heard = with(&bounds(20, 200, 60_000), |mut client, worker| async move {
+        let heard = with(&bounds(1, 1000, 60_000), |mut client, worker| async move {
             let mut heard = Vec::new();
             client.read_to_end(&mut heard).await.unwrap();
             drop(worker);

@@ -29,7 +29,11 @@ fn hash_and_stored_bytes_agree_while_the_file_is_rewritten() {
             }
         });
         let _done = Raised(&done);
-        for _ in 0..300 {
+        for round in 0..10_000 {
+            // The writer may begin late.
+            if round >= 300 && torn > 0 {
+                break;
+            }
             let saved = fixture.save(&backup_store, "f").unwrap();
             let entry = backup_store.find(&saved.id.to_string()).unwrap();
             let bytes = text(&backup_store, &entry);

@@ -18,7 +18,7 @@ use crate::{
     workspace::Workspace,
 };
 
-const SITES: &str = "[limits]\napprovalTimeout = \"20s\"\n[network.limits]\nbytesOut = \"10B\"\nconnections = 2\n\
+const SITES: &str = "[limits]\napprovalTimeout = \"10m\"\n[network.limits]\nbytesOut = \"10B\"\nconnections = 2\n\
     [[network.rules]]\nid = \"sites\"\neffect = \"allow\"\nhosts = [\"*.example.com\", \"127.0.0.1\"]\nports = [443]\n\
     [[network.rules]]\nid = \"person\"\neffect = \"ask\"\nhosts = [\"ask.example\", \"10.0.0.0/8\"]\nports = [443]\n\
     [[network.rules]]\nid = \"never\"\neffect = \"deny\"\nhosts = [\"bad.example.com\"]\n";
@@ -89,10 +89,10 @@ fn fact(record: &AuditRecord, name: &str) -> Value {
     record.draft.facts.as_ref().unwrap().get(name).cloned().unwrap_or(Value::Null)
 }
 
-/// Waits until something is there, for ten seconds at most.
+/// Waits until something is there, for a minute at most.
 #[track_caller]
 fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = look() {
             return found;
