@@ -131,9 +131,11 @@ def garbage(session, order):
     for words in (b"\0" * 4096, b"\n" * 4096, b"99999999999999999999 x\n", b"-1 " + nonce.encode(),
                   f"16 {nonce}\n".encode(), f"0 {nonce}".encode(), b"\xff\n", os.urandom(4000)):
         put("announcements", words)
-    for slot in range(16):
-        put("announcements", f"\n{slot} {nonce}\n".encode() * 20)
-        put(f"{slot}.in", os.urandom(60_000))
+    # More at once than the gateway has places for.
+    for turn in range(3):
+        for slot in range(16):
+            put("announcements", f"\n{slot} {nonce}\n".encode() * 20)
+            put(f"{slot}.in", os.urandom(60_000))
     return calls(session, order)
 
 

@@ -39,8 +39,10 @@ const MAX_CONNECTIONS: usize = 48;
 /// Time for which a failed connection keeps its place, so that failures cannot follow each
 /// other at once.
 const FAILURE_DELAY: Duration = Duration::from_millis(100);
-/// Pause after a connection that was one too many.
-const FULL_DELAY: Duration = Duration::from_millis(10);
+/// Time for which a connection waits for a place. Failed connections leave theirs sooner.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval of checks for a place.
+const PLACE_INTERVAL: Duration = Duration::from_millis(10);
 /// Timeout of a write to a client that does not read, after which the writer checks if
 /// others wait.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -157,11 +159,9 @@ fn accept(
             }
             Err(_) => break,
         };
-        serving.retain(|thread| !thread.is_finished());
-        if serving.len() >= MAX_CONNECTIONS {
+        if !has_place(&mut serving) {
             drop(stream);
             failed.note("too many at once");
-            thread::sleep(FULL_DELAY);
             continue;
         }
         let (gateway, tokens, config) = (Arc::clone(gateway), Arc::clone(tokens), config.clone());
@@ -181,6 +181,21 @@ fn accept(
         let _ = thread.join();
     }
     failed.finish();
+}
+
+/// Waits until fewer than [`MAX_CONNECTIONS`] are served; returns false after [`PLACE_TIMEOUT`].
+fn has_place(serving: &mut Vec<JoinHandle<()>>) -> bool {
+    let end = Instant::now() + PLACE_TIMEOUT;
+    loop {
+        serving.retain(|thread| !thread.is_finished());
+        if serving.len() < MAX_CONNECTIONS {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(PLACE_INTERVAL);
+    }
 }
 
 /// Failed connections. An agent can make thousands of them in a second, so the first is
