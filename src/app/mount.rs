@@ -30,7 +30,7 @@ use crate::{
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for a request in progress once the mount is being stopped.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The order to serve a mount.
 #[derive(Debug)]

@@ -38,9 +38,10 @@ use crate::{
 const PROXY_COMMAND: &str = "egress-process";
 const CONNECTOR_COMMAND: &str = "connector-process";
 
-/// The longest time that each may take to start, and to start again, which stops all else.
+/// The longest time that each may take to start, and to start again, which stops all else. A busy machine
+/// takes seconds for either.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum of restarts of all processes together.
 const MAX_RESTARTS: usize = 3;
 /// The pause before a restart.

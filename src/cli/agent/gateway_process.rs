@@ -69,7 +69,7 @@ const STREAMS: usize = 3;
 /// Timeout of the last threads once nothing is served any more.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout of requests of MCP clients in the sandbox at that time. The broker waits for fifteen
+/// Timeout of requests of MCP clients in the sandbox at that time. The broker waits for twenty
 /// seconds in all.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 

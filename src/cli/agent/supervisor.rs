@@ -36,7 +36,7 @@ pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for the gateway to take note that the agent's programs begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the gateway to finish when the agent is gone.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(15);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
 /// An agent that ends sooner than this was probably not found.
 const MIN_RUN: Duration = Duration::from_secs(3);
 
