@@ -298,6 +298,7 @@ fn a_person_is_asked_about_a_new_file_that_stays_empty() {
     with(&policy(), dir, |rig| {
         rig.sh(": >dir/new").ok();
         assert!(eventually(|| !rig.questions().is_empty()));
+        rig.forgets("dir/new");
         rig.answer(Answer::Once);
         rig.sh(": >dir/new").ok();
         assert!(eventually(|| rig.host("dir/new").exists()));

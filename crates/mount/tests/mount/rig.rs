@@ -32,11 +32,11 @@ pub(crate) const ALL: &str = "schema = 1\nname = \"test\"\nversion = 1\n[allowed
     read = [\"**\"]\nlist = [\"**\"]\nwrite = [\"**\"]\nremove = [\"**\"]\n";
 
 /// The time after which what should come is not waited for any longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits until `holds` returns true; returns false if it does not in time.
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if holds() {
             return true;
@@ -261,7 +261,7 @@ pub(crate) fn with_end(
             test(rig);
         });
         if let Ok(device) = receiver.recv() {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             let session = Served::begin(device, deadline).unwrap();
             began.send(session.stopper()).unwrap();
             served.serve(&session).unwrap();
