@@ -1,8 +1,6 @@
 //! The texts as which a content can be read.
 
-use std::borrow::Cow;
-
-use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
+use std::{borrow::Cow, char::REPLACEMENT_CHARACTER};
 
 use crate::model::is_text;
 
@@ -14,17 +12,21 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// mark is not trusted, since a receiver of the bytes can read them in any way. Each reading is
 /// made on demand, since it may be half as large again as the content.
 pub(super) fn readings(content: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
-    let wide: &[(usize, &Encoding)] = if is_text(content) { &[] } else { &WIDE };
-    let decoded = wide.iter().map(|(start, encoding)| {
+    let wide: &[(usize, bool)] = if is_text(content) { &[] } else { &WIDE };
+    let decoded = wide.iter().map(|(start, is_little_endian)| {
         let (pairs, _) = content.get(*start..).unwrap_or_default().as_chunks::<2>();
-        let (text, _) = encoding.decode_without_bom_handling(pairs.as_flattened());
-        Cow::Owned(text.into_owned().into_bytes())
+        let units = pairs.iter().map(|pair| match is_little_endian {
+            true => u16::from_le_bytes(*pair),
+            false => u16::from_be_bytes(*pair),
+        });
+        let text = char::decode_utf16(units).map(|read| read.unwrap_or(REPLACEMENT_CHARACTER));
+        Cow::Owned(text.collect::<String>().into_bytes())
     });
     std::iter::once(Cow::Borrowed(content)).chain(decoded)
 }
 
-/// The starting byte and the encoding.
-const WIDE: [(usize, &Encoding); 4] = [(0, UTF_16LE), (0, UTF_16BE), (1, UTF_16LE), (1, UTF_16BE)];
+/// The starting byte, and whether the first byte of a unit is its low one.
+const WIDE: [(usize, bool); 4] = [(0, true), (0, false), (1, true), (1, false)];
 
 #[cfg(test)]
 mod tests {
