@@ -8,6 +8,7 @@ mod complete_workspace;
 mod failed;
 mod interleaved;
 mod last;
+mod links;
 mod moved;
 mod names;
 mod pruned;

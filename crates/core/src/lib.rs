@@ -164,9 +164,9 @@ pub use gateway::{
     AllowedCommand, Answer, AnswerError, Approvals, Approver, BatchError, Binding, CONTEXT,
     Changed, Client, CommandRequest, ConnectionAttempt, ConnectionEnd, ContentChange, EndReason,
     Error, ErrorKind, Exchange, Gateway, GatewayMetrics, HostRule, Import, LinkDecisions,
-    MountView, OpenConnection, PolicyListener, Question, Recalled, RecoveryError, Refusal,
-    RefusedRequest, ReloadError, Reply, Request, RuleCount, SharedLimits, TOKEN_PREFIX, Ticket,
-    Times, VisibleEntry, WriteOver, unified_diff,
+    MountView, MovedEntry, OpenConnection, PolicyListener, Question, Recalled, RecoveryError,
+    Refusal, RefusedRequest, ReloadError, Reply, Request, RuleCount, SharedLimits, TOKEN_PREFIX,
+    Ticket, Times, VisibleEntry, WriteOver, unified_diff,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,

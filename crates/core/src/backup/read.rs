@@ -19,6 +19,9 @@ use super::{
 };
 use crate::model::{OperationKind, PathError, WorkspacePath};
 
+/// More than a link's target can be (`PATH_MAX`).
+const MAX_TARGET: u64 = 4096;
+
 /// The description of one backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
@@ -169,6 +172,18 @@ impl BackupStore {
         let (file, trailer, _) = self.reopen(entry)?;
         let body = self.body(file, &trailer);
         Ok(BackupContent::new(entry.id, body.open(entry.id)?, 0, entry.bytes, entry.sha256))
+    }
+
+    /// Reads the target of a link.
+    ///
+    /// # Errors
+    /// As [`BackupStore::content`]; [`Error::Damaged`] if the content is another one.
+    pub(crate) fn link_target(&self, entry: &Backup) -> Result<Vec<u8>, Error> {
+        let (mut target, mut content) = (Vec::new(), self.content(entry)?.take(MAX_TARGET));
+        match content.read_to_end(&mut target) {
+            Ok(_) => Ok(target),
+            Err(error) => Err(content.get_ref().failed(error)),
+        }
     }
 
     /// Opens the nodes of a tree, after a comparison of its manifest with its hash.

@@ -2,6 +2,7 @@
 
 use super::{
     error::{Failure, HIDDEN, UNSEEN},
+    link_targets::{self, is_led_out},
     obligations::Obligations,
 };
 use crate::{
@@ -206,7 +207,11 @@ impl Authorizer<'_> {
         entry: &backup::Backup,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
-        let mut nodes = vec![(entry.path.clone(), entry.kind.object())];
+        let target = match entry.kind {
+            BackupKind::Link => Some(backup_store.link_target(entry)?),
+            _ => None,
+        };
+        let mut nodes = vec![(entry.path.clone(), entry.kind.object(), target)];
         let mut new_paths = vec![to.clone()];
         if entry.kind == BackupKind::Tree {
             let mut tree = backup_store.tree(entry)?;
@@ -215,12 +220,13 @@ impl Authorizer<'_> {
             nodes.clear();
             new_paths.clear();
             while let Some(node) = tree.next_node()? {
-                nodes.push((tree.path(&node).map_err(too_long)?, node.kind.object()));
+                let path = tree.path(&node).map_err(too_long)?;
                 new_paths.push(new.path(&node).map_err(too_long)?);
+                nodes.push((path, node.kind.object(), node.target));
             }
         }
         let reader = Authorizer { operation: OperationKind::Read, ..*self };
-        for ((old, object), new) in nodes.iter().zip(&new_paths) {
+        for ((old, object, target), new) in nodes.iter().zip(&new_paths) {
             // A reserved name in the tree, planted or left behind, is restored with it; `to` itself
             // was decided on.
             let decision = self.evaluate(&self.query(Access::Write, new), Some(object));
@@ -236,6 +242,13 @@ impl Authorizer<'_> {
             self.obligations.add(&read_decision);
             // A readable entry may be hidden from lists at its old path and shown at its new one.
             self.require(self.policy.evaluate_move(self.agent, old, new, Some(object)))?;
+            if object.kind == ObjectKind::Symlink {
+                self.require(self.policy.evaluate_link(self.agent, new))?;
+            }
+            let target = target.as_deref().map(str::from_utf8);
+            if target.is_some_and(|target| !target.is_ok_and(|to| !is_led_out(to, old, new))) {
+                return Err(link_targets::outside(new).into());
+            }
         }
         Ok(())
     }
@@ -277,7 +290,9 @@ impl Authorizer<'_> {
             )?;
             let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
             self.require_beneath(from, (old, &object), opened)?;
-            if object.kind == ObjectKind::Symlink && !self.is_operators {
+            // The operator may put a link back where it was, not one that was made in a directory
+            // meanwhile.
+            if object.kind == ObjectKind::Symlink && !(self.is_operators && old == from) {
                 let linked = self.policy.evaluate_link(self.agent, &new);
                 self.require_beneath(from, (old, &object), linked)?;
             }

@@ -1,12 +1,12 @@
 //! Requests that change a file, a directory or an entry.
 
 use portcullis_audit::Draft;
-use rustix::fs::OFlags;
 
 use super::{
     approval_preview::MAX_SHOWN,
     error::{Failure, HIDDEN},
     link_decisions::LinkDecisions,
+    link_targets::{self, Move, climbs_later},
     reply::{Attempt, Changed},
     request::Request,
     transaction::Transaction,
@@ -116,11 +116,31 @@ impl Request for Symlink {
     }
 }
 
-/// True if a link's target goes up behind another name: that name may become a link, which leads
-/// elsewhere.
-pub(super) fn climbs_later(target: &str) -> bool {
-    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
-    names.skip_while(|name| *name == "..").any(|name| name == "..")
+/// Refuses to give a link a name at which it could not be made, and to move a directory up so far
+/// that a link in it would lead out of the workspace: programs on the host would follow it.
+fn check_links(
+    transaction: &Transaction<'_>,
+    permit: &Permit,
+    to: &WorkspacePath,
+    tree: &[Walked],
+) -> Result<(), Failure> {
+    let from = permit.path();
+    // The operator may put a link back where it was.
+    if permit.object().kind == ObjectKind::Symlink && !transaction.is_operators() {
+        leads_inside(transaction, to, &permit.link_target()?)?;
+    }
+    let tree_move = Move { from, to, on_disk: from, tree };
+    let Some(link) = tree_move.first_led_out(&transaction.gateway.workspace)? else {
+        return Ok(());
+    };
+    if transaction.is_operators() {
+        return Err(link_targets::outside(&link.path).into());
+    }
+    if transaction.authorizer().lists(&link.path, &link.stat.object(false)) {
+        return Err(workspace::Error::Outside.into());
+    }
+    let reason = "a link that is not shown would lead out of the workspace";
+    Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)))
 }
 
 /// Refuses a link that leads out of the workspace, or would if a name on its way became a link.
@@ -139,61 +159,6 @@ fn leads_inside(
         .map(drop)
 }
 
-/// Counts the directories that a link's target goes up, at its highest point.
-pub(super) fn steps_up(target: &str) -> usize {
-    let (mut down, mut up) = (0_usize, 0_usize);
-    for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
-        match (name, down) {
-            ("..", 0) => up += 1,
-            ("..", _) => down -= 1,
-            _ => down += 1,
-        }
-    }
-    up
-}
-
-/// True if a link with this target leads out of the workspace at `to`, and did not before.
-fn is_led_out(target: &str, from: &WorkspacePath, to: &WorkspacePath) -> bool {
-    let up = steps_up(target);
-    up > depth(to) && up <= depth(from)
-}
-
-/// Refuses to give a link a name at which it could not be made, and to move a directory up so far
-/// that a link in it would lead out of the workspace: programs on the host would follow it.
-fn check_links(
-    transaction: &Transaction<'_>,
-    permit: &Permit,
-    to: &WorkspacePath,
-    tree: &[Walked],
-) -> Result<(), Failure> {
-    // The operator may put a link back where it was.
-    if transaction.is_operators() {
-        return Ok(());
-    }
-    if permit.object().kind == ObjectKind::Symlink {
-        leads_inside(transaction, to, &permit.link_target()?)?;
-    }
-    let from = permit.path();
-    if depth(to) >= depth(from) {
-        return Ok(());
-    }
-    for walked in tree.iter().filter(|walked| walked.stat.kind == ObjectKind::Symlink) {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let link = transaction.gateway.workspace.open_at(&walked.path, flags)?;
-        let target = workspace::read_link(&link)?;
-        let is_led_out = |new| is_led_out(&target, &walked.path, &new);
-        if !walked.path.rebase(from, to).is_some_and(is_led_out) {
-            continue;
-        }
-        if transaction.authorizer().lists(&walked.path, &walked.stat.object(false)) {
-            return Err(workspace::Error::Outside.into());
-        }
-        let reason = "a link that is not shown would lead out of the workspace";
-        return Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)));
-    }
-    Ok(())
-}
-
 /// True if the agent may see everything that secret rules look at when an entry moves.
 fn sees_all(transaction: &Transaction<'_>, path: &WorkspacePath, tree: &[Walked]) -> bool {
     let authorizer = transaction.authorizer();
@@ -210,11 +175,6 @@ fn of_content(error: ops::Error, sees_all: bool) -> Failure {
         ops::Error::Refused(decision) if !sees_all => Failure::hidden(decision),
         error => error.into(),
     }
-}
-
-/// Counts the directories of the workspace above a link.
-pub(super) fn depth(link: &WorkspacePath) -> usize {
-    link.parent().map_or(0, |parent| parent.components().count())
 }
 
 impl Request for Remove {

@@ -4,8 +4,8 @@
 use portcullis_audit::Draft;
 
 use super::{
-    changes::{climbs_later, depth, steps_up},
     error::Failure,
+    link_targets::{climbs_later, depth, steps_up},
     record,
     reply::Attempt,
     request::Request,

@@ -33,6 +33,7 @@ mod labels;
 mod leaky_bucket;
 mod limits;
 mod link_decisions;
+mod link_targets;
 mod lock;
 mod locks;
 mod metrics;
@@ -89,6 +90,7 @@ pub use refused_request::RefusedRequest;
 pub use reload::ReloadError;
 pub use reply::{Changed, Recalled, Reply};
 pub use request::Request;
+pub use restoration::MovedEntry;
 pub use scheduler::SharedLimits;
 
 use crate::{

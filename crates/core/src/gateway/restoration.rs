@@ -6,6 +6,7 @@ use super::{
     Gateway,
     client::Client,
     error::{Error, Failure, render},
+    link_targets::{self, Move},
     record,
     reply::{Attempt, Changed, Recalled, Reply},
     request::Request,
@@ -22,18 +23,29 @@ use crate::{
     workspace::{Follow, Permit, VisitedName, Walked},
 };
 
+/// An entry that an undo renames.
+#[derive(Debug, Clone, Copy)]
+pub struct MovedEntry<'a> {
+    /// The facts about it.
+    pub object: Object,
+    /// Its path on the disk now; earlier steps of the undo may give it another one.
+    pub on_disk: &'a WorkspacePath,
+    /// Everything beneath it, by the paths before this step.
+    pub tree: &'a [Walked],
+}
+
 impl Gateway {
     /// Decides on a request as [`Gateway::undo`] does, by the names alone: those of the request, of
     /// all entries in the backup that it restores, and of the entry that it renames, `moved`, with
     /// everything beneath that. Returns true if a person must be asked. Nothing is recorded.
     ///
     /// # Errors
-    /// The denial; errors of the backup.
+    /// The denial; errors of the backup, and of a link that is moved.
     pub fn decide_undo(
         &self,
         session: &Session,
         operation: Operation<'_>,
-        moved: Option<(&Object, &[Walked])>,
+        moved: Option<MovedEntry<'_>>,
     ) -> Result<bool, Error> {
         let (policy, findings) = (self.policy(), Findings::default());
         let transaction = Transaction {
@@ -48,8 +60,12 @@ impl Gateway {
                     let entry = self.backup_store.find_from(path, backup)?;
                     authorizer.decide_restore(&self.backup_store, &entry, path)
                 }
-                (Operation::Rename(Rename { from, to, .. }), Some((object, tree))) => {
-                    authorizer.decide_rename(from, to, object, tree)
+                (Operation::Rename(Rename { from, to, .. }), Some(moved)) => {
+                    let MovedEntry { object, on_disk, tree } = moved;
+                    authorizer.decide_rename(from, to, &object, tree)?;
+                    let tree_move = Move { from, to, on_disk, tree };
+                    let led_out = tree_move.first_led_out(&self.workspace)?;
+                    led_out.map_or(Ok(()), |link| Err(link_targets::outside(&link.path).into()))
                 }
                 _ => Ok(()),
             }

@@ -29,8 +29,6 @@ use crate::{
 
 /// The count of objects that are restored with another owner.
 const DISOWNED: &str = "ownersNotKept";
-/// More than a link's target can be (`PATH_MAX`).
-const MAX_TARGET: u64 = 4096;
 
 struct Restoration<'a> {
     context: Context<'a>,
@@ -187,7 +185,7 @@ impl Restoration<'_> {
                 Ok(parent.open(temp.as_str(), OFlags::RDONLY | OFlags::DIRECTORY)?)
             }
             BackupKind::Link => {
-                let target = read_backup::all(self.backup_store.content(&self.entry)?, MAX_TARGET)?;
+                let target = self.backup_store.link_target(&self.entry)?;
                 symlinkat(target.as_slice(), parent, temp.as_str())
                     .map_err(workspace::Error::os("make the link"))?;
                 Ok(parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?)

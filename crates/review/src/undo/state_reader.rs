@@ -14,7 +14,8 @@ use super::{
 use crate::{
     change::Change,
     gateway::{
-        self, Backup, BackupId, BackupKind, EntryIdentity, Gateway, SomeAttributes, WorkspaceError,
+        self, Backup, BackupId, BackupKind, EntryIdentity, Gateway, MovedEntry, SomeAttributes,
+        WorkspaceError,
     },
     model::{
         Session, WorkspacePath,
@@ -201,7 +202,7 @@ impl<'a> StateReader<'a> {
             let now = walked.path.rebase(&on_disk, from);
             now.map(|now| walked.path = now).is_some()
         });
-        Ok(decide(Some((&stat.object(false), &tree))))
+        Ok(decide(Some(MovedEntry { object: stat.object(false), on_disk: &on_disk, tree: &tree })))
     }
 
     fn rename(&self, step: &Step, from: &WorkspacePath) -> Result<Status, Error> {
