@@ -17,6 +17,10 @@ use crate::common::World;
 /// Longer than anything here takes on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The exit code of `run` if its agent has not ended two seconds after its editor left, as on a busy
+/// machine: it is ended by `SIGTERM` then.
+pub(crate) const TERMINATED: i32 = 143;
+
 /// The editor's side of it.
 pub(crate) struct ScriptedAgent {
     pub(crate) broker: Child,
