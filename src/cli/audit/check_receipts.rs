@@ -39,10 +39,11 @@ const HEADS: [DamageKind; 2] = [DamageKind::WrongHead, DamageKind::MissingHead];
 #[command(after_help = "Examples:\n  \
     portcullis audit check-receipts session.jsonl\n  \
     portcullis audit check-receipts - < session.jsonl\n\n\
-    Takes any text with a JSON value on a line, such as a recorded ACP or MCP session, and finds \
-    every object with `seq`, `leaf` and `durable` in it, and every word of the form SEQ:HASH. A \
-    line of more than 64 MiB, or with too many incomplete JSON values, is left out, like a receipt \
-    in indented JSON.\n\n\
+    Finds receipts where replies have them: in a JSON value that ends a line (a reply of MCP, ACP, \
+    the file protocol or `--json`, or a receipt alone), and as SEQ:HASH alone on a line or after \
+    `record`. It counts those in other places, such as contents of files or what an agent says, and \
+    does not compare them. A line of more than 64 MiB, or with a receipt in JSON that does not end \
+    there, such as indented JSON, is left out.\n\n\
     Exit codes: 0 all are in the log, 5 some are not, are of pruned records, or were left out.")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -63,18 +64,19 @@ struct Receipts {
     conflicting: BTreeSet<u64>,
     /// The number of lines that were left out.
     left_out: u64,
-    /// The number of receipts that the line has.
-    taken: u64,
-    /// The number of bytes of the line that may still be parsed in vain.
-    left: usize,
-    is_left_out: bool,
+    /// The number of those in places where no reply has one: anybody may have written them.
+    unattributed: usize,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directory = args.log.directory()?;
     let receipts = read(args)?;
     if receipts.of.is_empty() {
-        return Err(Failure::new("there is no receipt in the transcript"));
+        let failure = Failure::new("there is no receipt in the transcript");
+        return Err(match receipts.unattributed {
+            0 => failure,
+            count => failure.help(elsewhere(count)),
+        });
     }
     let source = existing(&directory)?;
     let expected = receipts.of.values().map(|receipt| (receipt.seq, receipt.leaf));
@@ -96,6 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }).collect::<Vec<_>>(),
             "conflicting": receipts.conflicting,
             "leftOut": receipts.left_out,
+            "unattributed": receipts.unattributed,
             "damages": report.damages,
         }));
     } else {
@@ -133,8 +136,17 @@ fn lines(receipts: &Receipts, report: &Report, answers: &Answers<'_>) -> Vec<Str
     if answers.pruned > 0 {
         lines.push(format!("pruned, not checkable: {}", answers.pruned));
     }
+    if receipts.unattributed > 0 {
+        lines.push(format!("not compared: {}", elsewhere(receipts.unattributed)));
+    }
     lines.push(format!("receipts: {}, in the log: {}", receipts.of.len(), answers.found));
     lines
+}
+
+/// Describes receipts in places where no reply has one.
+fn elsewhere(count: usize) -> String {
+    let receipts = counted(count as u64, "receipt");
+    format!("{receipts} in texts and in other places that anybody may have written")
 }
 
 /// The result of the comparison with the log.
@@ -202,28 +214,82 @@ fn read(args: &Args) -> Result<Receipts, Failure> {
             reader.skip_until(b'\n').or_fail(&doing)?;
             continue;
         }
-        receipts.left = MAX_ATTEMPTS.saturating_mul(line.len());
-        receipts.is_left_out = false;
-        receipts.taken = 0;
-        let text = String::from_utf8_lossy(&line);
-        receipts.read(&text);
-        receipts.is_left_out |= receipts.taken == 0 && has_leaf(&text);
-        receipts.left_out += u64::from(receipts.is_left_out);
+        receipts.read(&String::from_utf8_lossy(&line));
     }
 }
 
-/// True if a line has a receipt's hash: in indented JSON a receipt is on several lines.
-fn has_leaf(line: &str) -> bool {
-    line.split("\"leaf\"").skip(1).any(|after| {
-        let value = after.trim_start().strip_prefix(':').map(str::trim_start);
-        let digits = value.and_then(|value| value.strip_prefix('"')?.get(..64));
-        digits.is_some_and(|digits| digits.parse::<Hash>().is_ok())
-    })
+/// Returns the leaf hashes of receipts in a text, wherever they are.
+fn mentioned(text: &str) -> impl Iterator<Item = Hash> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':');
+    let of_words = words.filter_map(receipt_of).map(|receipt| receipt.leaf);
+    of_words.chain(leaves(text, &['"', ':', ' ', '\\']))
+}
+
+/// Returns the hashes in a text behind the name `leaf` and the characters `between`.
+fn leaves(text: &str, between: &[char]) -> impl Iterator<Item = Hash> {
+    let hash = move |after: &str| after.trim_start_matches(between).get(..64)?.parse::<Hash>().ok();
+    text.split("leaf").skip(1).filter_map(hash)
+}
+
+/// Parses a receipt in a shell: SEQ:HASH.
+fn receipt_of(word: &str) -> Option<Receipt> {
+    let (seq, leaf) = word.split_once(':')?;
+    Some(Receipt { seq: seq.parse().ok()?, leaf: leaf.parse().ok()?, durable: false })
+}
+
+/// Returns the receipt of a line on standard error: `record SEQ:HASH`, before or after what else the
+/// line says; or SEQ:HASH alone.
+fn of_line(line: &str) -> Option<Receipt> {
+    let line = line.trim();
+    let first = line.strip_prefix("record ").and_then(|rest| rest.split([',', ' ']).next());
+    let last = || line.rsplit_once(" record ").map(|(_, last)| last);
+    receipt_of(first.or_else(last).unwrap_or(line))
+}
+
+/// Returns the receipts of the JSON value with which a line ends, such as after a time; `None` if
+/// there is no such value. A value within another one does not end the line.
+fn of_value(line: &str) -> Option<Vec<Receipt>> {
+    let mut left = MAX_ATTEMPTS.saturating_mul(line.len());
+    let mut rest = line;
+    while let Some(json) = rest.find(['{', '[']).and_then(|start| rest.get(start..)) {
+        let mut found = Vec::new();
+        let mut values = Deserializer::from_str(json);
+        let seed = ReceiptSeed { place: Place::Reply, found: &mut found };
+        let after = match seed.deserialize(&mut values) {
+            Ok(_) => {
+                let after = values.into_iter::<Value>().byte_offset();
+                if json.get(after..)?.trim().is_empty() {
+                    return Some(found);
+                }
+                after
+            }
+            Err(error) if error.is_eof() => return None,
+            Err(error) => {
+                left = left.checked_sub(error.column())?;
+                1
+            }
+        };
+        rest = json.get(after..)?;
+    }
+    None
 }
 
 impl Receipts {
+    /// Takes the receipts of a line.
+    fn read(&mut self, line: &str) {
+        let value = of_value(line);
+        if value.is_none() && leaves(line, &['"', ':', ' ']).next().is_some() {
+            self.left_out += 1;
+            return;
+        }
+        let found = value.unwrap_or_else(|| of_line(line).into_iter().collect());
+        // An error of MCP has its receipt twice.
+        let known: BTreeSet<_> = found.iter().map(|receipt| receipt.leaf).collect();
+        self.unattributed += mentioned(line).filter(|leaf| !known.contains(leaf)).count();
+        found.into_iter().for_each(|receipt| self.take(receipt));
+    }
+
     fn take(&mut self, receipt: Receipt) {
-        self.taken += 1;
         match self.of.get_mut(&receipt.seq) {
             Some(known) if known.leaf != receipt.leaf => {
                 self.conflicting.insert(receipt.seq);
@@ -234,45 +300,50 @@ impl Receipts {
             }
         }
     }
+}
 
-    /// Finds receipts in a text: words, and JSON values within other text, such as
-    /// after a time.
-    fn read(&mut self, text: &str) {
-        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':') {
-            if let Some((seq, leaf)) = word.split_once(':')
-                && let (Ok(seq), Ok(leaf)) = (seq.parse(), leaf.parse())
-            {
-                self.take(Receipt { seq, leaf, durable: false });
-            }
-        }
-        let mut rest = text;
-        while let Some(json) = rest.find(['{', '[']).and_then(|start| rest.get(start..)) {
-            let mut values = Deserializer::from_str(json);
-            let after = match (ReceiptSeed { receipts: self }).deserialize(&mut values) {
-                Ok(_) => values.into_iter::<Value>().byte_offset(),
-                // All that it contains, to the end of the text, was seen.
-                Err(error) if error.is_eof() => return,
-                Err(error) => {
-                    let above = json.split_inclusive('\n').take(error.line().saturating_sub(1));
-                    let parsed = above.map(str::len).sum::<usize>() + error.column();
-                    let Some(left) = self.left.checked_sub(parsed) else {
-                        self.is_left_out = true;
-                        return;
-                    };
-                    self.left = left;
-                    // A value that is no receipt may contain one.
-                    1
-                }
-            };
-            rest = json.get(after..).unwrap_or_default();
+/// The place of a value in a reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A reply, or a receipt alone.
+    Reply,
+    /// An attempt of the demonstration.
+    Attempt,
+    /// The result of JSON-RPC.
+    Result,
+    /// The `_meta` of a result.
+    Meta,
+    /// The error of JSON-RPC.
+    Error,
+    /// The `data` of an error.
+    Data,
+    /// A receipt.
+    Receipt,
+    /// Anything else, which an agent or a file may have written.
+    Other,
+}
+
+impl Place {
+    /// Returns the place of a member.
+    fn member(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Reply, "receipt" | "receipts")
+            | (Self::Attempt | Self::Data, "receipt")
+            | (Self::Meta, "portcullis/receipt" | "portcullis/receipts") => Self::Receipt,
+            (Self::Reply, "attempts") => Self::Attempt,
+            (Self::Reply, "result") => Self::Result,
+            (Self::Result, "_meta") => Self::Meta,
+            (Self::Reply, "error") => Self::Error,
+            (Self::Error, "data") => Self::Data,
+            _ => Self::Other,
         }
     }
 }
 
-/// Finds receipts in a JSON value while it is parsed, so that nothing of it is stored, and so that
-/// those in a value that does not end are found, too.
+/// Finds the receipts of a reply while it is parsed, so that nothing else of it is stored.
 struct ReceiptSeed<'a> {
-    receipts: &'a mut Receipts,
+    place: Place,
+    found: &'a mut Vec<Receipt>,
 }
 
 /// The parts of a value that a receipt may consist of.
@@ -319,24 +390,21 @@ impl<'de> Visitor<'de> for ReceiptSeed<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Part, E> {
-        // A reply within a string, as in some transcripts.
-        if text.contains(':') {
-            self.receipts.read(text);
-        }
         Ok(text.parse().map_or(Part::Other, Part::Leaf))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Part, A::Error> {
-        let Self { receipts } = self;
-        while items.next_element_seed(ReceiptSeed { receipts })?.is_some() {}
+        let Self { place, found } = self;
+        while items.next_element_seed(ReceiptSeed { place, found })?.is_some() {}
         Ok(Part::Other)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Part, A::Error> {
-        let Self { receipts } = self;
+        let Self { place, found } = self;
         let (mut seq, mut leaf, mut durable) = (Part::Other, Part::Other, Part::Other);
         while let Some(name) = members.next_key::<String>()? {
-            let value = members.next_value_seed(ReceiptSeed { receipts })?;
+            let place = place.member(&name);
+            let value = members.next_value_seed(ReceiptSeed { place, found })?;
             match &*name {
                 "seq" => seq = value,
                 "leaf" => leaf = value,
@@ -344,8 +412,10 @@ impl<'de> Visitor<'de> for ReceiptSeed<'_> {
                 _ => {}
             }
         }
-        if let (Part::Number(seq), Part::Leaf(leaf), Part::Flag(durable)) = (seq, leaf, durable) {
-            receipts.take(Receipt { seq, leaf, durable });
+        if matches!(place, Place::Reply | Place::Receipt)
+            && let (Part::Number(seq), Part::Leaf(leaf), Part::Flag(durable)) = (seq, leaf, durable)
+        {
+            found.push(Receipt { seq, leaf, durable });
         }
         Ok(Part::Other)
     }

@@ -2,38 +2,87 @@
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 
-use crate::common::World;
+use serde_json::{Value, json};
 
-/// Those behind the first value of a line, and words within strings, were passed over.
-#[test]
-fn a_receipt_is_found_wherever_it_stands() {
-    let world = World::new();
+use crate::common::{Done, World};
+
+/// A receipt of a write in `world`: `SEQ:HASH`.
+fn written(world: &World) -> String {
     let written = world.write("a", "x").ok();
     let word = written.stderr.lines().find_map(|line| line.strip_prefix("record "));
-    let (seq, right) = word.unwrap_or_else(|| panic!("{written:?}")).split_once(':').unwrap();
-    let (seq, wrong): (u64, _) = (seq.parse().unwrap(), "0".repeat(64));
-    let receipt =
-        |seq: u64, leaf: &str| format!("{{\"seq\":{seq},\"leaf\":\"{leaf}\",\"durable\":true}}");
-    let check = |transcript: &str| {
-        let file = world.base().join("transcript");
-        std::fs::write(&file, transcript).unwrap();
-        world.run(&["audit", "check-receipts", file.to_str().unwrap(), "--json"])
-    };
-    let (good, bad) = (receipt(seq, right), receipt(0, &wrong));
-    assert_eq!(check(&good).ok().json()["receipts"], 1);
+    word.unwrap_or_else(|| panic!("{written:?}")).to_owned()
+}
+
+fn check(world: &World, transcript: &str) -> Done {
+    let file = world.base().join("transcript");
+    std::fs::write(&file, transcript).unwrap();
+    world.run(&["audit", "check-receipts", file.to_str().unwrap(), "--json"])
+}
+
+/// A receipt that no log has.
+fn forged() -> Value {
+    json!({"seq": 0, "leaf": "0".repeat(64), "durable": true})
+}
+
+#[test]
+fn a_receipt_is_found_wherever_a_reply_has_it() {
+    let world = World::new();
+    let right = written(&world);
+    let (bad, word) = (forged(), format!("0:{}", "0".repeat(64)));
     for transcript in [
-        format!("[{good},{bad}]"),
-        format!("{good} {bad}"),
-        format!("[12:00] [{{\"receipt\":{good}}},{{\"receipt\":{bad}}}]"),
-        format!("{{\"text\":\"record 0:{wrong}\\n\"}}\n{good}"),
-        format!("[{{\"content\":[{{\"text\":\"(0:{wrong})\"}}]}}]\n{good}"),
-        format!("{{\"text\":{}}}\n{good}", serde_json::json!(format!("broken {{ [{bad}]"))),
-        format!("unclosed {{ \"a\": [ {good}, {bad}"),
+        format!("{bad}\n"),
+        json!([bad]).to_string(),
+        json!({"ok": true, "receipt": bad}).to_string(),
+        format!("[12:00] {}", json!([{"ok": false, "receipts": [bad]}])),
+        format!("<- {}\r", json!({"id": 1, "result": {"_meta": {"portcullis/receipt": bad}}})),
+        json!({"id": 1, "result": {"_meta": {"portcullis/receipts": [bad]}}}).to_string(),
+        json!({"id": 1, "error": {"data": {"receipt": bad}}}).to_string(),
+        json!({"ok": true, "attempts": [{"receipt": bad}]}).to_string(),
+        word.clone(),
+        format!("  record {word}"),
+        format!("record {word}, backup 20261122T120120460779Z-14727f6f"),
+        format!("read a b: record {word}"),
     ] {
-        let lost = check(&transcript);
+        let lost = check(&world, &format!("{transcript}\n{right}\n"));
         assert_eq!(lost.code, 5, "{transcript}: {lost:?}");
         let lost = lost.json();
         assert_eq!((&lost["receipts"], &lost["found"]), (&2.into(), &1.into()), "{transcript}");
+        assert_eq!(lost["unattributed"], 0, "{transcript}: {lost}");
+    }
+}
+
+/// Whoever had a text in a transcript made the log appear to lack durable records.
+#[test]
+fn an_agent_forged_a_receipt_in_a_transcript() {
+    let world = World::new();
+    let right = written(&world);
+    let (bad, word) = (forged(), format!("0:{}", "0".repeat(64)));
+    let deep = (0..130).fold(json!({"receipt": bad}), |inner, _| json!([inner]));
+    for (transcript, count) in [
+        (
+            json!({"method": "session/update", "params": {"update": {"rawOutput": {"receipt": bad}}}}),
+            1,
+        ),
+        (json!({"params": {"_meta": {"portcullis/receipt": bad}}}), 1),
+        (json!({"result": {"content": format!("notes {word}\nrecord {word}")}}), 2),
+        (json!({"result": {"content": [{"text": json!({"receipt": bad}).to_string()}]}}), 1),
+        (json!({"result": {"structuredContent": {"receipt": bad}}}), 1),
+        (json!({"ok": true, "content": format!("record {word}"), "entry": bad}), 2),
+        (json!({"params": {"leaf": "0".repeat(64)}}), 1),
+        (json!(format!("broken {{ [{bad}]")), 1),
+    ] {
+        let found = check(&world, &format!("{transcript}\n{right}\n")).ok().json();
+        assert_eq!((&found["receipts"], &found["valid"]), (&1.into(), &true.into()), "{found}");
+        assert_eq!(found["unattributed"], count, "{transcript}: {found}");
+        let none = check(&world, &format!("{transcript}\n"));
+        assert!(none.code == 1 && none.text().contains("there is no receipt"), "{none:?}");
+        assert!(none.text().contains("that anybody may have written"), "{none:?}");
+    }
+    // Of a line that cannot be read nothing is claimed.
+    for transcript in [deep.to_string(), format!("unclosed {{ \"a\": [ {bad}, {bad}")] {
+        let left = check(&world, &format!("{transcript}\n{right}\n"));
+        assert_eq!((left.code, &left.json()["leftOut"]), (5, &1.into()), "{left:?}");
+        assert_eq!((&left.json()["receipts"], &left.json()["missing"]), (&1.into(), &json!([])));
     }
 }
 
