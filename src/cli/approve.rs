@@ -27,7 +27,7 @@ use crate::{
         options::StateLocation,
         state_directory,
     },
-    model::{Escaped, distinct},
+    model::{Escaped, distinct_diff},
 };
 
 /// The time between two looks at what waits.
@@ -386,7 +386,7 @@ fn print(item: &Item, count: usize) {
         show(&format!("rule `{}`{location}{reason}", rule.id));
     }
     // Not `lines`, which drops a carriage return.
-    for line in distinct(&item.change, &['\n']).split_terminator('\n') {
+    for line in distinct_diff(&item.change, &['\n']).split_terminator('\n') {
         show(line);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Matches,
         Reply, SearchResult, Stopped, Summary,
     },
-    model::{Escaped, WorkspacePath, distinct, has_hidden_characters},
+    model::{Escaped, WorkspacePath, distinct, distinct_diff, has_hidden_characters},
     policy::nearest,
 };
 
@@ -31,18 +31,22 @@ pub(crate) fn time(t: &str) -> String {
     t.get(..19).map_or_else(|| t.to_owned(), |seconds| seconds.replace('T', " ") + "Z")
 }
 
-/// Formats a line of a diff for a terminal: coloured if that has colours, and escaped.
-pub(crate) fn diff_line(line: &str, has_colours: bool) -> String {
-    let text = distinct(line, &['\n']);
+/// Formats the lines of a diff for a terminal: coloured if that has colours, and escaped.
+pub(crate) fn diff_lines(diff: &str, has_colours: bool) -> Vec<String> {
+    let escaped = distinct_diff(diff, &['\n']);
+    escaped.split_terminator('\n').map(|line| diff_line(line, has_colours)).collect()
+}
+
+fn diff_line(line: &str, has_colours: bool) -> String {
     let style = match line.chars().next() {
-        _ if !has_colours => return text,
+        _ if !has_colours => return line.to_owned(),
         _ if line.starts_with("+++") || line.starts_with("---") => "1",
         Some('+') => "32",
         Some('-') => "31",
         Some('@') => "36",
-        _ => return text,
+        _ => return line.to_owned(),
     };
-    format!("\u{1b}[{style}m{text}\u{1b}[0m")
+    format!("\u{1b}[{style}m{line}\u{1b}[0m")
 }
 
 /// Returns the error for a word that is none of the known ones.
@@ -82,7 +86,7 @@ pub(crate) fn for_shell(path: &Path) -> String {
 
 /// Returns a path for programs; the workspace root is `.`, as everywhere else.
 pub(crate) fn path_json(path: &WorkspacePath) -> &str {
-    if path.is_root() { "." } else { path.as_str() }
+    path.relative()
 }
 
 /// The output of a reply.
@@ -252,7 +256,7 @@ fn entry_json(entry: &Entry) -> Value {
 
 /// Formats a line of a listing: type, size, name; names are escaped.
 pub(crate) fn entry_line(entry: &Entry) -> String {
-    let name = Escaped(entry.path.file_name().unwrap_or("."));
+    let name = distinct(entry.path.file_name().unwrap_or("."), &[]);
     let size = entry.size.map(|size| size.to_string()).unwrap_or_default();
     let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
     format!("{:9} {size:>12} {name}{slash}", entry.kind.as_str())

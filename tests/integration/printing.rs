@@ -342,3 +342,47 @@ fn no_table_breaks_a_word_on_a_terminal() {
         }
     }
 }
+
+/// Two files looked the same in these outputs, and a diff named the file of a backslash.
+#[test]
+fn a_name_with_an_escape_in_it_looked_like_the_escaped_one() {
+    let world = World::new();
+    let names = [("f\u{200b}z", r"f\u{200b}z"), (r"f\u{200b}z", r"f\\u{200b}z")];
+    for (name, _) in names {
+        world.file(name, "x\n");
+        world.fs(&["read", name]).ok();
+    }
+    let lists = [
+        world.fs(&["ls"]).ok().text().to_owned(),
+        world.fs(&["glob", "f*"]).ok().text().to_owned(),
+        world.fs(&["grep", "x"]).ok().text().to_owned(),
+        world.run(&["audit", "query", "--csv", "--columns", "path"]).ok().text().to_owned(),
+        world.run(&["audit", "query", "--csv", "--stats", "path"]).ok().text().to_owned(),
+    ];
+    let has_both = |list: &str| {
+        let other = list.replace(names[1].1, "");
+        list.contains(names[1].1) && other.contains(names[0].1)
+    };
+    for list in lists {
+        assert!(has_both(&list), "{list}");
+    }
+    let stats = world.run(&["audit", "query", "--stats", "path"]).ok();
+    assert!(stats.text().contains("\nf\\u{200b}z "), "{stats:?}");
+    assert!(stats.text().contains("\n\"f\\\\u{200b}z\" "), "{stats:?}");
+    let allowed = ["policy", "explain", "--who", "cli", "--can", "read", "--json"];
+    let paths = world.run(&allowed).ok().json()["paths"].clone();
+    let mut expected = names.map(|(name, _)| name);
+    expected.sort_unstable();
+    assert_eq!(paths, serde_json::json!(expected));
+    for (name, shown) in names {
+        world.fs(&["rm", name]).ok();
+        let session = world.run(&["audit", "session", "last", "--records"]).ok();
+        assert!(session.text().contains(&format!("--- a/{shown}\n")), "{session:?}");
+        let diff = world.run(&["backup", "diff", &format!("./{name}")]).ok();
+        assert!(diff.text().starts_with(&format!("--- a/{shown} (backup ")), "{diff:?}");
+    }
+    let report = world.base().join("report.html");
+    world.run(&["audit", "report", "-o", report.to_str().unwrap()]).ok();
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(has_both(&report), "{report}");
+}

@@ -2,7 +2,7 @@
 
 use crate::{
     gateway::Question,
-    model::{OperationKind, distinct},
+    model::{OperationKind, distinct, distinct_diff},
 };
 
 /// Describes the operation in a few words, in Markdown.
@@ -32,7 +32,7 @@ pub fn text(what: &str, question: &Question) -> String {
         text.push_str(&format!("Rule {}{location}{reason}\n\n", code(rule.rule())));
     }
     // Line ends and tabs of source code stay.
-    let change = distinct(&question.change, &['\n', '\t']);
+    let change = distinct_diff(&question.change, &['\n', '\t']);
     let fence = fence(&change);
     text.push_str(&format!("{fence}diff\n{}\n{fence}\n", change.trim_end_matches('\n')));
     text

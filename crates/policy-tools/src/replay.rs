@@ -298,8 +298,8 @@ fn key(request: &Recorded<'_>, now: &str, rule: String) -> RequestKey {
     (
         request.agent.to_string(),
         request.operation,
-        request.path.to_string(),
-        request.to.as_ref().map(ToString::to_string),
+        request.path.relative().to_owned(),
+        request.to.as_ref().map(|to| to.relative().to_owned()),
         request.effect().to_owned(),
         request.rule.to_owned(),
         now.to_owned(),

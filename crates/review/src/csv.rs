@@ -1,13 +1,14 @@
 //! Cells of a CSV file (RFC 4180) that a spreadsheet reads as text.
 
 use super::Field;
-use crate::model::Escaped;
+use crate::model::distinct;
 
-/// Formats a cell. Control, bidirectional and invisible characters are escaped, text that a
+/// Formats a cell. Control, bidirectional and invisible characters are escaped, and backslashes that
+/// could pass for the beginning of such an escape are doubled; text that a
 /// spreadsheet would read as a formula is prefixed with a quote mark (OWASP, "CSV injection"), and
 /// cells that require it are quoted.
 pub fn cell(text: &str) -> String {
-    let shown = Escaped(text).to_string();
+    let shown = distinct(text, &[]);
     // Some spreadsheets accept full-width forms in formulas.
     let formula = ['=', '+', '-', '@', '|', '%', '＝', '＋', '－', '＠'];
     let start = text.trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
@@ -37,5 +38,6 @@ mod tests {
         assert_eq!(cell("\t=1"), "\"'\\t=1\"");
         assert_eq!(cell("a,\"b\"\n"), "\"a,\"\"b\"\"\\n\"");
         assert_eq!(cell("a\u{202e}\u{1b}[2J"), "a\\u{202e}\\u{1b}[2J");
+        assert_eq!(cell(r"a\u{202e}"), r"a\\u{202e}");
     }
 }

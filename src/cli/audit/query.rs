@@ -12,7 +12,7 @@ use crate::{
         render::time,
         rows::{coloured, table},
     },
-    model::{Escaped, Quoted},
+    model::{Escaped, Quoted, distinct},
     review::{Field, ScanOrder, Stats, cell, export::csv_line, header, verdict, visible_json},
 };
 
@@ -158,7 +158,16 @@ fn shown(field: Field, record: &RecordView<'_>) -> String {
             let with = record.fact("credential").map(|id| format!(" with `{}`", Escaped(id)));
             format!("{}{}", Quoted(&value), with.unwrap_or_default())
         }
-        _ => Escaped(&value).to_string(),
+        _ => distinct(&value, &[]),
+    }
+}
+
+/// Formats a value that records have in common for a table.
+fn shown_group(field: Field, value: Option<&str>) -> String {
+    match (field, value) {
+        (_, None) => "-".to_owned(),
+        (Field::Path | Field::Resolved | Field::To, Some(value)) => Quoted(value).to_string(),
+        (_, Some(value)) => distinct(value, &[]),
     }
 }
 
@@ -256,9 +265,9 @@ fn stats(args: &Args) -> Result<ExitCode, Failure> {
         let heads = args.stats.iter().map(|field| field.as_str().to_uppercase());
         let heads = heads.chain(["RECORDS".to_owned(), "BYTES".to_owned()]);
         let rows = stats.groups.iter().map(|group| {
-            let values = group.values.iter();
+            let values = args.stats.iter().zip(&group.values);
             let mut row: Vec<_> =
-                values.map(|value| Escaped(value.as_deref().unwrap_or("-")).to_string()).collect();
+                values.map(|(field, value)| shown_group(*field, value.as_deref())).collect();
             row.extend([group.records.to_string(), group.bytes.to_string()]);
             row
         });

@@ -17,7 +17,7 @@ use crate::{
     },
     change::Change,
     cli::{
-        render::{counted, diff_line, time},
+        render::{counted, diff_lines, time},
         rows::fitted,
         session_name,
     },
@@ -268,9 +268,8 @@ fn people(event: &Event, patch: &Patch) {
     let note = match patch {
         Patch::None => return,
         Patch::Text(text) => {
-            let colours = colours();
-            let lines = text.split_terminator('\n');
-            return lines.for_each(|line| outln!("          {}", diff_line(line, colours)));
+            let lines = diff_lines(text, colours());
+            return lines.iter().for_each(|line| outln!("          {line}"));
         }
         Patch::Binary => "binary contents differ".to_owned(),
         Patch::TooLarge => "the contents are too large to be compared here".to_owned(),

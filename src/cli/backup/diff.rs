@@ -192,9 +192,8 @@ fn print(args: &Args, entry: &Backup, found: &Difference, receipts: &[Receipt]) 
         Difference::Contents(before, now) => match unified(entry, before, now.as_deref()) {
             None => outln!("{}: binary contents differ", entry.path),
             Some(diff) if io::stdout().is_terminal() => {
-                let colours = colours();
-                let lines = diff.split_terminator('\n');
-                lines.for_each(|line| outln!("{}", render::diff_line(line, colours)));
+                let lines = render::diff_lines(&diff, colours());
+                lines.iter().for_each(|line| outln!("{line}"));
             }
             Some(diff) => out!("{diff}"),
         },

@@ -14,7 +14,7 @@ use crate::{
     cli::render::counted,
     config::{self, PolicyTexts},
     gateway::{CONTEXT, unified_diff},
-    model::{Access, Escaped},
+    model::{Access, Escaped, distinct},
     policy::{Policy, PolicySource, compile},
     policy_tools::{
         Learned, LearnedHosts, NewHost, OutlineFile, Proposal, Replay, learn, learn_hosts, outline,
@@ -121,7 +121,7 @@ fn propose(
     let allowed = allowed.saturating_sub(learned.allowed);
     errln!("with the proposal, {allowed} more of the recorded requests are allowed");
     print_wider(learned);
-    let name = Escaped(&own.name).to_string();
+    let name = distinct(&own.name, &[]);
     let names = (name.as_str(), &*format!("{name} (learned)"));
     out!("{}", unified_diff(&own.text, &proposed, names, CONTEXT));
     Ok(())

@@ -21,8 +21,8 @@ const DIFF_TIMEOUT: Duration = Duration::from_millis(300);
 pub const CONTEXT: usize = 3;
 
 /// Returns the diff from `old` to `new`, under these names, with `context` lines around each
-/// change; empty when they are equal. Names are escaped: a line break in one could forge a line of
-/// the diff.
+/// change; empty when they are equal. The caller escapes names so that no two look alike; a line
+/// break in one, which could forge a line of the diff, is escaped here, too.
 pub fn unified_diff(old: &str, new: &str, names: (&str, &str), context: usize) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let new: Vec<&str> = new.split_inclusive('\n').collect();

@@ -1,13 +1,13 @@
 //! A change as a unified diff in a Markdown fence.
 
-use crate::{gateway::unified_diff, model::Escaped, question::fence};
+use crate::{gateway::unified_diff, model::distinct, question::fence};
 
 /// Lines of context, as many as the reference server shows.
 const CONTEXT: usize = 4;
 
 /// Returns the diff from `old` to `new`, in a fence that nothing in it closes.
 pub(super) fn fenced(path: &str, old: &str, new: &str) -> String {
-    let path = Escaped(path);
+    let path = distinct(path, &[]);
     let names = (format!("{path}\toriginal"), format!("{path}\tmodified"));
     let diff = unified_diff(old, new, (&names.0, &names.1), CONTEXT);
     let fence = fence(&diff);

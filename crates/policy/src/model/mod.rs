@@ -19,7 +19,7 @@ pub use request::{AsOperation, Operation};
 pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AcpSession, AgentName, AgentNameError, ClaimedToolCall, Session, Transport};
 pub use text::{
-    Escaped, Quoted, QuotedName, changes_direction, complete_words, distinct,
+    Escaped, Quoted, QuotedName, changes_direction, complete_words, distinct, distinct_diff,
     has_hidden_characters, is_hidden_character, is_text,
 };
 pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{Escaped, Quoted, QuotedName, has_hidden_characters};
+use super::text::{Quoted, QuotedName, distinct, has_hidden_characters};
 
 /// A path relative to the workspace root: UTF-8, no `..`, no NUL, bounded.
 ///
@@ -115,19 +115,24 @@ impl WorkspacePath {
 
     /// Returns the raw text, without a leading slash; empty for the root.
     ///
-    /// For people, use [`Display`](fmt::Display), which escapes.
+    /// For people, use [`Display`](fmt::Display), which escapes so that no two paths look alike.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// Returns the raw text for programs; `.` for the root.
+    pub fn relative(&self) -> &str {
+        if self.is_root() { "." } else { &self.0 }
+    }
+
     /// Returns the path as it is shown among other text of a line.
     pub fn quoted(&self) -> Quoted<'_> {
-        Quoted(if self.is_root() { "." } else { &self.0 })
+        Quoted(self.relative())
     }
 
     /// Returns the path as it is shown in a sentence.
     pub fn named(&self) -> QuotedName<'_> {
-        QuotedName(self.quoted().0)
+        QuotedName(self.relative())
     }
 
     /// True if this is the workspace root.
@@ -197,7 +202,7 @@ fn has(text: &str, ascii: u8) -> bool {
 
 impl fmt::Display for WorkspacePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_root() { f.write_str(".") } else { Escaped(&self.0).fmt(f) }
+        f.write_str(&distinct(self.relative(), &[]))
     }
 }
 

@@ -46,6 +46,30 @@ pub fn distinct(untrusted: &str, unescaped: &[char]) -> String {
     text
 }
 
+/// Escapes a change as [`distinct`] does. The names in the header of a diff are escaped already, so
+/// they are not escaped again.
+pub fn distinct_diff(change: &str, unescaped: &[char]) -> String {
+    let lines: Vec<&str> = change.split_inclusive('\n').collect();
+    let is_header = |lines: &[&str]| {
+        let starts = ["--- ", "+++ ", "@@ "];
+        lines.iter().zip(starts).all(|(line, start)| line.starts_with(start))
+    };
+    // Only sentences may precede it: lines of a content may look the same.
+    let is_sentence = |line: &&&str| !line.starts_with(['+', '-', ' ', '@']);
+    let sentences = lines.iter().take_while(is_sentence).count();
+    let has_header = lines.get(sentences..sentences + 3).is_some_and(is_header);
+    let mut text = String::with_capacity(change.len());
+    for (at, line) in lines.into_iter().enumerate() {
+        match line.strip_suffix('\n') {
+            Some(names) if has_header && (sentences..sentences + 2).contains(&at) => {
+                let _ = writeln!(text, "{}", Escaped(names));
+            }
+            _ => text += &distinct(line, unescaped),
+        }
+    }
+    text
+}
+
 fn write_escaped(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
     match c {
         '\n' => f.write_str("\\n"),
@@ -217,6 +241,23 @@ mod tests {
         let quoted: std::collections::BTreeSet<_> =
             texts.iter().map(|text| QuotedName(text).to_string()).collect();
         assert_eq!(quoted.len(), texts.len(), "{quoted:?}");
+    }
+
+    /// It was escaped twice, and named the file whose name has a backslash.
+    #[test]
+    fn the_header_of_a_diff_is_escaped_once() {
+        let name = distinct("f\u{200b}z", &[]);
+        let header = format!("--- a/{name}\n+++ /dev/null\n@@ -1 +0,0 @@\n");
+        for before in ["", "removes it\n"] {
+            let shown = distinct_diff(&format!("{before}{header}-\\u\u{200b}\n"), &['\n']);
+            assert_eq!(shown, format!("{before}{header}-\\\\u\\u{{200b}}\n"));
+        }
+        // Lines of a content are none.
+        for content in
+            [format!("+x\n{header}"), format!("@@ -1 +1 @@\n{header}"), header[5..].into()]
+        {
+            assert_eq!(distinct_diff(&content, &['\n']), distinct(&content, &['\n']));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     Report,
-    markup::{MAX_ROWS, Page, maybe, moment, text},
+    markup::{MAX_ROWS, Page, maybe, moment, quoted, text},
 };
 
 pub(super) fn gaps(page: &mut Page, report: &Report) {
@@ -45,7 +45,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
                 let facts: Vec<_> =
                     aside.facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
                 let (seq, t) = (aside.seq, moment(&aside.t));
-                format!("record {seq}, {t}: {}", text(&facts.join(", ")))
+                format!("record {seq}, {t}: {}", quoted(&facts.join(", ")))
             })
             .collect(),
     );
@@ -73,7 +73,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .map(|(gateway, network)| {
                 let agent = maybe(gateway.agent.as_ref());
                 let (seq, t, network) = (gateway.seq, moment(&gateway.t), network.to_string());
-                format!("record {seq}, {t}: agent {agent}, {}", text(&network))
+                format!("record {seq}, {t}: agent {agent}, {}", quoted(&network))
             })
             .collect(),
     );
@@ -108,7 +108,7 @@ pub(super) fn gaps(page: &mut Page, report: &Report) {
             .collect(),
     );
     let not_listed = report.gateways.total.saturating_sub(gateways.len() as u64);
-    let all = text(&report.command("query --kind start"));
+    let all = quoted(&report.command("query --kind start"));
     list(
         "Gateways that this report does not list",
         (not_listed > 0).then(|| format!("{not_listed}: <code>{all}</code>")).into_iter().collect(),

@@ -6,7 +6,7 @@ use super::{
     attempts::attempts,
     chart,
     gaps::gaps,
-    markup::{Page, hash, lines, maybe, moment, path, text},
+    markup::{Page, hash, lines, maybe, moment, path, quoted, text},
 };
 use crate::{counted, model::Quoted};
 
@@ -63,7 +63,7 @@ pub fn page(report: &Report) -> String {
          </main>\n</body>\n</html>\n",
         text(report.program),
         moment(&report.created),
-        text(&report.options)
+        quoted(&report.options)
     ));
     page.finish(CONTENTS)
 }
@@ -122,7 +122,7 @@ fn describe(report: &Report) -> String {
     };
     // A name must not pass for the sentence around it.
     let name = |value: Option<&String>| match value {
-        Some(value) => format!("<code>{}</code>", text(&Quoted(value).to_string())),
+        Some(value) => format!("<code>{}</code>", quoted(&Quoted(value).to_string())),
         None => maybe(None),
     };
     words += &match report.allowed() + report.denied.total {
@@ -413,7 +413,7 @@ fn approvals(page: &mut Page, report: &Report) {
         ["Record", "Time (UTC)", "Agent", "Operation", "Path", "Answer", "Reason", "Facts"],
         report.approvals.listed.iter().map(|one| {
             let facts: Vec<_> =
-                one.facts.iter().map(|(name, value)| text(&format!("{name}: {value}"))).collect();
+                one.facts.iter().map(|(name, value)| quoted(&format!("{name}: {value}"))).collect();
             [
                 one.seq.to_string(),
                 moment(&one.t),
@@ -483,7 +483,7 @@ fn policy_changes(page: &mut Page, report: &Report) {
         ["Record", "Time (UTC)", "Agent", "Result", "SHA-256", "Reason", "Facts"],
         report.policy_changes.listed.iter().map(|one| {
             let facts: Vec<_> =
-                one.facts.iter().map(|(name, value)| text(&format!("{name}: {value}"))).collect();
+                one.facts.iter().map(|(name, value)| quoted(&format!("{name}: {value}"))).collect();
             [
                 one.seq.to_string(),
                 moment(&one.t),

@@ -2,15 +2,21 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::model::Escaped;
+use crate::model::{Escaped, distinct};
 
 /// Maximum number of rows of a table, so that a report of a busy week fits on a few printed pages.
 pub(super) const MAX_ROWS: usize = 50;
 
-/// Escapes untrusted text for HTML, with hidden characters made visible.
+/// Escapes untrusted text for HTML, with hidden characters made visible, so that no two texts look
+/// alike.
 pub(super) fn text(untrusted: &str) -> String {
-    let mut out = String::with_capacity(untrusted.len() + 16);
-    for c in Escaped(untrusted).to_string().chars() {
+    quoted(&distinct(untrusted, &[]))
+}
+
+/// Escapes text for HTML in which names are quoted or escaped already, or are JSON.
+pub(super) fn quoted(shown: &str) -> String {
+    let mut out = String::with_capacity(shown.len() + 16);
+    for c in Escaped(shown).to_string().chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -23,9 +29,9 @@ pub(super) fn text(untrusted: &str) -> String {
     out
 }
 
-/// Escapes untrusted text of several lines.
+/// Escapes the text of a policy. Its backslashes stay as they are: they are part of patterns.
 pub(super) fn lines(untrusted: &str) -> String {
-    untrusted.lines().map(text).collect::<Vec<_>>().join("\n")
+    untrusted.lines().map(quoted).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn maybe(untrusted: Option<&String>) -> String {
@@ -127,7 +133,7 @@ impl Page {
         if count > 0 {
             self.raw(format_args!(
                 "<p class=\"note\">… and {count} more: <code>{}</code></p>\n",
-                text(command)
+                quoted(command)
             ));
         }
     }
@@ -143,5 +149,6 @@ mod tests {
             text("<img src=x onerror='a'>\u{202e}\"&\n"),
             "&lt;img src=x onerror=&#39;a&#39;&gt;\\u{202e}&quot;&amp;\\n"
         );
+        assert_eq!(text(r"\u{202e}"), r"\\u{202e}");
     }
 }

@@ -237,7 +237,7 @@ pub(super) fn report_json(
         .map(|answer| {
             json!({
                 "access": answer.access.as_str(),
-                "path": answer.path.to_string(),
+                "path": answer.path.relative(),
                 "decision": decision_json(&answer.explanation.decision),
                 "stages": answer.explanation.stages,
             })
