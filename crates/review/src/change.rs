@@ -38,6 +38,8 @@ pub struct Change {
     pub path: WorkspacePath,
     /// The new path of a rename.
     pub to: Option<WorkspacePath>,
+    /// The target of a new symbolic link.
+    pub target: Option<String>,
     /// True if a rename exchanged the entries of both paths.
     pub exchange: bool,
     /// True if the rule denies it and observe mode allowed it.
@@ -110,6 +112,7 @@ impl Change {
                 Some(to) => Some(path(to)?),
                 None => None,
             },
+            target: owned(record.fact("target")),
             exchange: record.facts.as_ref().is_some_and(|facts| facts.contains_key(EXCHANGE)),
             would_deny: record.would_deny == Some(true),
             rule: owned(record.rule()),

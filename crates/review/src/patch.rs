@@ -29,7 +29,8 @@ pub enum Patch {
     Unavailable(&'static str),
     /// No backup has this side, and the workspace is not available.
     NotChecked(&'static str),
-    /// The change was not one of a single file's content.
+    /// The change was not one of a single file's content, or the record itself has the content: the
+    /// target of a link.
     None,
 }
 
@@ -55,7 +56,10 @@ impl<'a> Patches<'a> {
         if !change.is_made()
             || matches!(
                 change.operation,
-                OperationKind::Mkdir | OperationKind::Rename | OperationKind::SetAttributes
+                OperationKind::Mkdir
+                    | OperationKind::Rename
+                    | OperationKind::SetAttributes
+                    | OperationKind::Symlink
             )
         {
             return Ok(Patch::None);
@@ -112,10 +116,11 @@ impl<'a> Patches<'a> {
     /// Returns the content on disk, if it has this hash.
     fn on_disk(&self, path: &WorkspacePath, hash: Hash) -> Option<Content> {
         let workspace = self.workspace?.view();
-        match workspace.read(path, MAX_BYTES).ok()? {
-            Some(bytes) => (Hash::of(&bytes) == hash).then_some(Content::Bytes(bytes)),
-            None => match workspace.fingerprint(path, MAX_READ).ok()? {
+        match workspace.read(path, MAX_BYTES) {
+            Ok(Some(bytes)) if Hash::of(&bytes) == hash => Some(Content::Bytes(bytes)),
+            _ => match workspace.fingerprint(path, MAX_READ).ok()? {
                 Fingerprint::File(found, _) if found == hash => Some(Content::Large),
+                Fingerprint::Other(found) if found == hash => Some(Content::Tree),
                 _ => None,
             },
         }

@@ -24,6 +24,7 @@ use super::{
     scan::{MAX_STORED_BYTES, OVERHEAD},
     traffic::Traffic,
 };
+use crate::model::Quoted;
 
 /// Maximum number of parties and notes.
 const MAX_PARTS: usize = 10_000;
@@ -461,9 +462,10 @@ impl PartyActivity {
     }
 
     fn settle(&mut self, change: &Change, room: &mut usize) {
-        let word = match &change.to {
-            Some(to) => format!("{} to {}", change.operation, to.quoted()),
-            None => change.operation.to_string(),
+        let word = match (&change.to, &change.target) {
+            (Some(to), _) => format!("{} to {}", change.operation, to.quoted()),
+            (None, Some(target)) => format!("{} -> {}", change.operation, Quoted(target)),
+            (None, None) => change.operation.to_string(),
         };
         let path = change.path.as_str();
         if change.is_made() {

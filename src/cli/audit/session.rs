@@ -183,7 +183,8 @@ fn people(event: &Event, patch: &Patch) {
     match event {
         Event::Change(change) => {
             let to = change.to.as_ref().map(|to| format!(" to {}", to.quoted()));
-            let to = to.unwrap_or_default();
+            let target = change.target.as_ref().map(|target| format!(" -> {}", Quoted(target)));
+            let to = to.or(target).unwrap_or_default();
             let line = format!(
                 "{:>8}  {}  {:<9} {}{to}  {}",
                 change.seq,
@@ -296,7 +297,7 @@ fn object(session: &str, event: &Event, patch: &Patch) -> Value {
         Event::Change(change) => json!({
             "record": change.seq, "t": change.t, "kind": "change", "op": change.operation.as_str(),
             "path": change.path.as_str(),
-            "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str),
+            "to": change.to.as_ref().map(crate::model::WorkspacePath::as_str), "target": change.target,
             "wouldDeny": change.would_deny.then_some(true), "rule": change.rule, "before": change.before, "after": change.after,
             "backup": change.backup.map(|id| id.to_string()), "outcome": change.outcome, "result": change.result,
         }),

@@ -396,6 +396,9 @@ fn line(record: &RecordView<'_>) -> String {
         text(record.agent()),
         text(record.subject().as_deref()),
     );
+    if let Some(target) = record.fact("target") {
+        line += &format!(" -> {}", Quoted(target));
+    }
     let mut more = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
             line += &format!("  {name}={}", Quoted(value));

@@ -406,7 +406,8 @@ impl Digest {
 fn cost(change: &Change) -> usize {
     let Change { session, agent, user, transport, path, to, rule, policy, policy_sha256, .. } =
         change;
-    let texts = [user, transport, rule, policy, policy_sha256].into_iter().flatten();
+    let texts =
+        [user, transport, rule, policy, policy_sha256, &change.target].into_iter().flatten();
     let paths = [Some(path), to.as_ref()].into_iter().flatten();
     texts.chain([session, agent]).map(String::len).sum::<usize>()
         + paths.map(|path| path.as_str().len()).sum::<usize>()

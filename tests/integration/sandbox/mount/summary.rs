@@ -286,9 +286,33 @@ fn an_allowed_write_that_could_not_be_stored_was_a_change() {
         ("io", &failure["reason"]),
         "{outcome}"
     );
-    let told = world.exec(&[], "echo x >file.txt");
-    assert!(
-        told.stderr.contains("failed   write file.txt") && !told.stderr.contains("undo"),
-        "{told:?}"
-    );
+    let told = world.exec(&[], "echo x >file.txt; chmod 600 other.txt");
+    for line in
+        ["no changes", "2 failed changes", "failed   write file.txt", "failed   setattr other.txt"]
+    {
+        assert!(told.stderr.contains(line) && !told.stderr.contains("undo"), "{told:?}");
+    }
+}
+
+/// Its content was said to be neither on the disk nor in a backup, and its target was nowhere.
+#[test]
+fn the_story_of_a_session_did_not_say_where_a_link_leads() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let ended = world.exec(&[], "ln -s 'to here' link");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for (args, line) in [
+        (&["session", "last", "--records"][..], "  symlink   link -> \"to here\"\n"),
+        (&["session", "last"][..], "  link [symlink -> \"to here\"]\n"),
+        (&["show"][..], "  link -> \"to here\"  rule="),
+    ] {
+        let args = [&["audit"], args, &["--workspace", &world.at("ws")]].concat();
+        let told = end(world.limited(&args).spawn().unwrap());
+        assert!(told.code == 0 && told.stdout.contains(line), "{told:?}");
+        assert!(!told.stdout.contains("no backup"), "{told:?}");
+    }
+    let args = ["audit", "session", "last", "--records", "--json", "--workspace", &world.at("ws")];
+    let told = end(world.limited(&args).spawn().unwrap());
+    let mut lines = told.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let link = lines.find(|line| line["op"] == "symlink").unwrap();
+    assert_eq!((&link["target"], &link["content"]), (&"to here".into(), &Value::Null), "{link}");
 }
