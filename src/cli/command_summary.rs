@@ -29,7 +29,7 @@ use crate::{
         rows::{stderr_width, wrapped},
     },
     egress::{DeniedConnection, RuleKind},
-    model::{AgentName, Escaped, OperationKind},
+    model::{AgentName, Escaped, OperationKind, WorkspacePath},
     review::{Event, Session, Traffic, change::Change, visible_json},
 };
 
@@ -124,7 +124,7 @@ struct Summary {
     /// True if a change was made.
     has_made: bool,
     denials: Refusals,
-    /// Writes that were allowed and not stored: programs often ignore the error of close(2).
+    /// Changes that were allowed and not made: programs often ignore the error of close(2).
     failures: Refusals,
     /// The network of the command: `none`, or its connections past the rules of hosts.
     agent_network: Option<Value>,
@@ -179,12 +179,12 @@ impl Summary {
                 if change.is_nothing() {
                     return;
                 }
-                if change.operation == OperationKind::Write && change.is_failed() {
+                if change.is_failed() {
                     return self.failures.add(Refusal {
                         record: change.outcome.unwrap_or(change.seq),
                         operation: change.operation.to_string(),
-                        path: change.path.to_string(),
-                        to: None,
+                        path: change.path.relative().to_owned(),
+                        to: change.to.as_ref().map(|to| to.relative().to_owned()),
                         request: None,
                         help: None,
                         rule: None,
@@ -345,7 +345,7 @@ impl Summary {
         let denials = count(self.denials.count(), "denial", "denials");
         let failures = match self.failures.count() {
             0 => String::new(),
-            times => count(times, "failed write", "failed writes") + ", ",
+            times => count(times, "failed change", "failed changes") + ", ",
         };
         let reads = count(self.reads as u64, "version of a file read", "versions of files read");
         let number = self.connections.values().map(|host| host.number).sum::<u64>();
@@ -431,8 +431,8 @@ impl Summary {
             json!({
                 "record": change.seq,
                 "operation": change.operation.to_string(),
-                "path": change.path.to_string(),
-                "to": change.to.as_ref().map(ToString::to_string),
+                "path": change.path.relative(),
+                "to": change.to.as_ref().map(WorkspacePath::relative),
                 "result": change.result,
             })
         });

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::app::connection_help::Help;
 
-/// Maximum of listed denials, and of failed writes; the rest is counted.
+/// Maximum of listed denials, and of failed changes; the rest is counted.
 const MAX_REFUSALS: usize = 1_000;
 
 /// Operation, path, new path or request, and rule of a refusal, or its reason where there is no rule.

@@ -60,7 +60,7 @@ fn failed_writes_are_told() {
     assert_eq!(
         lines,
         [
-            "portcullis: no changes, 1 denial, 2 failed writes, no versions of files read",
+            "portcullis: no changes, 1 denial, 2 failed changes, no versions of files read",
             "  denied   rename a to b: rule r",
             "  failed   write a, 2 times: conflict",
         ]

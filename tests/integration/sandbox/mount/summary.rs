@@ -257,9 +257,9 @@ fn the_story_of_a_session_names_the_command_and_what_it_did() {
     assert_eq!(done[0]["findings"]["password"], 1, "{done:?}");
 }
 
-/// It stood among the changes, and its reason nowhere.
+/// They stood among the changes, and their reasons nowhere.
 #[test]
-fn an_allowed_write_that_could_not_be_stored_was_a_change() {
+fn an_allowed_change_that_could_not_be_made_was_a_change() {
     let world = SandboxWorld::mounted(users()[0]);
     let file = world.at("ws/file.txt");
     // Nobody without privileges may give a file to this group, so the new one cannot have it.
@@ -268,7 +268,12 @@ fn an_allowed_write_that_could_not_be_stored_was_a_change() {
     let mut chown = Command::new(namespace[0]);
     chown.args(&namespace[1..]).args(["chgrp", "4242", &file]);
     assert!(chown.status().unwrap().success());
-    let ended = world.exec(&["--json"], "echo x >file.txt; mkdir made");
+    let other = world.at("ws/other.txt");
+    std::fs::write(&other, "").unwrap();
+    let mut chown = Command::new(namespace[0]);
+    chown.args(&namespace[1..]).args(["chown", "4242", &other]);
+    assert!(chown.status().unwrap().success());
+    let ended = world.exec(&["--json"], "echo x >file.txt; chmod 600 other.txt; mkdir made");
     let summary: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
     let paths = |list: &str| {
         let listed = summary[list].as_array().unwrap().iter();
@@ -276,7 +281,7 @@ fn an_allowed_write_that_could_not_be_stored_was_a_change() {
     };
     assert_eq!(
         (paths("changes"), paths("failures")),
-        (vec!["made".to_owned()], vec!["file.txt".to_owned()])
+        (vec!["made".to_owned()], vec!["file.txt".to_owned(), "other.txt".to_owned()])
     );
     let failure = &summary["failures"][0];
     assert!(failure["operation"] == "write" && failure["reason"].is_string(), "{summary}");
