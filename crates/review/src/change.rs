@@ -138,6 +138,19 @@ impl Change {
         })
     }
 
+    /// True if an intent is of a change that cannot be interpreted: it has no path, or one that no
+    /// gateway writes, such as one with `..`.
+    pub fn is_unreadable(record: &RecordView<'_>) -> bool {
+        let is_path = |text: &str| WorkspacePath::parse(text).is_ok();
+        let is_change = |op: &str| {
+            let kind = op.parse::<OperationKind>();
+            kind.is_ok_and(|kind| !matches!(kind, OperationKind::Connect | OperationKind::Command))
+        };
+        record.kind == Kind::Intent
+            && record.op().is_some_and(is_change)
+            && !(record.canonical_path().is_some_and(is_path) && record.to().is_none_or(is_path))
+    }
+
     /// True if it is known to have been made.
     pub fn is_made(&self) -> bool {
         is_made(self.result.as_deref()) && !self.is_nothing()

@@ -18,6 +18,7 @@ use portcullis_audit::{LineError, MAX_JUNK, MAX_LINE, RecordView, SEGMENT_RECORD
 
 use super::{
     Filter, Log,
+    change::Change,
     index::{Builder, Identity, Index, Line, forget_index, segment_file},
     log::Part,
 };
@@ -456,6 +457,11 @@ impl Log {
                         seq = record.seq;
                     }
                     scanned.records += 1;
+                    if Change::is_unreadable(&record) {
+                        scanned.damage(|| {
+                            format!("line {number} of {segment}: no gateway writes its path")
+                        });
+                    }
                     if each(&record, &line).is_break() {
                         return Ok(());
                     }

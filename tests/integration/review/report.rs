@@ -479,3 +479,35 @@ fn a_period_that_has_no_moment_is_refused() {
     let far = world.run(&["audit", "query", "--json", "--until", "9999-12-31"]).ok();
     assert_eq!(far.text().lines().count(), world.records().len());
 }
+
+/// The verified report had no such change, and said nothing.
+#[test]
+fn a_forged_change_of_a_path_that_no_gateway_writes_was_no_change() {
+    for path in ["../etc/passwd", "a/../../b", "a\0b"] {
+        let world = World::new();
+        write_log(&world, 3, |seq| match seq {
+            0 => (Kind::Decision, decision("coder", "read", "../denied", "deny", "r")),
+            1 => (
+                Kind::Intent,
+                Draft { result: None, ..decision("coder", "write", path, "allow", "r") },
+            ),
+            _ => {
+                let done = decision("coder", "write", path, "allow", "r");
+                (Kind::Outcome, Draft { of: Some(1), ..done })
+            }
+        });
+        world.run(&["audit", "verify"]).ok();
+        let (done, text) = report(&world, "report.json", &[]);
+        assert_eq!(done.code, 5, "{done:?}");
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let unreadable = json!(["line 2 of seg-000000.jsonl: no gateway writes its path"]);
+        assert_eq!((&report["unreadableCount"], &report["unreadable"]), (&json!(1), &unreadable));
+        for args in [&["audit", "session", "last"][..], &["audit", "query"]] {
+            let done = world.run(args);
+            assert!(
+                done.code == 5 && done.stderr.contains("no gateway writes its path"),
+                "{done:?}"
+            );
+        }
+    }
+}
