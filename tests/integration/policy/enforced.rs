@@ -168,7 +168,10 @@ fn rules() {
 #[test]
 fn hidden_names() {
     let world = world("");
-    for name in ["a\u{200b}", "a\u{202e}txt.exe", "a\nb", "\u{1b}[31m"] {
+    let names = ["a\u{200b}", "a\u{202e}txt.exe", "a\nb", "\u{1b}[31m"];
+    // Without a glyph, though neither controls nor default-ignorable.
+    let blank = ["a\u{1107f}", "a\u{16fe4}", "a\u{1d159}", "a\u{fffe}", "a\u{1ffff}"];
+    for name in names.into_iter().chain(blank) {
         denied(&world, &["mkdir", name], "names.hidden");
         denied(&world, &["mv", "src/a.rs", name], "names.hidden");
     }

@@ -63,6 +63,17 @@ fn invisible_text_is_a_placeholder_and_comes_back_with_what_is_written() {
     assert!(shown("notes.md") && !shown("AGENTS.md"));
 }
 
+/// Any text could stand in a row of two characters without a glyph.
+#[test]
+fn bits_in_fillers_and_null_noteheads_are_invisible_text() {
+    let world = world_with("deny");
+    let bits: String = (0..64).map(|n| ['\u{16fe4}', '\u{1d159}'][n % 5 % 2]).collect();
+    world.file("AGENTS.md", &format!("# Rules{bits}\n"));
+    world.fs(&["read", "AGENTS.md"]).denied("files.invisible");
+    world.write("CLAUDE.md", "a\u{1107f}").denied("files.invisible");
+    world.write("CLAUDE.md", "a\u{fffe}").denied("files.invisible");
+}
+
 #[test]
 fn invisible_text_is_denied_or_told_of_where_the_policy_says_so() {
     let world = world_with("deny");

@@ -139,10 +139,12 @@ pub fn changes_direction(c: char) -> bool {
 
 /// True if `c` is invisible or misleading on a terminal: control characters, bidirectional
 /// formatting (Unicode UAX #9), zero-width and other default-ignorable characters, the format
-/// controls of scripts, line and paragraph separators, the braille blank.
+/// controls, joiners, fillers and modifiers of scripts that have no glyph of their own, line and
+/// paragraph separators, the braille blank, the null notehead, noncharacters.
 pub fn is_hidden_character(c: char) -> bool {
     c.is_control()
         || changes_direction(c)
+        || u32::from(c) & 0xfffe == 0xfffe
         || matches!(
             c,
             '\u{ad}'
@@ -155,14 +157,21 @@ pub fn is_hidden_character(c: char) -> bool {
                 | '\u{2060}'..='\u{2065}'
                 | '\u{206a}'..='\u{206f}'
                 | '\u{2800}'
+                | '\u{2d7f}'
                 | '\u{3164}'
                 | '\u{fe00}'..='\u{fe0f}'
+                | '\u{fdd0}'..='\u{fdef}'
                 | '\u{feff}'
                 | '\u{ffa0}'
-                | '\u{fff0}'..='\u{fffb}'
+                | '\u{fff0}'..='\u{fffc}'
+                | '\u{1107f}'
                 | '\u{13430}'..='\u{1345f}'
+                | '\u{16fe4}'
+                | '\u{1bc9d}'
                 | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d159}'
                 | '\u{1d173}'..='\u{1d17a}'
+                | '\u{1da9b}'..='\u{1daaf}'
                 | '\u{e0000}'..='\u{e0fff}'
         )
 }
@@ -273,6 +282,15 @@ mod tests {
         for hidden in ["\u{2800}", "\u{1bca0}", "\u{1bca3}", "\u{13430}", "\u{1345f}"] {
             assert!(has_hidden_characters(hidden), "{hidden:?}");
         }
-        assert!(!has_hidden_characters("\u{1342f}\u{13460}\u{1bc9f}\u{1bca4}"));
+        // A filler, a notehead, joiners and modifiers without a glyph, noncharacters.
+        for hidden in
+            "\u{16fe4}\u{1d159}\u{1107f}\u{2d7f}\u{1bc9d}\u{1da9b}\u{1daaf}\u{fffc}".chars()
+        {
+            assert!(is_hidden_character(hidden), "{hidden:?}");
+        }
+        for hidden in "\u{fdd0}\u{fdef}\u{fffe}\u{ffff}\u{1fffe}\u{10ffff}".chars() {
+            assert!(is_hidden_character(hidden), "{hidden:?}");
+        }
+        assert!(!has_hidden_characters("\u{1342f}\u{13460}\u{1bc9f}\u{1bca4}\u{fffd}\u{1fffd}"));
     }
 }

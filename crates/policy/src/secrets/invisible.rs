@@ -134,6 +134,14 @@ fn is_in_place(before: Option<char>, c: char, after: Option<char>) -> bool {
             emoji && is_after(is_pictograph) || is_before(joins) && !is_after(is_hidden)
         }
         '\u{2800}' => is_before(|c| matches!(c, '\u{2800}'..='\u{28ff}')),
+        // Joiners, fillers and modifiers of Tifinagh, Brahmi, Khitan, Duployan, music, SignWriting.
+        '\u{2d7f}' => is_before(|c| matches!(c, '\u{2d30}'..='\u{2d6f}')),
+        '\u{1107f}' => is_before(|c| matches!(c, '\u{11052}'..='\u{11065}')),
+        '\u{16fe4}' => is_before(|c| matches!(c, '\u{18b00}'..='\u{18cff}')),
+        '\u{1bc9d}' => is_before(|c| matches!(c, '\u{1bc00}'..='\u{1bc99}')),
+        '\u{1d159}' => is_after(|c| matches!(c, '\u{1d165}'..='\u{1d172}')),
+        '\u{1da9b}'..='\u{1da9f}' => is_before(|c| matches!(c, '\u{1d800}'..='\u{1da8b}')),
+        '\u{1daa1}'..='\u{1daaf}' => is_before(|c| matches!(c, '\u{1d800}'..='\u{1da9f}')),
         c if is_hieroglyph_control(c) => is_before(|c| matches!(c, '\u{13000}'..='\u{143ff}')),
         _ => false,
     }
@@ -212,6 +220,9 @@ mod tests {
             "ภาษา\u{200b}ไทย ភាសា\u{200b}ខ្មែរ ᠠ\u{180b} ⠓\u{2800}⠓",
             // Hieroglyphs above one another, one of them damaged, in a group.
             "\u{13000}\u{13430}\u{13437}\u{13001}\u{13447}\u{13431}\u{13460}\u{13438}",
+            // Joined letters and numbers, a filled and turned sign, a stem without a notehead.
+            "\u{2d3d}\u{2d7f}\u{2d3c} \u{11064}\u{1107f}\u{11052} \u{18b00}\u{16fe4}\u{18b01} \u{1bc00}\u{1bc9d}",
+            "\u{1d800}\u{1da9b}\u{1daaf} \u{1d801}\u{1daa1} \u{1d159}\u{1d165}",
         ] {
             assert_eq!(found(text), Vec::<&str>::new(), "{text}");
         }
@@ -238,6 +249,12 @@ mod tests {
             ("می\u{200c}\u{200c}خ", vec!["\u{200c}\u{200c}"]),
             ("a\u{1b}[8m", vec!["\u{1b}"]),
             ("\u{2800}\u{2800}", vec!["\u{2800}\u{2800}"]),
+            // Bits in what has no glyph of its own.
+            ("a\u{16fe4}\u{1d159}\u{1d159}b", vec!["\u{16fe4}\u{1d159}\u{1d159}"]),
+            ("\u{18b00}\u{16fe4}\u{16fe4}", vec!["\u{16fe4}"]),
+            ("\u{1d800}\u{1da9b}\u{1da9c}\u{1daa1}", vec!["\u{1da9c}\u{1daa1}"]),
+            ("a\u{2d7f}\u{1107f}\u{1bc9d}", vec!["\u{2d7f}\u{1107f}\u{1bc9d}"]),
+            ("a\u{fffc}\u{fdd0}\u{fffe}\u{10ffff}", vec!["\u{fffc}\u{fdd0}\u{fffe}\u{10ffff}"]),
             // A text in the controls behind one hieroglyph.
             ("\u{13000}\u{13439}\u{13437}\u{1343e}\u{1343f}\u{13442}x", vec!["\u{1343f}\u{13442}"]),
         ] {
