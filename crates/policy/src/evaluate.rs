@@ -126,6 +126,16 @@ impl Policy {
         }
     }
 
+    /// True if the agent may list and read the path, by its name and without an approval.
+    pub fn may_look(&self, agent: &AgentName, path: &WorkspacePath) -> bool {
+        [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)].iter().all(
+            |(operation, access)| {
+                let query = Query { agent, operation: *operation, access: *access, path };
+                self.evaluate(&query).is_allow()
+            },
+        )
+    }
+
     /// Decides on a move as [`evaluate_move`](Self::evaluate_move) does, before it is known what
     /// moves: denies only what is denied for every object. An object matters if extensions decide,
     /// and then in one respect: whether it is a directory.

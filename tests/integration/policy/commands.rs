@@ -1,6 +1,11 @@
 //! `portcullis policy`, as a person and as a program use it.
 
-use crate::common::World;
+use serde_json::Value;
+
+use crate::{
+    approvals::{begin, end, id, waiting},
+    common::World,
+};
 
 #[test]
 fn check_says_what_a_good_policy_is() {
@@ -268,6 +273,70 @@ fn explain_decides_like_the_gateway() {
             done.denied(explained["decision"]["rule"].as_str().unwrap());
         }
     }
+}
+
+fn explained(world: &World, operation: &str, path: &str) -> Value {
+    world.run(&["policy", "explain", "--json", operation, path]).ok().json()
+}
+
+/// It said that such a request is denied, but a person is asked first: the denial reveals what is
+/// there.
+#[test]
+fn explain_says_that_a_person_is_asked_before_a_denial_for_what_is_there() {
+    let rules = "[files]\nsymlinks = \"deny\"\n\
+        [[rules]]\nid = \"person\"\neffect = \"ask\"\npaths = [\"a\", \"link\"]\n";
+    let prepare = |world: &World| {
+        world.file("a/x", "text");
+        world.file("a/hard", "text");
+        std::fs::hard_link(world.path("a/hard"), world.path("hard")).unwrap();
+        std::os::unix::fs::symlink("a", world.path("link")).unwrap();
+        std::os::unix::fs::symlink("/etc", world.path("a/out")).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(world.path("a/fifo")).status();
+        assert!(made.unwrap().success());
+    };
+    let world = World::with_rules(rules);
+    prepare(&world);
+    for (operation, path, rule) in [
+        ("read", "a/fifo", "files.type"),
+        ("read", "link/x", "files.symlinks"),
+        ("stat", "link", "files.symlinks"),
+        ("read", "a/out", "workspace.outside"),
+        ("write", "a/hard", "files.hardlinks.write"),
+    ] {
+        let explained = explained(&world, operation, path);
+        let decision = &explained["decision"];
+        assert_eq!((&decision["effect"], &decision["rule"]), (&"ask".into(), &"person".into()));
+        let note = explained["notes"].as_array().unwrap().last().unwrap().as_str().unwrap();
+        let denied = format!("after an approval it is denied by `{rule}`");
+        assert!(note.starts_with(&denied), "{operation} {path}: {note}");
+        let child = begin(&world, &[operation, path], if operation == "write" { "x" } else { "" });
+        world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();
+        end(child).denied(rule);
+    }
+    // An agent that may look is denied at once.
+    let world = World::with_rules(&rules.replace("\npaths", "\noperations = [\"write\"]\npaths"));
+    prepare(&world);
+    let explained = explained(&world, "write", "a/hard");
+    assert_eq!(explained["decision"]["rule"], "files.hardlinks.write", "{explained}");
+    world.write("a/hard", "x").denied("files.hardlinks.write");
+}
+
+/// It said that the request is allowed.
+#[test]
+fn explain_decides_on_the_names_through_which_links_lead() {
+    let world = World::with_rules(
+        "[[rules]]\nid = \"person\"\neffect = \"ask\"\npaths = [\"private/**\"]\n",
+    );
+    world.file("open/x", "text");
+    std::os::unix::fs::symlink("open", world.path("private")).unwrap();
+    std::os::unix::fs::symlink("private", world.path("link")).unwrap();
+    let explained = explained(&world, "read", "link/x");
+    assert_eq!(explained["decision"]["rule"], "person", "{explained}");
+    let paths = explained["accesses"].as_array().unwrap().iter().map(|access| &access["path"]);
+    assert_eq!(paths.collect::<Vec<_>>(), ["link/x", "private/x", "open/x"]);
+    let child = begin(&world, &["read", "link/x"], "");
+    world.run(&["approve", "--yes", &id(&waiting(&world, 1)[0])]).ok();
+    end(child).ok();
 }
 
 #[test]

@@ -83,16 +83,13 @@ impl Description<'_> {
     pub(super) fn may_look(&self, draft: &Draft) -> bool {
         let parse = |path: &String| WorkspacePath::parse(path).ok();
         let found = [&draft.path, &draft.resolved, &draft.to].into_iter().flatten().map(parse);
-        let kinds = [(OperationKind::Stat, Access::List), (OperationKind::Read, Access::Read)];
         let policy = self.context.policy;
         let sent = self.operation.new_path().cloned().map(Some);
         let followed = self.authorizer.obligations.followed().into_iter().map(Some);
         found.chain(sent).chain(followed).all(|path| {
             path.is_some_and(|path| {
                 policy.labels().of(&path).ids().all(|id| self.carried.contains(id))
-                    && kinds.into_iter().all(|(operation, access)| {
-                        policy.evaluate(&self.query(operation, access, &path)).is_allow()
-                    })
+                    && policy.may_look(self.context.agent, &path)
             })
         })
     }

@@ -54,7 +54,8 @@ impl<'a> LinkDecisions<'a> {
 }
 
 impl LinkDecisions<'_> {
-    /// Resolves `path` as the gateway does for this request.
+    /// Resolves `path` as the gateway does for this request. `followed` gets the names to which
+    /// links lead, which are decided on like the requested one.
     ///
     /// # Errors
     /// As [`WorkspaceView::resolve`].
@@ -63,11 +64,17 @@ impl LinkDecisions<'_> {
         workspace: WorkspaceView<'_>,
         path: &WorkspacePath,
         follow: Follow,
+        followed: &mut Vec<WorkspacePath>,
     ) -> Result<Resolved, workspace::Error> {
         use OperationKind as O;
         let begins = matches!(self.operation, O::Glob | O::Grep | O::Watch);
         workspace.resolve_with(path, follow, &mut |visited| {
-            self.follows(if begins { beginning(visited) } else { visited })
+            let visited = if begins { beginning(visited) } else { visited };
+            let follows = self.follows(visited);
+            if let (true, VisitedName::Name(name)) = (follows, visited) {
+                followed.push(name.clone());
+            }
+            follows
         })
     }
 

@@ -86,7 +86,38 @@ pub(super) fn explained(
             }
         }
     }
+    if decision.is_deny()
+        && !entrywise
+        && let Some(question) = question_before(policy, agent, operation, (path, to), &answers)
+    {
+        notes.push(format!("after an approval it is {}", sentence(&decision)));
+        decision = question;
+    }
     Ok((decision, answers, notes))
+}
+
+/// Returns the question that comes before a denial, if there is one. A denial that does not follow
+/// from the requested names reveals what is there, so an agent that may not look learns of it after
+/// an approval only.
+fn question_before(
+    policy: &Policy,
+    agent: &AgentName,
+    operation: OperationKind,
+    (path, to): (&WorkspacePath, Option<&WorkspacePath>),
+    answers: &[Answer],
+) -> Option<Decision> {
+    let by_name = |access, path| policy.evaluate(&Query { agent, operation, access, path });
+    let requested = path_accesses(operation, path, to);
+    let is_denied = requested.iter().any(|(access, path)| by_name(*access, path).is_deny())
+        || to.is_some_and(|to| policy.evaluate_move_by_name(agent, path, to).is_deny());
+    let may_look = |answer: &Answer| {
+        policy.labels().of(&answer.path).is_empty() && policy.may_look(agent, &answer.path)
+    };
+    // A restore is the operator's request.
+    if operation == OperationKind::Restore || is_denied || answers.iter().all(may_look) {
+        return None;
+    }
+    answers.iter().map(|answer| by_name(answer.access, &answer.path)).find(Decision::is_ask)
 }
 
 /// Returns a note on a path in a scratch directory, where this decision does not apply to programs.
@@ -129,7 +160,8 @@ pub(super) fn answers(
         };
         let is_asked = policy.evaluate(&Query { agent, operation, access, path }).is_ask();
         let following = LinkDecisions { policy, agent, operation, accesses: &[access], is_asked };
-        match following.resolve(workspace, path, follow) {
+        let mut followed = Vec::new();
+        match following.resolve(workspace, path, follow, &mut followed) {
             Ok(resolved) if resolved.path() == path => {
                 answers.push(explain(path, Some(&resolved)));
             }
@@ -139,12 +171,13 @@ pub(super) fn answers(
                     let reason = "a backup is never restored through a link";
                     refused.push(Decision::built_in_denial("restore.links", reason));
                 }
-                answers.push(explain(path, None));
+                followed.retain(|name| name != resolved.path());
+                answers.extend(iter::once(path).chain(&followed).map(|name| explain(name, None)));
                 answers.push(explain(resolved.path(), Some(&resolved)));
             }
             Err(error) => {
                 notes.push(format!("`{path}` would be refused by the workspace: {error}"));
-                answers.push(explain(path, None));
+                answers.extend(iter::once(path).chain(&followed).map(|name| explain(name, None)));
                 refused.extend(LinkDecisions::refused(&error));
             }
         }

@@ -37,7 +37,7 @@ impl Search<'_> {
         let Self { policy, agent, operation, .. } = *self;
         let accesses = &[Access::List];
         let following = LinkDecisions { policy, agent, operation, accesses, is_asked: false };
-        let resolved = match following.resolve(self.workspace, path, Follow::Yes) {
+        let resolved = match following.resolve(self.workspace, path, Follow::Yes, &mut Vec::new()) {
             Ok(resolved) => resolved,
             Err(error) => {
                 asked.notes.push(format!("`{path}` would be refused by the workspace: {error}"));
