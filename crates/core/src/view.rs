@@ -12,7 +12,7 @@ use crate::{
     policy::ObjectKind,
     workspace::{
         EntryIdentity, Error, Follow, Listing, Resolved, Stat, VisitedName, Walked, Workspace,
-        read_bounded,
+        read_bounded, read_link,
     },
 };
 
@@ -88,6 +88,14 @@ impl<'a> WorkspaceView<'a> {
     /// As [`WorkspaceView::stat`].
     pub fn identity(self, path: &WorkspacePath) -> Result<EntryIdentity, Error> {
         EntryIdentity::of(self.0.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
+    }
+
+    /// Returns the target of the link at `path`.
+    ///
+    /// # Errors
+    /// As [`WorkspaceView::stat`], and if it is no link.
+    pub fn link_target(self, path: &WorkspacePath) -> Result<String, Error> {
+        read_link(&self.0.open_at(path, OFlags::PATH | OFlags::NOFOLLOW)?)
     }
 
     /// Lists the entries of the directory at `path`.

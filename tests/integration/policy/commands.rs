@@ -339,6 +339,38 @@ fn explain_decides_on_the_names_through_which_links_lead() {
     end(child).ok();
 }
 
+/// It said that such a rename is allowed.
+#[test]
+fn explain_of_a_rename_looks_at_where_links_lead() {
+    use std::os::unix::fs::symlink;
+    let world = World::with_rules("");
+    world.file("a/b/c/x", "text");
+    symlink("/etc/passwd", world.path("out")).unwrap();
+    symlink("../x", world.path("a/up")).unwrap();
+    symlink("../../../a", world.path("a/b/c/inner")).unwrap();
+    symlink("x", world.path("a/b/c/near")).unwrap();
+    for (from, to, effect) in [
+        ("out", "out2", "deny"),
+        ("a/up", "up", "deny"),
+        ("a/b/c", "c", "deny"),
+        ("a/b/c/near", "near", "allow"),
+        ("a/b/c", "a/c", "deny"),
+        ("a/b", "a/d", "allow"),
+    ] {
+        let explain = ["policy", "explain", "--json", "rename", from, "--to", to];
+        let explained = world.run(&explain).ok().json();
+        assert_eq!(explained["decision"]["effect"], effect, "{from} {to}: {explained}");
+        let done = world.fs(&["mv", from, to]);
+        match effect {
+            "deny" => {
+                assert_eq!(explained["decision"]["rule"], "workspace.outside", "{explained}");
+                done.denied("workspace.outside");
+            }
+            _ => _ = done.ok(),
+        }
+    }
+}
+
 #[test]
 fn embedded_policies_are_listed_and_shown() {
     let world = World::new();

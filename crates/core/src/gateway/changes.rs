@@ -6,7 +6,7 @@ use super::{
     approval_preview::MAX_SHOWN,
     error::{Failure, HIDDEN},
     link_decisions::LinkDecisions,
-    link_targets::{self, Move, climbs_later},
+    link_targets::{self, Move},
     reply::{Attempt, Changed},
     request::Request,
     transaction::Transaction,
@@ -149,14 +149,8 @@ fn leads_inside(
     link: &WorkspacePath,
     target: &str,
 ) -> Result<(), workspace::Error> {
-    if climbs_later(target) {
-        return Err(workspace::Error::Outside);
-    }
-    let context = &transaction.context;
-    // Resolved as the agent would resolve it, which may list the target or not.
-    LinkDecisions::listing(context.policy, context.agent)
-        .target(transaction.gateway.workspace(), link, target)
-        .map(drop)
+    let (context, workspace) = (&transaction.context, transaction.gateway.workspace());
+    LinkDecisions::check_target(context.policy, context.agent, workspace, link, target)
 }
 
 /// True if the agent may see everything that secret rules look at when an entry moves.

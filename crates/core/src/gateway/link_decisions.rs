@@ -4,6 +4,7 @@
 use super::{
     authorizer::{Authorizer, decide_name},
     error::never_served,
+    link_targets::{climbs_later, is_led_out},
     search::{beginning, begun},
 };
 use crate::{
@@ -88,6 +89,38 @@ impl LinkDecisions<'_> {
     /// error is no decision.
     pub fn refused(error: &workspace::Error) -> Option<Decision> {
         never_served(error)
+    }
+
+    /// Refuses a link at `link` that leads out of the workspace, or would if a name on its way
+    /// became a link.
+    ///
+    /// # Errors
+    /// [`workspace::Error::Outside`], [`workspace::Error::Mount`], [`workspace::Error::Loop`] and
+    /// errors of the system.
+    pub fn check_target(
+        policy: &Policy,
+        agent: &AgentName,
+        workspace: WorkspaceView<'_>,
+        link: &WorkspacePath,
+        target: &str,
+    ) -> Result<(), workspace::Error> {
+        if climbs_later(target) {
+            return Err(workspace::Error::Outside);
+        }
+        // Resolved as the agent would resolve it, which may list the target or not.
+        LinkDecisions::listing(policy, agent).target(workspace, link, target).map(drop)
+    }
+
+    /// Refuses to move a link with its directory so that it leads out of the workspace.
+    ///
+    /// # Errors
+    /// [`workspace::Error::Outside`].
+    pub fn check_moved_target(
+        target: &str,
+        from: &WorkspacePath,
+        to: &WorkspacePath,
+    ) -> Result<(), workspace::Error> {
+        if is_led_out(target, from, to) { Err(workspace::Error::Outside) } else { Ok(()) }
     }
 
     /// True if the visited component may be followed.

@@ -68,6 +68,15 @@ pub(super) fn explained(
         decision = decision
             .and(policy.evaluate_move_by_name(agent, path, to))
             .and(policy.evaluate_move(agent, &from, &new, moving.as_ref()));
+        if moving.is_some_and(|moving| moving.kind == ObjectKind::Symlink) {
+            let led = workspace.link_target(&from).and_then(|target| {
+                LinkDecisions::check_target(policy, agent, workspace, &new, &target)
+            });
+            if let Err(error) = led {
+                notes.push(format!("the link's target would be refused at `{new}`: {error}"));
+                decision = LinkDecisions::refused(&error).into_iter().fold(decision, Decision::and);
+            }
+        }
     }
     if !decision.is_deny() {
         let beside = ImpliedDecisions { policy, workspace, agent, operation };

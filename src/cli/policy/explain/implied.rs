@@ -2,7 +2,7 @@
 //! removed or renamed, and on missing directories of the path.
 
 use crate::{
-    gateway::{Follow, WorkspaceError, WorkspaceView},
+    gateway::{Follow, LinkDecisions, WorkspaceError, WorkspaceView},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, ObjectKind, Policy, Query},
 };
@@ -46,7 +46,15 @@ impl ImpliedDecisions<'_> {
             let (agent, operation, object) =
                 (self.agent, self.operation, walked.stat.object(false));
             let new = new.as_ref();
-            let decision = self.policy.decide(agent, operation, &walked.path, new, Some(&object));
+            let mut decision =
+                self.policy.decide(agent, operation, &walked.path, new, Some(&object));
+            if let (ObjectKind::Symlink, Some(new)) = (object.kind, new)
+                && let Ok(target) = self.workspace.link_target(&walked.path)
+            {
+                let led = LinkDecisions::check_moved_target(&target, &walked.path, new);
+                let refused = led.err().and_then(|error| LinkDecisions::refused(&error));
+                decision = refused.into_iter().fold(decision, Decision::and);
+            }
             keep(&mut found, walked.path, decision);
         }
         Ok(found)
