@@ -484,6 +484,9 @@ impl OpenConnection {
             draft.rule = Some(rule.to_owned());
             request.gateway.count_denial(&request.session, &mut draft);
         }
+        if draft.decision.is_some() {
+            request.gateway.refusals.charge(request.session.agent.as_str(), &draft);
+        }
         Ok(request.gateway.audit_log.complete(&self.receipt, draft)?)
     }
 }

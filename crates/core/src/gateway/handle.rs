@@ -22,7 +22,7 @@ use super::{
     transaction::Transaction,
 };
 use crate::{
-    model::{Operation, Session, Transport},
+    model::{Operation, OperationKind, Session, Transport},
     ops::{Base, Findings},
     policy::{Decision, Policy},
 };
@@ -318,8 +318,11 @@ impl Gateway {
         meter: Option<&Meter>,
     ) -> Error {
         record::fail(&mut draft, &error);
+        // A connection that is denied or withdrawn is asked for again at once.
+        let is_connection = draft.op.as_deref() == Some(OperationKind::Connect.as_str())
+            && matches!(error.kind(), ErrorKind::Denied | ErrorKind::Cancelled);
         if let Some(agent) = &draft.agent
-            && error.rule().is_some_and(limits::is_limit)
+            && (is_connection || error.rule().is_some_and(limits::is_limit))
         {
             self.refusals.charge(agent, &draft);
         }

@@ -1,6 +1,6 @@
 //! Rate limit for refusals that no limit of the policy bounds: malformed messages, messages that
-//! never became an operation, and denials of limits. They are cheap to send, and each costs a
-//! record.
+//! never became an operation, denials of limits, and connections that are denied or cut off. They
+//! are cheap to send, and each costs a record.
 //!
 //! A leaky bucket for each agent, over all of its connections. It never refuses; it returns
 //! the time for which transports must take no message of the agent.

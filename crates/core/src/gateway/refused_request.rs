@@ -49,7 +49,6 @@ impl Gateway {
             &mut draft,
             record::host_request(|text| self.redact_text(text), method, path),
         );
-        self.refusals.charge(session.agent.as_str(), &draft);
         match self.open_meter(session, &policy) {
             Ok(meter) => {
                 let rule = if credential.is_some() { CREDENTIALS } else { HOST };

@@ -450,3 +450,23 @@ fn a_host_with_a_credential_is_reached_with_that_alone_and_as_long_as_the_policy
 }
 
 mod labels;
+
+/// Only requests that were refused before a decision did.
+#[test]
+fn connections_that_are_denied_or_cut_off_make_their_agent_wait() {
+    let fixture = Fixture::new(SITES);
+    let (gateway, session) = (&fixture.gateway, session());
+    // The wait is not over before all are counted.
+    (0..20_000).for_each(|_| gateway.refusals.charge(session.agent.as_str(), &Draft::default()));
+    let is_counted = |action: &dyn Fn()| {
+        let (begun, before) = (Instant::now(), gateway.pause(&session));
+        (0..20).for_each(|_| action());
+        let after = gateway.pause(&session) + begun.elapsed();
+        assert!(after >= before + 20 * Duration::from_millis(5), "{before:?} {after:?}");
+    };
+    is_counted(&|| drop(fixture.connect("bad.example.com:443").unwrap_err()));
+    is_counted(&|| {
+        let connection = fixture.open("www.example.com:443", "1.1.1.1").unwrap();
+        connection.close(end(EndReason::Refused)).unwrap();
+    });
+}
