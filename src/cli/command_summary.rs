@@ -132,8 +132,8 @@ struct Summary {
     is_offline: bool,
     /// True if the policy or a preset has rules of hosts.
     has_rules_of_hosts: bool,
-    /// Connections by host and port.
-    connections: BTreeMap<String, Connections>,
+    /// Connections by host and port, and by the id of the credential.
+    connections: BTreeMap<(String, Option<String>), Connections>,
     /// The number of connections to hosts that are not listed.
     more_connections: u64,
     reads: usize,
@@ -186,6 +186,7 @@ impl Summary {
                         path: change.path.relative().to_owned(),
                         to: change.to.as_ref().map(|to| to.relative().to_owned()),
                         request: None,
+                        credential: None,
                         help: None,
                         rule: None,
                         reason: change.reason.or(change.result),
@@ -219,7 +220,7 @@ impl Summary {
         }
         let (Some(operation), Some(path)) = (other.op, other.path) else { return };
         if operation == "connect" && other.kind == "intent" {
-            self.take_connection(&path, &other.counts);
+            self.take_connection(&path, &other.facts, &other.counts);
         }
         let is_denied = other.decision.as_deref() == Some("deny");
         // A cancelled write is stored later, unless its program was killed.
@@ -228,6 +229,7 @@ impl Summary {
         if is_denied || is_failed {
             let question = other.facts.get("question").and_then(Value::as_str).map(str::to_owned);
             let list = if is_denied { &mut self.denials } else { &mut self.failures };
+            let credential = credential(&other.facts);
             let (request, help) = match operation == "connect" && is_denied {
                 true => connection(&path, other.rule.as_deref(), &other.facts),
                 false => (None, None),
@@ -238,6 +240,7 @@ impl Summary {
                 path,
                 to: other.to,
                 request,
+                credential,
                 help,
                 rule: other.rule.filter(|_| is_denied),
                 reason: other.reason.or(other.result.filter(|_| is_failed)),
@@ -254,12 +257,18 @@ impl Summary {
     }
 
     /// Adds a connection that was made, or tried.
-    fn take_connection(&mut self, host: &str, counts: &BTreeMap<String, u64>) {
-        if self.connections.len() >= MAX_HOSTS && !self.connections.contains_key(host) {
+    fn take_connection(
+        &mut self,
+        host: &str,
+        facts: &BTreeMap<String, Value>,
+        counts: &BTreeMap<String, u64>,
+    ) {
+        let key = (host.to_owned(), credential(facts));
+        if self.connections.len() >= MAX_HOSTS && !self.connections.contains_key(&key) {
             self.more_connections += 1;
             return;
         }
-        let sum = self.connections.entry(host.to_owned()).or_default();
+        let sum = self.connections.entry(key).or_default();
         sum.number += 1;
         sum.traffic.add(Some(counts));
     }
@@ -300,6 +309,7 @@ impl Summary {
                 path: path.to_owned(),
                 to: None,
                 request: None,
+                credential: None,
                 help: None,
                 rule: None,
                 reason: Some(REASON.to_owned()),
@@ -385,7 +395,8 @@ impl Summary {
             };
         }
         let more = usize::try_from(self.more_connections).unwrap_or(usize::MAX);
-        let hosts = self.connections.iter().map(|(host, sum)| Line::Connections(host, sum));
+        let hosts = self.connections.iter();
+        let hosts = hosts.map(|((host, id), sum)| Line::Connections(host, id.as_deref(), sum));
         self.list(&mut text, hosts, more);
         if self.is_damaged {
             let verify = self.options.log_command("audit verify");
@@ -438,9 +449,9 @@ impl Summary {
         });
         let list =
             |refusals: &Refusals| refusals.listed.iter().map(Refusal::object).collect::<Value>();
-        let connections = self.connections.iter().map(|(host, sum)| {
+        let connections = self.connections.iter().map(|((host, credential), sum)| {
             json!({
-                "host": host, "connections": sum.number,
+                "host": host, "credential": credential, "connections": sum.number,
                 "uncounted": sum.traffic.uncounted(sum.number),
                 "bytesOut": sum.traffic.bytes_out, "bytesIn": sum.traffic.bytes_in,
             })
@@ -466,6 +477,11 @@ impl Summary {
             "import": self.import,
         })
     }
+}
+
+/// Returns the id of the credential with which a connection was asked for.
+fn credential(facts: &BTreeMap<String, Value>) -> Option<String> {
+    facts.get("credential").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// Returns the request in the facts about a denied connection, and the help on the denial.

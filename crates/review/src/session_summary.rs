@@ -14,7 +14,7 @@ use std::{
 
 pub use paths::Paths;
 use portcullis_audit::RecordView;
-use record::{EndedConnection, SummaryRecord, SummaryRecordKind, piece};
+use record::{ConnectionKey, EndedConnection, SummaryRecord, SummaryRecordKind, piece};
 use serde_json::Value;
 
 use super::{
@@ -30,7 +30,7 @@ use crate::model::Quoted;
 const MAX_PARTS: usize = 10_000;
 /// Maximum number of prompt turns that are open at once.
 const MAX_TURNS: usize = 1000;
-/// The word of connections in [`PartyActivity::connected`], and their operation.
+/// The operation of connections.
 const CONNECT: &str = "connect";
 /// The result of a connection that was never made.
 const UNREACHABLE: &str = "unreachable";
@@ -106,10 +106,12 @@ pub struct PartyActivity {
     /// Requests for which the operator was asked, by rule.
     pub asked: Paths,
     /// Connections that were allowed and recorded before being made, with host and port as the
-    /// path; also those that were cut off, but not those that could not be made.
+    /// path and the id of the credential as the word; also those that were cut off, but not those
+    /// that could not be made.
     pub connected: Paths,
-    /// Bytes sent to and received from the hosts of `connected` by connections that have ended.
-    pub traffic: BTreeMap<String, Traffic>,
+    /// Bytes sent to and received from the hosts of `connected` by connections that have ended, by
+    /// path and word.
+    pub traffic: BTreeMap<(String, String), Traffic>,
     /// Paths of labelled content that was read first, with the label.
     pub labelled: Paths,
     /// The connections that a command could make past the rules of hosts and the record, because it
@@ -343,7 +345,7 @@ impl SummaryBuilder {
             self.room += OVERHEAD;
             if let Some(SummaryPart::Activity(activity)) = self.parts.get_mut(place) {
                 match (result, ended) {
-                    (UNREACHABLE, Some(ended)) => activity.fail(&ended.host, &mut self.room),
+                    (UNREACHABLE, Some(ended)) => activity.fail(&ended.key, &mut self.room),
                     _ => activity.end(ended),
                 }
             }
@@ -431,7 +433,9 @@ impl PartyActivity {
                     None => self.lookups += 1,
                 }
             }
-            SummaryRecordKind::Connection(host) => self.connected.add(&host, CONNECT, 1, room),
+            SummaryRecordKind::Connection((host, credential)) => {
+                self.connected.add(&host, &credential, 1, room);
+            }
             SummaryRecordKind::CutOff { host, rule, .. } => self.denied.add(&host, &rule, 1, room),
             SummaryRecordKind::Labels(labels) => {
                 for (path, label) in labels {
@@ -447,16 +451,15 @@ impl PartyActivity {
 
     /// Adds the bytes of a connection to a host that is counted.
     fn end(&mut self, ended: Option<&EndedConnection>) {
-        let Some(EndedConnection { host, counts }) = ended else { return };
-        if !self.connected.counts.contains_key(&(host.clone(), CONNECT.to_owned())) {
-            return;
+        let Some(EndedConnection { key, counts }) = ended else { return };
+        if self.connected.counts.contains_key(key) {
+            self.traffic.entry(key.clone()).or_default().add(counts.as_ref());
         }
-        self.traffic.entry(host.clone()).or_default().add(counts.as_ref());
     }
 
     /// Counts a connection as one that failed.
-    fn fail(&mut self, host: &str, room: &mut usize) {
-        if self.connected.take_back(host, CONNECT) {
+    fn fail(&mut self, (host, credential): &ConnectionKey, room: &mut usize) {
+        if self.connected.take_back(host, credential) {
             self.failed.add(host, &format!("{CONNECT}: {UNREACHABLE}"), 1, room);
         }
     }

@@ -89,7 +89,8 @@ pub(crate) struct Item {
     pub session_part: Option<String>,
     /// The operation.
     pub operation: String,
-    /// The canonical path, the host and port of a connection, or the beginning of a command's line.
+    /// The canonical path, the host, port and credential of a connection, or the beginning of a
+    /// command's line.
     pub path: String,
     /// The path as it was asked for.
     pub asked_path: String,

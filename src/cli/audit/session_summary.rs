@@ -16,6 +16,9 @@ const MAX_NAMED: usize = 20;
 /// The maximum of paths of a kind in an object for programs.
 const MAX_LISTED: usize = 200;
 
+/// The word of connections: the id of their credential.
+const CREDENTIAL: &str = "credential";
+
 /// The description of the network of an agent with `--agent-network`.
 const SHARED_NETWORK: &str =
     "the host's (`--agent-network`): its connections are neither decided nor recorded";
@@ -210,7 +213,7 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
     let one = |((path, word), times): (&(String, String), &u64)| {
         let path = if path.is_empty() { "-".to_owned() } else { Quoted(path).to_string() };
         let mut text = match (word.as_str(), is_rule) {
-            ("" | "read" | "write" | "connect", false) => path,
+            ("" | "read" | "write", false) => path,
             // Names within it are quoted already.
             (word, false) => format!("{path} [{}]", Escaped(word)),
             (rule, true) => format!("{path} by {}", Quoted(rule)),
@@ -231,10 +234,15 @@ fn listed(paths: &Paths, is_rule: bool) -> String {
 /// Lists the hosts, each with the number of connections and their bytes.
 fn connected(activity: &PartyActivity) -> String {
     let Paths { counts, more } = &activity.connected;
-    let one = |((host, _), times): (&(String, String), &u64)| {
-        let traffic = activity.traffic.get(host).copied().unwrap_or_default().text(*times);
+    let one = |(key, times): (&(String, String), &u64)| {
+        let traffic = activity.traffic.get(key).copied().unwrap_or_default().text(*times);
         let times = if *times > 1 { format!("{times} times, ") } else { String::new() };
-        format!("{} ({times}{traffic})", Quoted(host))
+        let (host, credential) = key;
+        let with = match credential.is_empty() {
+            true => String::new(),
+            false => format!(" with `{}`", Escaped(credential)),
+        };
+        format!("{}{with} ({times}{traffic})", Quoted(host))
     };
     let some = counts.iter().take(MAX_NAMED).map(one).collect::<Vec<_>>().join(", ");
     match (counts.len().saturating_sub(MAX_NAMED), more) {
@@ -263,11 +271,15 @@ fn activity_object(activity: &PartyActivity) -> Value {
     let claimed =
         claimed.map(|name| json!({ "program": name, "arguments": activity.claimed_arguments }));
     let list = |paths: &Paths, word: &str| {
-        let is_connection = |value: &str| (word, value) == ("op", "connect");
-        let one = |((path, value), times): (&(String, String), &u64)| {
+        let one = |(key, times): (&(String, String), &u64)| {
+            let (path, value) = key;
             let mut object = json!({ "path": path, word: value, "times": times });
-            if let Some(fields) = object.as_object_mut().filter(|_| is_connection(value)) {
-                let traffic = activity.traffic.get(path).copied().unwrap_or_default();
+            if let Some(fields) = object.as_object_mut().filter(|_| word == CREDENTIAL) {
+                if value.is_empty() {
+                    fields.insert(word.to_owned(), Value::Null);
+                }
+                fields.insert("op".to_owned(), "connect".into());
+                let traffic = activity.traffic.get(key).copied().unwrap_or_default();
                 fields.insert("uncounted".to_owned(), traffic.uncounted(*times).into());
                 fields.insert("bytesOut".to_owned(), traffic.bytes_out.into());
                 fields.insert("bytesIn".to_owned(), traffic.bytes_in.into());
@@ -296,7 +308,7 @@ fn activity_object(activity: &PartyActivity) -> Value {
         "record": activity.records.0, "lastRecord": activity.records.1,
         "read": list(&activity.read, "op"), "changed": list(&activity.changed, "op"),
         "denied": list(&activity.denied, "rule"), "asked": list(&activity.asked, "rule"),
-        "failed": list(&activity.failed, "reason"), "connected": list(&activity.connected, "op"),
+        "failed": list(&activity.failed, "reason"), "connected": list(&activity.connected, CREDENTIAL),
         "labelled": list(&activity.labelled, "label"), "agentNetwork": activity.agent_network,
         "lookups": activity.lookups,
         "findings": (!activity.findings.is_empty()).then_some(&activity.findings),

@@ -11,8 +11,8 @@ pub(super) enum Line<'a> {
     Changes(Vec<&'a Change>),
     /// A refused request, after the word for how it was refused.
     Refusal(&'static str, &'a Refusal),
-    /// The connections with one host.
-    Connections(&'a str, &'a Connections),
+    /// The connections with one host, with that credential.
+    Connections(&'a str, Option<&'a str>, &'a Connections),
 }
 
 impl fmt::Display for Line<'_> {
@@ -40,6 +40,7 @@ impl fmt::Display for Line<'_> {
                 if let Some(to) = &refusal.to {
                     write!(f, " to {}", Quoted(to))?;
                 }
+                with(f, refusal.credential.as_deref())?;
                 if let Some(request) = &refusal.request {
                     write!(f, " ({})", Escaped(request))?;
                 }
@@ -56,11 +57,17 @@ impl fmt::Display for Line<'_> {
                     None => Ok(()),
                 }
             }
-            Self::Connections(host, Connections { number, traffic }) => {
+            Self::Connections(host, credential, Connections { number, traffic }) => {
                 let times = if *number > 1 { format!(", {number} times") } else { String::new() };
-                let host = Quoted(host);
-                write!(f, "{:<8} {host}{times}: {}", "connect", traffic.text(*number))
+                write!(f, "{:<8} {}", "connect", Quoted(host))?;
+                with(f, *credential)?;
+                write!(f, "{times}: {}", traffic.text(*number))
             }
         }
     }
+}
+
+/// Names the credential of a connection.
+fn with(f: &mut fmt::Formatter<'_>, credential: Option<&str>) -> fmt::Result {
+    credential.map_or(Ok(()), |id| write!(f, " with `{}`", Escaped(id)))
 }

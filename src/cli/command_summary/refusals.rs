@@ -9,8 +9,9 @@ use crate::app::connection_help::Help;
 /// Maximum of listed denials, and of failed changes; the rest is counted.
 const MAX_REFUSALS: usize = 1_000;
 
-/// Operation, path, new path or request, and rule of a refusal, or its reason where there is no rule.
-type RefusalKey = (String, String, Option<String>, Result<String, Option<String>>);
+/// Operation, path, new path or request, credential, and rule of a refusal, or its reason where there
+/// is no rule.
+type RefusalKey = (String, String, Option<String>, Option<String>, Result<String, Option<String>>);
 
 /// Requests that were refused, grouped.
 #[derive(Default)]
@@ -31,6 +32,8 @@ pub(super) struct Refusal {
     pub(super) to: Option<String>,
     /// The method and path of a request to a credential's host.
     pub(super) request: Option<String>,
+    /// The id of the credential of a connection.
+    pub(super) credential: Option<String>,
     /// Help on a denied connection.
     pub(super) help: Option<Help>,
     pub(super) rule: Option<String>,
@@ -48,6 +51,7 @@ impl Refusal {
             "path": self.path,
             "to": self.to,
             "request": self.request,
+            "credential": self.credential,
             "rule": self.rule,
             "reason": self.reason,
             "question": self.question,
@@ -59,11 +63,11 @@ impl Refusal {
 impl Refusals {
     /// Adds a refusal, or counts it as the repetition of an earlier one.
     pub(super) fn add(&mut self, refusal: Refusal) {
-        let Refusal { operation, path, to, request, rule, reason, .. } = &refusal;
+        let Refusal { operation, path, to, request, credential, rule, reason, .. } = &refusal;
         let why = rule.clone().ok_or_else(|| reason.clone());
         // Only a rename has a new path, and only a connection a request.
         let to = to.clone().or_else(|| request.clone());
-        let key = (operation.clone(), path.clone(), to, why);
+        let key = (operation.clone(), path.clone(), to, credential.clone(), why);
         let at = self.known.get(&key).copied();
         if let Some(known) = at.and_then(|at| self.listed.get_mut(at)) {
             known.times += 1;

@@ -1,5 +1,6 @@
 """What programs in the sandbox do with a credential; prints one JSON object."""
 
+import concurrent.futures
 import http.client
 import json
 import os
@@ -186,6 +187,19 @@ def flow(megabytes):
         "stream": [first, second], "sent": json.loads(sent["body"])["bytes"],
         "chunked": json.loads(chunked["body"])["bytes"], "large": len(large["body"]),
     }
+
+
+def two():
+    """Statuses of requests with two credentials: at once, and then one after the other."""
+    def request(name):
+        url = urllib.parse.urlsplit(os.environ[f"{name}_URL"])
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+        headers = {"x-api-key": os.environ[f"{name}_API_KEY"]}
+        return ask("/v1/cookie", headers=headers, connection=connection)["status"]
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        at_once = list(pool.map(request, ["MODEL", "OTHER"]))
+    return at_once + [request(name) for name in ["MODEL", "MODEL", "OTHER"]]
 
 
 def wait():

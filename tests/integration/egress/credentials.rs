@@ -11,6 +11,7 @@ use super::{
     *,
 };
 
+mod asking;
 mod refusals;
 
 const KEY: &str = "sk-test-Q7hP2v0aXk3LmN9bRt5WzC8dYe1Uf6Gj";
@@ -215,7 +216,8 @@ fn reaches_its_host_and_no_program(protocol: &str, version: &str) {
         assert!(!String::from_utf8_lossy(&output.stdout).contains(KEY));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
-    assert_eq!(run(&["policy", "explain", "connect", &target])["credential"], "model");
+    let explained = run(&["policy", "explain", "connect", &target]);
+    assert_eq!(explained["credentials"], json!(["model"]));
     let checks = run(&["doctor"])["checks"].as_array().unwrap().clone();
     let check = checks.into_iter().find(|check| check["name"] == "credentials").unwrap();
     let expected = json!([{

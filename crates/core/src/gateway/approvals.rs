@@ -31,8 +31,8 @@ const MAX_REMEMBERED: usize = 256;
 pub struct Binding {
     /// The operation.
     pub operation: OperationKind,
-    /// The canonical path, `.` for the root; of a connection the host and port, of a command the
-    /// beginning of its line.
+    /// The canonical path, `.` for the root; of a connection host, port and credential, of a command
+    /// the beginning of its line.
     pub path: String,
     /// The new canonical path of a rename.
     pub to: Option<String>,

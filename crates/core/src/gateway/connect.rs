@@ -307,7 +307,7 @@ impl ConnectionRequest {
         address: Option<IpAddr>,
     ) -> Binding {
         let named = now.addresses_beside(&self.connect.host, rules);
-        let path = match self.asked_about(now, address) {
+        let mut path = match self.asked_about(now, address) {
             Some(address) if !named.contains(&address) => format!("{} at {address}", self.connect),
             _ if named.is_empty() => self.connect.to_string(),
             _ => {
@@ -315,6 +315,10 @@ impl ConnectionRequest {
                 format!("{}, also at {}", self.connect, named.join(" and "))
             }
         };
+        // Each credential of a host is for something else.
+        if let Some(id) = &self.credential {
+            path.push_str(&format!(", with the credential `{id}`"));
+        }
         let rules = rules.iter().map(|rule| now.asking_rule(rule)).collect();
         Binding::new(OperationKind::Connect, path, now.policy_hashes(), rules)
     }

@@ -15,21 +15,15 @@ use crate::{
 /// The rule of connections that are to go, or may not go, with a credential.
 pub(super) const CREDENTIALS: &str = "network.credentials";
 
-/// The hosts, each with what is to be used instead of a connection of a program's own.
+/// The hosts, each with the ids of its credentials and the URLs that are to be used instead of a
+/// connection of a program's own.
 #[derive(Debug, Default)]
-pub(super) struct CredentialHosts(RwLock<BTreeMap<String, CredentialHost>>);
-
-#[derive(Debug)]
-struct CredentialHost {
-    id: String,
-    url: String,
-}
+pub(super) struct CredentialHosts(RwLock<BTreeMap<String, BTreeMap<String, String>>>);
 
 impl CredentialHosts {
     pub(super) fn add(&self, host: &Host, id: &str, url: &str) {
-        let reached = CredentialHost { id: id.to_owned(), url: url.to_owned() };
         let mut hosts = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        hosts.entry(host.to_string()).or_insert(reached);
+        hosts.entry(host.to_string()).or_default().insert(id.to_owned(), url.to_owned());
     }
 
     /// Returns the denial of a connection to `host` that is made with this credential, or with
@@ -46,8 +40,9 @@ impl CredentialHosts {
             return (!is_named).then(|| Decision::built_in_denial(CREDENTIALS, &reason));
         }
         let hosts = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let CredentialHost { id, url } = hosts.get(&host.to_string())?;
-        let reason = format!("the host is reached with the credential `{id}` alone, at {url}");
+        let urls = hosts.get(&host.to_string())?.iter();
+        let urls: Vec<_> = urls.map(|(id, url)| format!("`{id}` alone, at {url}")).collect();
+        let reason = format!("the host is reached with the credential {}", urls.join(", or "));
         Some(Decision::built_in_denial(CREDENTIALS, &reason))
     }
 }

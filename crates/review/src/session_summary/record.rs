@@ -39,7 +39,7 @@ pub(super) enum SummaryRecordKind {
         findings: BTreeMap<String, u64>,
     },
     Repeats(Vec<(String, u64, u64)>),
-    Connection(String),
+    Connection(ConnectionKey),
     /// A connection was cut off.
     CutOff {
         of: u64,
@@ -58,16 +58,24 @@ pub(super) enum SummaryRecordKind {
     Note(Box<Note>),
 }
 
-/// A connection that has ended: its host and port, and its counts.
+/// The host and port of a connection, and the id of its credential, which is empty without one.
+pub(super) type ConnectionKey = (String, String);
+
+/// A connection that has ended, and its counts.
 pub(super) struct EndedConnection {
-    pub(super) host: String,
+    pub(super) key: ConnectionKey,
     pub(super) counts: Option<BTreeMap<String, u64>>,
 }
 
 impl EndedConnection {
     fn of(record: &RecordView<'_>) -> Option<Self> {
-        Some(Self { host: record.target()?.into_owned(), counts: record.counts.clone() })
+        Some(Self { key: connection_key(record)?, counts: record.counts.clone() })
     }
+}
+
+fn connection_key(record: &RecordView<'_>) -> Option<ConnectionKey> {
+    let credential = record.fact("credential").unwrap_or_default();
+    Some((record.target()?.into_owned(), credential.to_owned()))
 }
 
 /// Returns the words of the command that a decision is about.
@@ -145,7 +153,7 @@ fn what(record: &RecordView<'_>, command: Option<Vec<String>>) -> SummaryRecordK
         return SummaryRecordKind::Change(Box::new(change));
     }
     if record.op() == Some("connect") && record.kind == Kind::Intent {
-        return SummaryRecordKind::Connection(record.subject().unwrap_or_default().into_owned());
+        return SummaryRecordKind::Connection(connection_key(record).unwrap_or_default());
     }
     if record.op() == Some("label") {
         let labels = record.facts.as_ref().and_then(|facts| facts.get("labels")?.as_object());

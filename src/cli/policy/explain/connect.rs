@@ -42,14 +42,15 @@ pub(super) fn run(
     let is_used = |one: &&Credential| {
         one.to.host == connect.host && policy.network().credentials().contains(&one.id)
     };
-    let credential = credentials.iter().find(is_used).map(|credential| &*credential.id);
+    let credentials: Vec<_> =
+        credentials.iter().filter(is_used).map(|credential| &*credential.id).collect();
     if json {
         let mut report = report(policy, agent, &connect, (address, read), &decision, &rules);
         if let Some(fields) = report.as_object_mut() {
             let others =
                 rules_for_other_ports_or_agents(policy, agent, &connect).map(NetworkRule::id);
             fields.insert("otherRules".to_owned(), json!(others.collect::<Vec<_>>()));
-            fields.insert("credential".to_owned(), json!(credential));
+            fields.insert("credentials".to_owned(), json!(credentials));
         }
         outjson!(report);
         return Ok(ExitCode::SUCCESS);
@@ -62,8 +63,9 @@ pub(super) fn run(
     } else if connect.host.name().is_some() {
         outln!("note: each address that the name has is decided, too: `--address ADDRESS`");
     }
-    if let Some(id) = credential {
-        outln!("note: programs reach the host with the credential `{id}` alone, not by the proxy");
+    if !credentials.is_empty() {
+        let ids = credentials.join("` or `");
+        outln!("note: programs reach the host with the credential `{ids}` alone, not by the proxy");
     }
     if !read.is_empty() {
         outln!("\nread before: content labelled {}", listed(read));
