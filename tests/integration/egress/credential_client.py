@@ -189,6 +189,18 @@ def flow(megabytes):
     }
 
 
+def give_up_upload():
+    """Sends a request with its body, and closes the connection before there is a reply."""
+    stream = socket.create_connection((URL.hostname, URL.port), 30)
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {PHANTOM}\r\nContent-Length: 4\r\n\r\n"
+    stream.sendall(head.encode() + b"body")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    stream.close()
+    while not pathlib.Path("end").exists():
+        time.sleep(0.02)
+
+
 def two():
     """Statuses of requests with two credentials: at once, and then one after the other."""
     def request(name):

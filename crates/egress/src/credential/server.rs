@@ -1,6 +1,12 @@
 //! The HTTP server of a credential's process, for programs in the sandbox.
 
-use std::{convert::Infallible, io, os::fd::OwnedFd, rc::Rc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    rc::Rc,
+    time::Duration,
+};
 
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -47,6 +53,12 @@ pub fn run_credential(
     })
 }
 
+/// Returns the same connection once more, to be watched. The HTTP server reads nothing while a request
+/// waits whose body it has not read, so it does not notice the end of the program.
+fn duplicate(client: &TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(client.as_fd().try_clone_to_owned()?.into())
+}
+
 struct Server {
     target: Rc<Target>,
     forms: Rc<KeyForms>,
@@ -60,7 +72,8 @@ impl Server {
 
     /// Serves one connection of a program.
     async fn connection(self: Rc<Self>, client: TcpStream) {
-        let upstream = Upstream::new(&self.target);
+        let Ok(watched) = duplicate(&client) else { return };
+        let upstream = Upstream::new(&self.target, watched);
         let service = service_fn(|request| async {
             Ok::<_, Infallible>(self.answer(&upstream, request).await)
         });

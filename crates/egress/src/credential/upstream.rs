@@ -17,6 +17,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
+    net::TcpStream,
     select,
     sync::oneshot,
     task::{JoinSet, spawn_local},
@@ -41,6 +42,7 @@ use crate::{
     link::{Link, ServerConnection},
     messages::{End, Reason},
     refused::Refused,
+    stream,
 };
 
 /// The timeout of the TLS handshake.
@@ -211,6 +213,8 @@ impl Sender {
 /// The connection to the host that belongs to one connection of a program.
 pub(super) struct Upstream {
     target: Rc<Target>,
+    /// The program's connection.
+    program: TcpStream,
     live: RefCell<Option<IdleConnection>>,
 }
 
@@ -244,8 +248,8 @@ impl ConnectionCloser {
 }
 
 impl Upstream {
-    pub(super) fn new(target: &Rc<Target>) -> Self {
-        Self { target: Rc::clone(target), live: RefCell::default() }
+    pub(super) fn new(target: &Rc<Target>, program: TcpStream) -> Self {
+        Self { target: Rc::clone(target), program, live: RefCell::default() }
     }
 
     /// Sends a request; returns the reply, and the `ConnectionCloser` of its connection.
@@ -279,8 +283,13 @@ impl Upstream {
         let (cut, cutting) = oneshot::channel();
         // The task goes on if the program gives up meanwhile, to report the end of the connection.
         spawn_local(Rc::clone(&self.target).carry(made, cutting));
-        let (sender, open) =
-            making.await.map_err(|_| Refused::unusable("the connection was closed"))??;
+        let made = select! {
+            biased;
+            // The task notices it, too, and withdraws the question.
+            () = stream::closed(&self.program) => return Err(Refused::unusable("the program is gone")),
+            made = making => made,
+        };
+        let (sender, open) = made.map_err(|_| Refused::unusable("the connection was closed"))??;
         let cut = Rc::new(RefCell::new(Some(cut)));
         Ok(IdleConnection { sender, cut: ConnectionCloser { open, cut } })
     }

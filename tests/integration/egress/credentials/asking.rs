@@ -101,3 +101,22 @@ fn all_credentials_of_a_host_are_named() {
     let explained: Value = serde_json::from_slice(&explained.stdout).unwrap();
     assert_eq!(explained["credentials"], json!(["model", "other"]), "{explained}");
 }
+
+/// The process of the credential does not read a body before the answer, so it did not notice. After
+/// the approval the host got the body with the key.
+#[test]
+fn a_program_that_gave_up_an_upload_leaves_no_question() {
+    let mut keyed = Keyed::new("h1");
+    keyed.add_other();
+    keyed.ask();
+    let child = keyed.start_client("give_up_upload", &[]);
+    let world = &keyed.net.world;
+    waiting(world, 1);
+    std::fs::write(world.path("go"), "").unwrap();
+    waiting(world, 0);
+    std::fs::write(world.path("end"), "").unwrap();
+    child.wait_with_output().unwrap();
+    assert_eq!(kinds(world, "approval")[0]["result"], "withdrawn");
+    assert_eq!(keyed.net.connects().last().unwrap()["result"], "cancelled");
+    assert_eq!(keyed.upstream.seen(), Vec::<Value>::new());
+}
