@@ -189,6 +189,10 @@ def flow(megabytes):
     }
 
 
+def reset():
+    return ask("/v1/reset")
+
+
 def give_up_upload():
     """Sends a request with its body, and closes the connection before there is a reply."""
     stream = socket.create_connection((URL.hostname, URL.port), 30)

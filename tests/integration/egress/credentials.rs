@@ -323,6 +323,16 @@ fn a_reply_with_the_key_is_cut_off() {
     }
 }
 
+/// It passed as a complete reply.
+#[test]
+fn a_reply_that_is_reset_without_an_error_is_incomplete() {
+    let keyed = Keyed::new("h2");
+    let found = keyed.client("reset", &[]);
+    assert_eq!((&found["status"], &found["body"]), (&json!(200), &json!("part<cut off>")));
+    let end = keyed.outcomes().remove(0);
+    assert_eq!(named(&end), (json!("POST"), json!("/v1/reset")), "{end}");
+}
+
 /// Returns the request that a record names: its method and path.
 fn named(record: &Value) -> (Value, Value) {
     (record["facts"]["method"].clone(), record["facts"]["requestPath"].clone())

@@ -28,6 +28,10 @@ const paths = {
     reply.write("data: one\n\n");
     go = () => reply.end("data: two\n\n");
   },
+  "/v1/reset": (reply) => {
+    reply.write("part");
+    later(() => reply.stream.close(http2.constants.NGHTTP2_NO_ERROR));
+  },
   "/v1/go": (reply) => { go(); reply.end("went"); },
   "/v1/slow": (reply) => reply.on("close", () => note({ closed: "/v1/slow" })),
   "/v1/large": (reply) => reply.end(Buffer.alloc(1 << 20, "x")),

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
-    Response, StatusCode,
+    Response, StatusCode, Version,
     body::{Body, Frame, Incoming, SizeHint},
     http::{HeaderName, HeaderValue, header, response::Parts},
 };
@@ -50,7 +50,7 @@ pub(super) fn pass(
     forms: &Rc<KeyForms>,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = reply.into_parts();
-    let Parts { status, headers, extensions, .. } = &mut parts;
+    let Parts { status, headers, .. } = &mut parts;
     let has_key = headers
         .iter()
         .any(|(name, value)| forms.are_in(name.as_ref()) || forms.are_in(value.as_bytes()));
@@ -73,10 +73,11 @@ pub(super) fn pass(
     for name in &NOT_PASSED {
         headers.remove(name);
     }
+    let is_http2 = parts.version == Version::HTTP_2;
     // The extensions may have the server's own reason phrase.
-    extensions.clear();
-    parts.version = hyper::Version::HTTP_11;
-    let searched = Searched { body, search: Search::new(forms), cut, is_over: false };
+    parts.extensions.clear();
+    parts.version = Version::HTTP_11;
+    let searched = Searched { body, is_http2, search: Search::new(forms), cut, is_over: false };
     searched.note_end();
     Response::from_parts(parts, Either::Right(searched))
 }
@@ -94,6 +95,7 @@ pub(super) fn refusal(refused: &Refused) -> Response<ReplyBody> {
 /// A server's body, which ends with an error where the key is in it.
 pub(super) struct Searched {
     body: Incoming,
+    is_http2: bool,
     search: Search,
     cut: ConnectionCloser,
     is_over: bool,
@@ -113,6 +115,7 @@ impl Searched {
 pub(super) enum Broken {
     Key,
     Lost(hyper::Error),
+    Reset,
 }
 
 impl fmt::Display for Broken {
@@ -120,6 +123,7 @@ impl fmt::Display for Broken {
         match self {
             Self::Key => f.write_str(WITH_KEY),
             Self::Lost(error) => write!(f, "the server is gone: {error}"),
+            Self::Reset => f.write_str("the server broke its reply off"),
         }
     }
 }
@@ -145,6 +149,10 @@ impl Body for Searched {
                     Err(_) => continue,
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(Broken::Lost(error)))),
+                // A stream that was reset without an error ends as one that is complete does.
+                None if self.is_http2 && !self.body.is_end_stream() => {
+                    return Poll::Ready(Some(Err(Broken::Reset)));
+                }
                 None => {
                     self.is_over = true;
                     Ok(self.search.rest())
