@@ -17,7 +17,7 @@ use crate::messages::NamedRequest;
 
 /// Headers that concern one connection or the framing of a body, or that are written anew, by their
 /// [letters](query::letters).
-const NOT_PASSED: [&str; 16] = [
+const NOT_PASSED: [&str; 17] = [
     "acceptencoding",
     "connection",
     "contentlength",
@@ -31,6 +31,7 @@ const NOT_PASSED: [&str; 16] = [
     "proxyauthorization",
     "proxyconnection",
     "range",
+    "requestrange",
     "te",
     "trailer",
     "transferencoding",
@@ -106,9 +107,12 @@ impl Filter {
         self.check_phantom(headers)?;
         let target = self.check_target(&parts.uri)?;
         if !self.methods.contains(method) {
+            let named = match complete_words(method.as_str(), MAX_SHOWN) {
+                "" => "of the request (too long to be shown)".to_owned(),
+                method => format!("`{method}`"),
+            };
             let reason = format!(
-                "the credential is not for the method `{}`, which its `methods` do not have",
-                complete_words(method.as_str(), MAX_SHOWN)
+                "the credential is not for the method {named}, which its `methods` do not have"
             );
             return Err(RejectedRequest(403, reason));
         }
@@ -316,6 +320,7 @@ mod tests {
             "x-impersonate-user",
             "x-host",
             "session",
+            "request-range",
         ];
         let request = |name: &str| post("/v1/messages").header(name, "mine");
         for name in taken {
@@ -341,6 +346,15 @@ mod tests {
         ] {
             assert!(admitted(request(name)).unwrap().headers.contains_key(name), "{name}");
         }
+    }
+
+    /// The reason named the method `` instead.
+    #[test]
+    fn a_method_that_is_too_long_is_not_shown() {
+        let method = "M".repeat(5000);
+        let RejectedRequest(status, reason) =
+            admitted(post("/v1/messages").method(&*method)).unwrap_err();
+        assert!(reason.contains("too long to be shown"), "{status} {reason}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding, HEXLOWER, HEXUPPER};
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding, HEXLOWER};
 use memchr::memmem;
 use zeroize::Zeroizing;
 
@@ -14,6 +14,8 @@ use zeroize::Zeroizing;
 /// automaton for all. No searcher is stored: it would have a copy of its form, which nobody zeroizes.
 pub(super) struct KeyForms {
     forms: Vec<Form>,
+    /// The key in hexadecimal digits in lower case, which stand for those in upper case, too.
+    hexadecimal: Form,
     longest: usize,
 }
 
@@ -33,17 +35,17 @@ impl KeyForms {
                 forms.push(in_base64(&encoding, bytes, before));
             }
         }
-        for encoding in [HEXLOWER, HEXUPPER] {
-            forms.push(Zeroizing::new(encoding.encode(bytes).into_bytes()));
-        }
+        let hexadecimal = Zeroizing::new(HEXLOWER.encode(bytes).into_bytes());
         forms.sort_by(|one, other| one.as_slice().cmp(other));
         forms.dedup_by(|one, other| one == other);
-        let longest = forms.iter().map(|form| form.len()).max().unwrap_or(0);
-        Self { forms, longest }
+        let lengths = forms.iter().map(|form| form.len());
+        let longest = lengths.max().unwrap_or(0).max(hexadecimal.len());
+        Self { forms, hexadecimal, longest }
     }
 
     pub(super) fn are_in(&self, bytes: &[u8]) -> bool {
         self.forms.iter().any(|form| memmem::find(bytes, form).is_some())
+            || memmem::find(&bytes.to_ascii_lowercase(), &self.hexadecimal).is_some()
     }
 
     /// Returns the length of the longest suffix of `bytes` with which a form of the key could
@@ -52,6 +54,8 @@ impl KeyForms {
         let begins = |length: &usize| {
             let end = bytes.get(bytes.len().saturating_sub(*length)..).unwrap_or_default();
             self.forms.iter().any(|form| form.len() > end.len() && form.starts_with(end))
+                || self.hexadecimal.len() > end.len()
+                    && self.hexadecimal.starts_with(&end.to_ascii_lowercase())
         };
         (1..self.longest.min(bytes.len() + 1)).rev().find(begins).unwrap_or(0)
     }
@@ -122,7 +126,8 @@ mod tests {
     #[test]
     fn the_key_is_found_however_it_is_split_and_written() {
         let digits: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let mut bodies = vec![KEY.to_owned(), digits.to_uppercase(), digits];
+        let mixed = digits.replacen('b', "B", 2).replacen('d', "D", 1);
+        let mut bodies = vec![KEY.to_owned(), digits.to_uppercase(), digits, mixed];
         bodies.extend(
             ["", "a", "ab", "abc", "x-api-key: "]
                 .map(|before| BASE64_NOPAD.encode(format!("{before}{KEY} and more").as_bytes())),

@@ -1,6 +1,8 @@
 //! Checks of paths and queries of requests (RFC 3986): forms that two programs could parse
 //! differently are refused.
 
+use std::ops::Range;
+
 /// Parts of names of headers and parameters that servers take for credentials, by their [letters].
 const CREDENTIAL_PARTS: [&str; 15] = [
     "assertion",
@@ -90,8 +92,10 @@ pub(super) fn is_override(name: &str) -> bool {
 
 /// True if a query has a parameter that a server could take for a credential or another method.
 pub(super) fn is_refused(query: &str) -> bool {
-    let names = query.split(['&', ';']).filter_map(|part| part.split('=').next());
-    names.map(decoded).any(|name| {
+    // A server may decode a query before or after it takes it apart.
+    let complete = decoded(query);
+    let parts = query.split(['&', ';']).chain(complete.split(['&', ';']));
+    parts.filter_map(|part| part.split('=').next()).map(decoded).any(|name| {
         let letters = letters(&name);
         is_credential(&name)
             || is_override(&name)
@@ -114,13 +118,17 @@ fn decoded(name: &str) -> String {
 fn decoded_once(name: &str) -> Option<String> {
     let (mut bytes, mut rest, mut is_escaped) = (Vec::new(), name.as_bytes(), false);
     while let Some((byte, more)) = rest.split_first() {
-        let digits = more.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match (byte, escaped) {
-            (b'%', Some(escaped)) => {
-                bytes.push(escaped);
+        let (byte_value, character) = (hexadecimal(more, 0..2), hexadecimal(more, 1..5));
+        match (byte, more.first(), byte_value, character.and_then(char::from_u32)) {
+            (b'%', _, Some(escaped), _) => {
+                bytes.extend(u8::try_from(escaped).ok());
                 rest = more.get(2..).unwrap_or_default();
+                is_escaped = true;
+            }
+            // No standard has these escapes, and some servers decode them.
+            (b'%', Some(b'u' | b'U'), _, Some(escaped)) => {
+                bytes.extend(escaped.to_string().bytes());
+                rest = more.get(5..).unwrap_or_default();
                 is_escaped = true;
             }
             _ => {
@@ -130,6 +138,12 @@ fn decoded_once(name: &str) -> Option<String> {
         }
     }
     is_escaped.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the number that is written in hexadecimal digits in that range of bytes.
+fn hexadecimal(bytes: &[u8], range: Range<usize>) -> Option<u32> {
+    let digits = bytes.get(range).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -219,6 +233,11 @@ mod tests {
             "_method=DELETE",
             "%5Fmethod=DELETE",
             "X-HTTP-Method-Override=DELETE",
+            // Some servers decode these escapes, or all of a query at first.
+            "%u006bey=1",
+            "%25U006Bey=1",
+            "a=1%26key=2",
+            "a=1%253bcode%3d2",
         ] {
             assert!(is_refused(query), "{query}");
         }
@@ -237,6 +256,9 @@ mod tests {
             "max_tokens=1",
             "api-version=1",
             "%zz=1",
+            "%u00zz=1",
+            "%ud800=1",
+            "q=1%26b=key",
         ] {
             assert!(!is_refused(query), "{query}");
         }
