@@ -194,10 +194,10 @@ def reset():
 
 
 def give_up_upload():
-    """Sends a request with its body, and closes the connection before there is a reply."""
+    """Sends a part of a request's body, and closes the connection before there is a reply."""
     stream = socket.create_connection((URL.hostname, URL.port), 30)
-    head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {PHANTOM}\r\nContent-Length: 4\r\n\r\n"
-    stream.sendall(head.encode() + b"body")
+    head = ["POST /v1/messages HTTP/1.1", "Host: x", f"x-api-key: {PHANTOM}", "Content-Length: 1000"]
+    stream.sendall("\r\n".join([*head, "", ""]).encode() + b"x" * 500)
     while not pathlib.Path("go").exists():
         time.sleep(0.02)
     stream.close()
