@@ -51,7 +51,7 @@ fn a_receipt_is_found_wherever_a_reply_has_it() {
     }
 }
 
-/// Whoever had a text in a transcript made the log appear to lack durable records.
+/// Anybody with a text in a transcript made the log appear to lack durable records.
 #[test]
 fn an_agent_forged_a_receipt_in_a_transcript() {
     let world = World::new();

@@ -68,7 +68,7 @@ fn invisible_text_is_a_placeholder_and_comes_back_with_what_is_written() {
 fn bits_in_fillers_and_null_noteheads_are_invisible_text() {
     let world = world_with("deny");
     let bits: String = (0..64).map(|n| ['\u{16fe4}', '\u{1d159}'][n % 5 % 2]).collect();
-    world.file("AGENTS.md", &format!("# Rules{bits}\n"));
+    world.file("AGENTS.md", format!("# Rules{bits}\n"));
     world.fs(&["read", "AGENTS.md"]).denied("files.invisible");
     world.write("CLAUDE.md", "a\u{1107f}").denied("files.invisible");
     world.write("CLAUDE.md", "a\u{fffe}").denied("files.invisible");

@@ -69,7 +69,7 @@ fn an_undo_put_a_link_above_a_denied_name() {
     assert!(reason.contains("denied by rule `hooks`"), "{reason}");
 }
 
-/// What the session itself moved away comes back, wherever it leads.
+/// The link that the session itself removed comes back, wherever it leads.
 #[test]
 fn a_link_of_the_operators_comes_back_to_its_name() {
     let world = World::with_policy(POLICY);

@@ -262,9 +262,11 @@ mod tests {
             assert_eq!(shown, format!("{before}{header}-\\\\u\\u{{200b}}\n"));
         }
         // Lines of a content are none.
-        for content in
-            [format!("+x\n{header}"), format!("@@ -1 +1 @@\n{header}"), header[5..].into()]
-        {
+        for content in [
+            format!("+x\n{header}"),
+            format!("@@ -1 +1 @@\n{header}"),
+            header.replacen("--- ", "", 1),
+        ] {
             assert_eq!(distinct_diff(&content, &['\n']), distinct(&content, &['\n']));
         }
     }

@@ -303,6 +303,7 @@ fn an_allowed_change_that_could_not_be_made_was_a_change() {
 #[test]
 fn the_story_of_a_session_did_not_say_where_a_link_leads() {
     let world = SandboxWorld::mounted(users()[0]);
+    let workspace = world.at("ws");
     let ended = world.exec(&[], "ln -s 'to here' link");
     assert_eq!(ended.code, 0, "{ended:?}");
     for (args, line) in [
@@ -310,12 +311,12 @@ fn the_story_of_a_session_did_not_say_where_a_link_leads() {
         (&["session", "last"][..], "  link [symlink -> \"to here\"]\n"),
         (&["show"][..], "  link -> \"to here\"  rule="),
     ] {
-        let args = [&["audit"], args, &["--workspace", &world.at("ws")]].concat();
+        let args = [&["audit"], args, &["--workspace", &workspace]].concat();
         let told = end(world.limited(&args).spawn().unwrap());
         assert!(told.code == 0 && told.stdout.contains(line), "{told:?}");
         assert!(!told.stdout.contains("no backup"), "{told:?}");
     }
-    let args = ["audit", "session", "last", "--records", "--json", "--workspace", &world.at("ws")];
+    let args = ["audit", "session", "last", "--records", "--json", "--workspace", &workspace];
     let told = end(world.limited(&args).spawn().unwrap());
     let mut lines = told.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let link = lines.find(|line| line["op"] == "symlink").unwrap();
