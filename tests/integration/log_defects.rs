@@ -275,12 +275,16 @@ fn pruned_records_do_not_stay_in_a_copy_that_was_not_finished() {
     assert!(!audit(&world, "seg-000000.jsonl").exists() && !copy.exists());
 }
 
+/// Paths of 4,000 bytes; a gateway writes none of more than 4,096.
+const PATHS_OF_A_MEGABYTE: u64 = 250;
+
 /// Runs a command on a log with so many MB of paths; gives its output. It ends at its bound, and says so.
 #[track_caller]
 fn ends_at_its_bound(megabytes: u64, args: &[&str], why: &str) -> String {
     let world = World::new();
-    write_log(&world, megabytes, |seq| {
-        let path = format!("{seq}/{}", "x".repeat(1_000_000));
+    let directories = format!("/{}", "x".repeat(250)).repeat(16);
+    write_log(&world, megabytes * PATHS_OF_A_MEGABYTE, |seq| {
+        let path = format!("{seq}{directories}");
         let rest = decision("coder", "write", &path, "allow", "allowedPaths.write");
         (Kind::Intent, Draft { decision: Some("allow".to_owned()), ..rest })
     });
@@ -297,7 +301,7 @@ fn an_export_of_a_log_from_somebody_else_keeps_a_bounded_part_of_it() {
     let why = "too many changes wait for an outcome";
     let events = ends_at_its_bound(20, &["export", "--format", "ocsf"], why);
     // All of what went out is there.
-    assert_eq!(events.lines().count(), 20);
+    assert_eq!(events.lines().count() as u64, 20 * PATHS_OF_A_MEGABYTE);
 }
 
 #[test]
