@@ -247,7 +247,11 @@ impl Authorizer<'_> {
             }
             let target = target.as_deref().map(str::from_utf8);
             if target.is_some_and(|target| !target.is_ok_and(|to| !is_led_out(to, old, new))) {
-                return Err(link_targets::outside(new).into());
+                return Err(link_targets::outside(
+                    new,
+                    "restore it to a directory as deep as its own",
+                )
+                .into());
             }
         }
         Ok(())

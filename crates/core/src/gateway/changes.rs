@@ -134,7 +134,7 @@ fn check_links(
         return Ok(());
     };
     if transaction.is_operators() {
-        return Err(link_targets::outside(&link.path).into());
+        return Err(link_targets::outside(&link.path, link_targets::REMOVE).into());
     }
     if transaction.authorizer().lists(&link.path, &link.stat.object(false)) {
         return Err(workspace::Error::Outside.into());

@@ -8,6 +8,9 @@ use crate::{
     workspace::{self, Walked, Workspace},
 };
 
+/// The advice about a link that is in a moved directory.
+pub(super) const REMOVE: &str = "remove it first";
+
 /// The move of a directory with everything in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move<'a> {
@@ -46,9 +49,10 @@ impl Move<'_> {
     }
 }
 
-/// Returns the denial of an operator's request that would lead a link out of the workspace.
-pub(super) fn outside(link: &WorkspacePath) -> Decision {
-    let reason = format!("the link `{link}` would lead out of the workspace: remove it first");
+/// Returns the denial of an operator's request that would lead a link out of the workspace; `advice`
+/// says what to do.
+pub(super) fn outside(link: &WorkspacePath, advice: &str) -> Decision {
+    let reason = format!("the link `{link}` would lead out of the workspace: {advice}");
     Decision::built_in_denial("links.outside", &reason)
 }
 

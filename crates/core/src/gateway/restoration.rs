@@ -65,7 +65,9 @@ impl Gateway {
                     authorizer.decide_rename(from, to, &object, tree)?;
                     let tree_move = Move { from, to, on_disk, tree };
                     let led_out = tree_move.first_led_out(&self.workspace)?;
-                    led_out.map_or(Ok(()), |link| Err(link_targets::outside(&link.path).into()))
+                    led_out.map_or(Ok(()), |link| {
+                        Err(link_targets::outside(&link.path, link_targets::REMOVE).into())
+                    })
                 }
                 _ => Ok(()),
             }
