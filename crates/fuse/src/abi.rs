@@ -61,6 +61,8 @@ pub(crate) mod init {
     pub(crate) const READDIRPLUS_AUTO: u32 = 1 << 14;
     pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
     pub(crate) const MAX_PAGES: u32 = 1 << 22;
+    /// The file system clears set-id bits and capabilities itself when a file changes.
+    pub(crate) const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
     pub(crate) const INIT_EXT: u32 = 1 << 30;
     /// A flag of the second word: files with direct I/O may be mapped.
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;

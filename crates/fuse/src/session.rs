@@ -204,6 +204,9 @@ impl Session {
             | init::READDIRPLUS_AUTO
             | init::PARALLEL_DIROPS
             | init::MAX_PAGES
+            // No file shows set-id bits or capabilities. Otherwise the kernel asks before each
+            // write whether there are capabilities to clear.
+            | init::HANDLE_KILLPRIV_V2
             | init::INIT_EXT;
         let answer = InitOut {
             major: abi::MAJOR,
