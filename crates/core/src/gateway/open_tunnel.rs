@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    connect::{AllowedConnection, ConnectionRequest},
+    connection_request::{AllowedConnection, ConnectionRequest},
     decision_context::DecisionContext,
     lock::lock,
     obligations::Obligations,

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::{Error, Gateway, connect::HOST, credential_hosts::CREDENTIALS, record};
+use super::{Error, Gateway, credential_hosts::CREDENTIALS, open_connection::HOST, record};
 use crate::{
     model::{Connect, OperationKind, Session, complete_words},
     policy::Decision,
