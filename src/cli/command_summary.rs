@@ -1,5 +1,6 @@
 //! The summary of a command, read from the log.
 
+mod connections;
 mod line;
 mod refusals;
 
@@ -12,13 +13,14 @@ use std::{
 use serde_json::{Value, json};
 
 use self::{
+    connections::{Connections, connection, credential},
     line::Line,
     refusals::{Refusal, Refusals},
 };
 use crate::{
     app::{
         audit_log::read_log,
-        connection_help::{Help, help},
+        connection_help::Help,
         failure::{Context as _, Failure},
         opened::Opened,
         output::lines,
@@ -28,7 +30,6 @@ use crate::{
         render::for_shell,
         rows::{stderr_width, wrapped},
     },
-    egress::{DeniedConnection, RuleKind},
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
     review::{Event, Session, Traffic, change::Change, visible_json},
 };
@@ -99,13 +100,6 @@ impl Summaries {
 fn with(mut object: Value, name: &str, value: Value) -> Value {
     object.as_object_mut().map(|members| members.insert(name.to_owned(), value));
     object
-}
-
-/// The connections of a command with one host.
-#[derive(Default)]
-struct Connections {
-    number: u64,
-    traffic: Traffic,
 }
 
 /// The summary of a session in a workspace.
@@ -477,37 +471,6 @@ impl Summary {
             "import": self.import,
         })
     }
-}
-
-/// Returns the id of the credential with which a connection was asked for.
-fn credential(facts: &BTreeMap<String, Value>) -> Option<String> {
-    facts.get("credential").and_then(Value::as_str).map(str::to_owned)
-}
-
-/// Returns the request in the facts about a denied connection, and the help on the denial.
-fn connection(
-    to: &str,
-    rule: Option<&str>,
-    facts: &BTreeMap<String, Value>,
-) -> (Option<String>, Option<Help>) {
-    let fact = |name: &str| facts.get(name).and_then(Value::as_str);
-    let request = fact("requestPath").map(|path| {
-        let method = fact("method").unwrap_or_default();
-        format!("{method} {path}")
-    });
-    let read = facts.get("whenRead").and_then(Value::as_object);
-    let read = read.map(|read| read.values().find_map(|read| read.get("path")?.as_str()));
-    let kind = match read {
-        Some(path) => RuleKind::WhenRead(path),
-        None if facts.contains_key("question") => RuleKind::Ask,
-        None => RuleKind::Deny,
-    };
-    let help = rule.map(|rule| {
-        let (address, has_credential) = (fact("address"), facts.contains_key("credential"));
-        let status = facts.get("status").and_then(|status| status.as_u64()?.try_into().ok());
-        help(&DeniedConnection { to, address, rule, kind, has_credential, status })
-    });
-    (request, help)
 }
 
 #[cfg(test)]

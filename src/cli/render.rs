@@ -84,11 +84,6 @@ pub(crate) fn for_shell(path: &Path) -> String {
     format!("{text}'){newlines}\"")
 }
 
-/// Returns a path for programs; the workspace root is `.`, as everywhere else.
-pub(crate) fn path_json(path: &WorkspacePath) -> &str {
-    path.relative()
-}
-
 /// The output of a reply.
 pub(crate) trait Rendered {
     /// Returns the fields of a reply as one JSON object.
@@ -246,7 +241,7 @@ pub(crate) fn exit(error: &Error) -> ExitCode {
 fn entry_json(entry: &Entry) -> Value {
     json!({
         "name": entry.path.file_name().unwrap_or("."),
-        "path": path_json(&entry.path),
+        "path": entry.path.relative(),
         "type": entry.kind.as_str(),
         "size": entry.size,
         "modified": modified(entry),

@@ -85,7 +85,7 @@ pub(super) fn run(common: &Common, args: &WatchArgs, json: bool) -> Result<ExitC
 fn begin(watching: &Reply<Subscription>, json: bool) {
     let (path, receipt) = (watching.output.path(), &watching.receipt);
     if json {
-        let path = render::path_json(path);
+        let path = path.relative();
         let object = json!({ "ok": true, "watching": path, "receipt": receipt });
         outjson!(object);
     } else {
@@ -147,7 +147,7 @@ fn line(event: &Event) -> String {
 fn object(event: &Event) -> Value {
     let mut object = json!({
         "event": event.what.as_str(),
-        "path": render::path_json(&event.path),
+        "path": event.path.relative(),
         "type": event.kind.as_str(),
     });
     if let (EventKind::Renamed { from }, Value::Object(object)) = (&event.what, &mut object) {

@@ -12,7 +12,7 @@ use crate::{
         policy_loading::{load, warn_of_observing},
         workspace::open_workspace,
     },
-    cli::render::{path_json, unknown_word},
+    cli::render::unknown_word,
     model::{AgentName, Quoted},
     policy::{Decision, Effect, ObjectKind, Policy},
     policy_tools::{EntryOperation, Tree, decide_entry},
@@ -89,9 +89,9 @@ pub(super) fn run(
         root.add(&mut entry.path.components(), counts.as_ref());
         let Some(decision) = counts else { continue };
         match decision.effect() {
-            Effect::Allow if decision.would_deny() => observed.push(path_json(&entry.path)),
-            Effect::Allow => paths.push(path_json(&entry.path)),
-            Effect::Ask => asks.push(path_json(&entry.path)),
+            Effect::Allow if decision.would_deny() => observed.push(entry.path.relative()),
+            Effect::Allow => paths.push(entry.path.relative()),
+            Effect::Ask => asks.push(entry.path.relative()),
             Effect::Deny => {}
         }
     }
