@@ -82,6 +82,28 @@ fn a_link_was_renamed_to_where_it_leads_out() {
     assert_eq!(world.read("in.txt"), "inside");
 }
 
+/// A link in the directory led through another link at the new place, and out by that.
+#[test]
+fn a_directory_was_moved_to_where_another_link_leads_its_links_out() {
+    let world = world();
+    for name in ["a/d/x", "b/d/x"] {
+        world.file(name, "x");
+    }
+    symlink(world.base(), world.path("b/out")).unwrap();
+    symlink("../out/outside.txt", world.path("a/d/log")).unwrap();
+    symlink("x", world.path("a/d/fine")).unwrap();
+    symlink("../../in.txt", world.path("a/d/up")).unwrap();
+    world.fs(&["mv", "a/d", "b/e"]).denied("workspace.outside");
+    assert!(world.path("a/d/log").is_symlink() && !world.path("b/e").exists());
+    let explained = world.run(&["policy", "explain", "--json", "rename", "a/d", "b/e"]).json();
+    assert_eq!(explained["decision"]["effect"], "deny", "{explained}");
+    std::fs::remove_file(world.path("a/d/log")).unwrap();
+    world.fs(&["mv", "a/d", "b/e"]).ok();
+    // The operator's own link led out before.
+    symlink("../out/outside.txt", world.path("b/e/log")).unwrap();
+    world.fs(&["mv", "b/e", "b/f"]).ok();
+}
+
 #[test]
 fn a_link_to_a_denied_file_is_denied_whether_or_not_the_file_exists() {
     let world = world();

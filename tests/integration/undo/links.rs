@@ -102,3 +102,42 @@ fn a_restore_to_another_path_led_links_out_of_the_workspace() {
         assert!(world.path("d/e/log").is_symlink());
     }
 }
+
+/// Another session's link had taken the name of the moved entry. The undo moved it as if it were the
+/// operator's.
+#[test]
+fn an_undo_moved_another_link_than_the_session_had() {
+    for is_directory in [false, true] {
+        let world = World::with_policy(POLICY);
+        world.file("a/b/x", "x");
+        match is_directory {
+            true => world.file("own/x", "x"),
+            false => symlink("a", world.path("own")).unwrap(),
+        }
+        let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
+        one.rename("own", "a/b/own");
+        two.remove("a/b/own");
+        two.link("a/b/own", "../../secret");
+        drop((one, two));
+        let reason = refused(&world);
+        assert!(reason.contains("would lead out"), "{reason}");
+    }
+}
+
+#[test]
+fn an_undo_put_another_link_above_a_denied_name() {
+    let policy = format!(
+        "{POLICY}\n[[rules]]\nid = \"hooks\"\neffect = \"deny\"\noperations = [\"write\"]\n\
+         paths = [\"p/hooks/pre-commit\"]\n"
+    );
+    let world = World::with_policy(&policy);
+    world.file("p/hooks/x", "x");
+    world.file("q/x", "x");
+    let (one, two) = (Agent::under(&policy, &world, 1), Agent::under(&policy, &world, 2));
+    one.rename("p/hooks", "q/h");
+    two.remove("q/h");
+    two.link("q/h", "evil");
+    drop((one, two));
+    let reason = refused(&world);
+    assert!(reason.contains("denied by rule `hooks`"), "{reason}");
+}

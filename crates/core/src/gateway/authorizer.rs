@@ -2,13 +2,14 @@
 
 use super::{
     error::{Failure, HIDDEN, UNSEEN},
-    link_targets::{self, is_led_out},
+    link_targets::{self, Move},
     obligations::Obligations,
 };
 use crate::{
     backup::{self, BackupKind, BackupStore, NodeKind, PathBuilder, Saved},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, Object, ObjectKind, Policy, Query, Visibility},
+    view::WorkspaceView,
     workspace::{self, Resolved, TempName, Walked, Workspace},
 };
 
@@ -203,7 +204,7 @@ impl Authorizer<'_> {
     /// Prevents a restore from making unreadable content readable.
     pub(super) fn decide_restore(
         &self,
-        backup_store: &BackupStore,
+        (workspace, backup_store): (WorkspaceView<'_>, &BackupStore),
         entry: &backup::Backup,
         to: &WorkspacePath,
     ) -> Result<(), Failure> {
@@ -245,13 +246,17 @@ impl Authorizer<'_> {
             if object.kind == ObjectKind::Symlink {
                 self.require(self.policy.evaluate_link(self.agent, new))?;
             }
-            let target = target.as_deref().map(str::from_utf8);
-            if target.is_some_and(|target| !target.is_ok_and(|to| !is_led_out(to, old, new))) {
-                return Err(link_targets::outside(
-                    new,
-                    "restore it to a directory as deep as its own",
-                )
-                .into());
+            let Some(target) = target else { continue };
+            let is_led_out = match str::from_utf8(target) {
+                Ok(target) => {
+                    let moved = Move { from: &entry.path, to, follows: &|_| true };
+                    moved.leads_out(workspace, old, target)?
+                }
+                Err(_) => true,
+            };
+            if is_led_out {
+                let advice = "restore it to its own path";
+                return Err(link_targets::outside(new, advice).into());
             }
         }
         Ok(())
@@ -294,9 +299,8 @@ impl Authorizer<'_> {
             )?;
             let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
             self.require_beneath(from, (old, &object), opened)?;
-            // The operator may put a link back where it was, not one that was made in a directory
-            // meanwhile.
-            if object.kind == ObjectKind::Symlink && !(self.is_operators && old == from) {
+            // Of the operator's undo, too: another session may have made the link meanwhile.
+            if object.kind == ObjectKind::Symlink {
                 let linked = self.policy.evaluate_link(self.agent, &new);
                 self.require_beneath(from, (old, &object), linked)?;
             }

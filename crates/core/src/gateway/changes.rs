@@ -18,7 +18,7 @@ use crate::{
     },
     ops::{self, Base, Context, ExchangeEntry, SealedChange, SomeAttributes, prepare},
     policy::{Decision, ObjectKind, Secrets},
-    workspace::{self, Permit, Walked},
+    workspace::{self, Permit, VisitedName, Walked},
 };
 
 type Preparation<'a> = Result<SealedChange<'a>, ops::Error>;
@@ -116,27 +116,34 @@ impl Request for Symlink {
     }
 }
 
-/// Refuses to give a link a name at which it could not be made, and to move a directory up so far
-/// that a link in it would lead out of the workspace: programs on the host would follow it.
+/// Refuses to give a link a name at which it could not be made, and to move a directory to where a
+/// link in it would lead out of the workspace: programs on the host would follow it. Another session
+/// may have exchanged the link that an undo moves, so the operator's links are no exception.
 fn check_links(
     transaction: &Transaction<'_>,
     permit: &Permit,
     to: &WorkspacePath,
     tree: &[Walked],
 ) -> Result<(), Failure> {
-    let from = permit.path();
-    // The operator may put a link back where it was.
-    if permit.object().kind == ObjectKind::Symlink && !transaction.is_operators() {
+    let (from, workspace) = (permit.path(), transaction.gateway.workspace());
+    let is_operators = transaction.is_operators();
+    if permit.object().kind == ObjectKind::Symlink && !is_operators {
         leads_inside(transaction, to, &permit.link_target()?)?;
     }
-    let tree_move = Move { from, to, on_disk: from, tree };
-    let Some(link) = tree_move.first_led_out(&transaction.gateway.workspace)? else {
+    let Context { policy, agent, .. } = transaction.context;
+    let listing = LinkDecisions::listing(policy, agent);
+    let follows = &|visited: VisitedName<'_>| is_operators || listing.is_shown(visited);
+    let beneath = tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
+    let entries = std::iter::once((from, permit.object())).chain(beneath);
+    let Some((link, object)) =
+        Move { from, to, follows }.first_led_out(workspace, from, entries)?
+    else {
         return Ok(());
     };
-    if transaction.is_operators() {
-        return Err(link_targets::outside(&link.path, link_targets::REMOVE).into());
+    if is_operators {
+        return Err(link_targets::outside(link, link_targets::REMOVE).into());
     }
-    if transaction.authorizer().lists(&link.path, &link.stat.object(false)) {
+    if transaction.authorizer().lists(link, &object) {
         return Err(workspace::Error::Outside.into());
     }
     let reason = "a link that is not shown would lead out of the workspace";

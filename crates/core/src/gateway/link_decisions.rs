@@ -4,12 +4,12 @@
 use super::{
     authorizer::{Authorizer, decide_name},
     error::never_served,
-    link_targets::{climbs_later, is_led_out},
+    link_targets::{Move, climbs_later},
     search::{beginning, begun},
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Policy, Query},
+    policy::{Decision, Object, Policy, Query},
     view::WorkspaceView,
     workspace::{self, Follow, Resolved, VisitedName},
 };
@@ -47,10 +47,15 @@ impl<'a> LinkDecisions<'a> {
         link: &WorkspacePath,
         target: &str,
     ) -> Result<Resolved, workspace::Error> {
-        workspace.resolve_target(link, target, &mut |visited| match visited {
+        workspace.resolve_target(link, target, &mut |visited| self.is_shown(visited))
+    }
+
+    /// True if the component of a link's target may be followed.
+    pub(super) fn is_shown(&self, visited: VisitedName<'_>) -> bool {
+        match visited {
             VisitedName::Name(name) | VisitedName::Left(name) => self.is_open(name),
             VisitedName::Link(link) => self.may_reveal(link),
-        })
+        }
     }
 }
 
@@ -111,16 +116,22 @@ impl LinkDecisions<'_> {
         LinkDecisions::listing(policy, agent).target(workspace, link, target).map(drop)
     }
 
-    /// Refuses to move a link with its directory so that it leads out of the workspace.
+    /// Returns the first of `links` in a directory that an agent moves which leads out of the
+    /// workspace after that, and did not before.
     ///
     /// # Errors
-    /// [`workspace::Error::Outside`].
-    pub fn check_moved_target(
-        target: &str,
-        from: &WorkspacePath,
-        to: &WorkspacePath,
-    ) -> Result<(), workspace::Error> {
-        if is_led_out(target, from, to) { Err(workspace::Error::Outside) } else { Ok(()) }
+    /// When a link cannot be read or its target cannot be resolved.
+    pub fn first_led_out<'e>(
+        policy: &Policy,
+        agent: &AgentName,
+        workspace: WorkspaceView<'_>,
+        (from, to): (&WorkspacePath, &WorkspacePath),
+        entries: impl IntoIterator<Item = (&'e WorkspacePath, Object)>,
+    ) -> Result<Option<&'e WorkspacePath>, workspace::Error> {
+        let listing = LinkDecisions::listing(policy, agent);
+        let follows = &|visited: VisitedName<'_>| listing.is_shown(visited);
+        let led = Move { from, to, follows }.first_led_out(workspace, from, entries)?;
+        Ok(led.map(|(link, _)| link))
     }
 
     /// True if the visited component may be followed.

@@ -1,51 +1,88 @@
 //! Targets of links: whether they lead out of the workspace where the links are moved.
 
-use rustix::fs::OFlags;
-
 use crate::{
     model::WorkspacePath,
-    policy::{Decision, ObjectKind},
-    workspace::{self, Walked, Workspace},
+    policy::{Decision, Object, ObjectKind},
+    view::WorkspaceView,
+    workspace::{Error, VisitedName},
 };
 
-/// The advice about a link that is in a moved directory.
-pub(super) const REMOVE: &str = "remove it first";
+/// The advice about a link that an undo would move.
+pub(super) const REMOVE: &str = "remove it first, or rename it yourself";
 
-/// The move of a directory with everything in it.
-#[derive(Debug, Clone, Copy)]
+/// The move of an entry with everything in it.
 pub(super) struct Move<'a> {
-    /// The directory's path before it.
+    /// The entry's path before it.
     pub(super) from: &'a WorkspacePath,
-    /// The directory's path after it.
+    /// The entry's path after it.
     pub(super) to: &'a WorkspacePath,
-    /// The directory's path on the disk now, which differs from `from` where an undo is planned.
-    pub(super) on_disk: &'a WorkspacePath,
-    /// The entries, by their paths before it.
-    pub(super) tree: &'a [Walked],
+    /// The names that are followed to resolve a target: those that an agent may follow, or all.
+    pub(super) follows: &'a dyn Fn(VisitedName<'_>) -> bool,
 }
 
 impl Move<'_> {
     /// Returns the first link that leads out of the workspace after the move, and did not before.
+    /// `entries` have their paths before it; the moved entry is at `on_disk` now, which differs from
+    /// its path before the move where an undo is planned.
     ///
     /// # Errors
-    /// When a link cannot be read.
-    pub(super) fn first_led_out(
+    /// When a link cannot be read or its target cannot be resolved.
+    pub(super) fn first_led_out<'e>(
         &self,
-        workspace: &Workspace,
-    ) -> Result<Option<&Walked>, workspace::Error> {
-        if depth(self.to) >= depth(self.from) {
-            return Ok(None);
-        }
-        for link in self.tree.iter().filter(|walked| walked.stat.kind == ObjectKind::Symlink) {
-            let (on_disk, new) =
-                (link.path.rebase(self.from, self.on_disk), link.path.rebase(self.from, self.to));
-            let (Some(on_disk), Some(new)) = (on_disk, new) else { continue };
-            let opened = workspace.open_at(&on_disk, OFlags::PATH | OFlags::NOFOLLOW)?;
-            if is_led_out(&workspace::read_link(&opened)?, &link.path, &new) {
-                return Ok(Some(link));
+        workspace: WorkspaceView<'_>,
+        on_disk: &WorkspacePath,
+        entries: impl IntoIterator<Item = (&'e WorkspacePath, Object)>,
+    ) -> Result<Option<(&'e WorkspacePath, Object)>, Error> {
+        for (link, object) in entries {
+            if object.kind != ObjectKind::Symlink {
+                continue;
+            }
+            let Some(now) = link.rebase(self.from, on_disk) else { continue };
+            if self.leads_out(workspace, link, &workspace.link_target(&now)?)? {
+                return Ok(Some((link, object)));
             }
         }
         Ok(None)
+    }
+
+    /// True if the link with this path before the move leads out of the workspace after it, and did
+    /// not before.
+    ///
+    /// # Errors
+    /// When the target cannot be resolved.
+    pub(super) fn leads_out(
+        &self,
+        workspace: WorkspaceView<'_>,
+        link: &WorkspacePath,
+        target: &str,
+    ) -> Result<bool, Error> {
+        let Some(new) = link.rebase(self.from, self.to) else { return Ok(false) };
+        Ok(self.is_outside(workspace, (self.to, &new), target)?
+            && !self.is_outside(workspace, (self.from, link), target)?)
+    }
+
+    /// True if a target leads out of the workspace from `link`, which is `root` or beneath it.
+    fn is_outside(
+        &self,
+        workspace: WorkspaceView<'_>,
+        (root, link): (&WorkspacePath, &WorkspacePath),
+        target: &str,
+    ) -> Result<bool, Error> {
+        if steps_up(target) > depth(link) {
+            return Ok(true);
+        }
+        let inside = depth(link).saturating_sub(depth(root));
+        // What is beneath the root moves with the link, and is decided on by itself.
+        if names(target).take_while(|name| *name == "..").count() < inside {
+            return Ok(false);
+        }
+        let outside: Vec<_> = names(target).skip(inside).collect();
+        let outside = outside.join("/");
+        match workspace.resolve_target(root, &outside, &mut |visited| (self.follows)(visited)) {
+            Err(Error::Outside | Error::Mount) => Ok(true),
+            Ok(_) | Err(Error::Loop | Error::NotFound | Error::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -56,23 +93,16 @@ pub(super) fn outside(link: &WorkspacePath, advice: &str) -> Decision {
     Decision::built_in_denial("links.outside", &reason)
 }
 
-/// True if a link with this target leads out of the workspace at `to`, and did not at `from`.
-pub(super) fn is_led_out(target: &str, from: &WorkspacePath, to: &WorkspacePath) -> bool {
-    let up = steps_up(target);
-    up > depth(to) && up <= depth(from)
-}
-
 /// True if a link's target goes up behind another name: that name may become a link, which leads
 /// elsewhere.
 pub(super) fn climbs_later(target: &str) -> bool {
-    let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
-    names.skip_while(|name| *name == "..").any(|name| name == "..")
+    names(target).skip_while(|name| *name == "..").any(|name| name == "..")
 }
 
 /// Counts the directories that a link's target goes up, at its highest point.
 pub(super) fn steps_up(target: &str) -> usize {
     let (mut down, mut up) = (0_usize, 0_usize);
-    for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
+    for name in names(target) {
         match (name, down) {
             ("..", 0) => up += 1,
             ("..", _) => down -= 1,
@@ -85,4 +115,9 @@ pub(super) fn steps_up(target: &str) -> usize {
 /// Counts the directories of the workspace above a link.
 pub(super) fn depth(link: &WorkspacePath) -> usize {
     link.parent().map_or(0, |parent| parent.components().count())
+}
+
+/// Returns the names of a link's target.
+fn names(target: &str) -> impl Iterator<Item = &str> {
+    target.split('/').filter(|name| !matches!(*name, "" | "."))
 }

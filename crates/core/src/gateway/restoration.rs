@@ -58,15 +58,21 @@ impl Gateway {
             match (operation, moved) {
                 (Operation::Restore(Restore { path, backup, .. }), _) => {
                     let entry = self.backup_store.find_from(path, backup)?;
-                    authorizer.decide_restore(&self.backup_store, &entry, path)
+                    authorizer.decide_restore((self.workspace(), &self.backup_store), &entry, path)
                 }
                 (Operation::Rename(Rename { from, to, .. }), Some(moved)) => {
                     let MovedEntry { object, on_disk, tree } = moved;
                     authorizer.decide_rename(from, to, &object, tree)?;
-                    let tree_move = Move { from, to, on_disk, tree };
-                    let led_out = tree_move.first_led_out(&self.workspace)?;
-                    led_out.map_or(Ok(()), |link| {
-                        Err(link_targets::outside(&link.path, link_targets::REMOVE).into())
+                    let beneath =
+                        tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
+                    let entries = std::iter::once((from, object)).chain(beneath);
+                    let led_out = Move { from, to, follows: &|_| true }.first_led_out(
+                        self.workspace(),
+                        on_disk,
+                        entries,
+                    )?;
+                    led_out.map_or(Ok(()), |(link, _)| {
+                        Err(link_targets::outside(link, link_targets::REMOVE).into())
                     })
                 }
                 _ => Ok(()),
@@ -116,7 +122,7 @@ impl Request for Restore {
         let authorizer = transaction.authorizer();
         record::decide(draft, &authorizer.decide_names(path)?);
         let entry = entry(transaction, draft, (path, &self.backup))?;
-        authorizer.decide_restore(&gateway.backup_store, &entry, path)?;
+        authorizer.decide_restore((gateway.workspace(), &gateway.backup_store), &entry, path)?;
         let follows = &mut |visited: VisitedName<'_>| authorizer.follows(&[Access::Write], visited);
         let resolved = gateway.workspace.resolve_with(path, Follow::No, follows)?;
         if resolved.path() != path {

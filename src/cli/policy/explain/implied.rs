@@ -38,7 +38,8 @@ impl ImpliedDecisions<'_> {
         }
         let mut found = None;
         let to = to.map(|to| canonical(self.workspace, to));
-        for walked in self.workspace.walk(resolved.path())? {
+        let tree = self.workspace.walk(resolved.path())?;
+        for walked in &tree {
             let new = to
                 .as_ref()
                 .map(|to| walked.path.rebase(resolved.path(), to).ok_or(WorkspaceError::TooLong));
@@ -46,16 +47,23 @@ impl ImpliedDecisions<'_> {
             let (agent, operation, object) =
                 (self.agent, self.operation, walked.stat.object(false));
             let new = new.as_ref();
-            let mut decision =
-                self.policy.decide(agent, operation, &walked.path, new, Some(&object));
-            if let (ObjectKind::Symlink, Some(new)) = (object.kind, new)
-                && let Ok(target) = self.workspace.link_target(&walked.path)
-            {
-                let led = LinkDecisions::check_moved_target(&target, &walked.path, new);
-                let refused = led.err().and_then(|error| LinkDecisions::refused(&error));
-                decision = refused.into_iter().fold(decision, Decision::and);
+            let decision = self.policy.decide(agent, operation, &walked.path, new, Some(&object));
+            keep(&mut found, walked.path.clone(), decision);
+        }
+        if let Some(to) = &to {
+            let entries = tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
+            let (from, workspace) = (resolved.path(), self.workspace);
+            let led = LinkDecisions::first_led_out(
+                self.policy,
+                self.agent,
+                workspace,
+                (from, to),
+                entries,
+            )?;
+            let refused = LinkDecisions::refused(&WorkspaceError::Outside);
+            if let (Some(link), Some(refused)) = (led, refused) {
+                keep(&mut found, link.clone(), refused);
             }
-            keep(&mut found, walked.path, decision);
         }
         Ok(found)
     }
