@@ -163,3 +163,33 @@ fn an_undo_through_a_link_removed_what_others_had_changed() {
     assert_eq!(done.json()["steps"][0]["status"], "impossible", "{done:?}");
     assert_eq!(world.read("e/a"), "ours");
 }
+
+/// What another session had put there by the gateway was moved, or became executable.
+#[test]
+fn an_undo_took_what_another_session_had_made_for_the_sessions_own() {
+    for is_directory in [false, true] {
+        let world = World::with_policy(POLICY);
+        for name in ["moved", "one", "other", "mode"] {
+            world.file(&if is_directory { format!("{name}/x") } else { name.to_owned() }, "mine");
+        }
+        let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
+        one.rename("moved", "there");
+        one.does(&Exchange {
+            rename: Rename { from: path("one"), to: path("other"), replace: false },
+        });
+        one.does(&SetAttributes { path: path("mode"), mode: Some(0o700), modified: None });
+        for name in ["there", "other", "mode"] {
+            two.remove(name);
+            two.write(&if is_directory { format!("{name}/x") } else { name.to_owned() }, "theirs");
+        }
+        drop((one, two));
+        let undo = ["undo", "--session", "0101", "--json"];
+        let shown = world.run(&[&undo[..], &["--dry-run"]].concat()).json();
+        let steps = shown["steps"].as_array().unwrap();
+        assert_eq!(steps.len(), 3, "{shown}");
+        assert!(steps.iter().all(|step| step["status"] == "conflict"), "{shown}");
+        let before = snapshot(&world.root());
+        let skipped = world.run(&[&undo[..], &["--yes", "--skip-conflicts"]].concat());
+        assert_eq!((skipped.code, snapshot(&world.root())), (1, before), "{skipped:?}");
+    }
+}

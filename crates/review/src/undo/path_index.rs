@@ -12,7 +12,7 @@ use crate::{
 /// The changes of a history by each of their paths.
 #[derive(Default)]
 pub(super) struct PathIndex<'a> {
-    /// The last change of a path.
+    /// The last selected change of a path, or change of it by an undo.
     last: HashMap<&'a WorkspacePath, u64>,
     /// The last change of a path by others.
     others: BTreeMap<WorkspacePath, &'a Change>,
@@ -30,7 +30,10 @@ impl<'a> PathIndex<'a> {
         for (change, is_other) in changes {
             let is_removed = is_other && change.operation == OperationKind::Remove;
             for path in [Some(&change.path), change.to.as_ref()].into_iter().flatten() {
-                index.last.insert(path, change.seq);
+                // What an undo put back is what was there; anything else of others is a conflict.
+                if !is_other || change.undoes.is_some() {
+                    index.last.insert(path, change.seq);
+                }
                 if is_other {
                     index.others.insert(path.clone(), change);
                 }
@@ -42,7 +45,8 @@ impl<'a> PathIndex<'a> {
         index
     }
 
-    /// True if a change after the record `since` is of the path or of a directory above it.
+    /// True if a selected change or one of an undo, after the record `since`, is of the path or of a
+    /// directory above it.
     pub(super) fn is_changed(&self, path: &WorkspacePath, since: u64) -> bool {
         let is_later = |path| self.last.get(path).is_some_and(|seq| *seq > since);
         is_later(path) || path.ancestors().iter().any(is_later)
