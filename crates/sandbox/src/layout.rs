@@ -81,8 +81,9 @@ pub(super) enum Node {
     },
     /// A file of the host under another name; read-only.
     From { source: PathBuf, keep: LockedMountOptions },
-    /// The host's device of the same name.
-    Device,
+    /// The host's device of the same name. Its mount is read-only: a device is written to all the
+    /// same, and its mode and times stay.
+    Device(LockedMountOptions),
     /// An empty file system in memory.
     Empty { mode: u16, writable: bool },
     /// The processes of the sandbox.
@@ -246,7 +247,8 @@ impl Layout {
         nodes.insert("/proc".into(), Node::Proc);
         nodes.insert(TERMINALS.into(), Node::Terminals);
         for device in DEVICES.into_iter().chain([TERMINAL]) {
-            nodes.insert(device.into(), Node::Device);
+            let own = mounts.of(Path::new(device)).map_err(GrantError::Mounts)?;
+            nodes.insert(device.into(), Node::Device(keep(&own.options)));
         }
         for (link, says) in DEVICE_LINKS {
             nodes.insert(link.into(), Node::Link(says.into()));

@@ -133,7 +133,7 @@ impl Sources {
         let mut sources = Self { trees: HashMap::new(), copies: HashMap::new() };
         for (path, node) in &layout.nodes {
             match node {
-                Node::Device => {
+                Node::Device(_) => {
                     let tree = open_tree(CWD, path, COPY).map_err(mounting("take", path))?;
                     sources.trees.insert(path.clone(), tree);
                 }
@@ -195,7 +195,10 @@ impl Builder<'_> {
                 mount_at("tmpfs", self.outside(path), "tmpfs", flags, tmpfs(*mode).as_deref())
                     .map_err(mounting("mount an empty directory at", path))?;
             }
-            Node::Device => self.place(path, sources, false)?,
+            Node::Device(keep) => {
+                self.place(path, sources, false)?;
+                self.remount(path, flags(false, *keep) - MountFlags::NODEV)?;
+            }
             Node::From { keep, .. } => {
                 self.place(path, sources, false)?;
                 self.remount(path, flags(false, *keep))?;
@@ -233,10 +236,12 @@ impl Builder<'_> {
         move_mount(tree, "", &self.root, inside(path), flags).map_err(mounting("place", path))
     }
 
-    /// Mounts a private `/proc`; returns `false` if the kernel does not allow one here.
+    /// Mounts a private `/proc`; returns `false` if the kernel does not allow one here. It is
+    /// read-only: modes of its entries are those of each `/proc` of the machine.
     fn proc(&self, path: &Path) -> Result<bool, RootError> {
         self.directories(inside(path))?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let flags =
+            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         match mount_at("proc", self.outside(path), "proc", flags, None) {
             Ok(()) => Ok(true),
             Err(Errno::PERM) => Ok(false),

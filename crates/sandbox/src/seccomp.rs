@@ -209,6 +209,10 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
             if !listen {
                 rules.insert(libc::SYS_listen, Vec::new());
             }
+            // A socket of a pair could take an abstract name, which programs of the host need.
+            if !unix && !internet {
+                rules.insert(libc::SYS_bind, Vec::new());
+            }
             if metadata {
                 rules.extend(of(syscalls::METADATA));
                 rules.extend(of(syscalls::OLD_METADATA));

@@ -13,7 +13,9 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use rustix::{
-    fs::{Mode as FileMode, OFlags, open},
+    fs::{
+        AtFlags, CWD, Mode as FileMode, OFlags, Timespec, Timestamps, UTIME_NOW, open, utimensat,
+    },
     io::Errno,
     mount::{UnmountFlags, unmount},
     net::{AddressFamily, SocketFlags, SocketType, connect, listen, socketpair},
@@ -125,6 +127,13 @@ fn powers(spec: &Enter, list: &mut Attempts<'_>) {
         let mode = FileMode::from_raw_mode(0o4700);
         Ok(rustix::fs::chmod("/portcullis-no-such-place", mode)?)
     });
+    if spec.mode.is_full() {
+        list.add(RequiredResult::Fail, false, "change the times of a device", || {
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: now, last_modification: now };
+            Ok(utimensat(CWD, "/dev/null", &times, AtFlags::empty())?)
+        });
+    }
     if spec.mode.is_full() || !spec.stays_root() {
         list.add(RequiredResult::Fail, false, "become root", || {
             Ok(set_thread_uid(rustix::process::Uid::ROOT)?)

@@ -23,7 +23,7 @@ const ABIS: [(u32, &str, &str); 10] = [
     (4, "6.7", "TCP only to ports of the policy"),
     (5, "6.10", "device ioctls are refused"),
     (6, "6.12", "signals, abstract sockets stay inside"),
-    (7, "6.15", "agents cannot fill the kernel's log"),
+    (7, "6.15", "Landlock's denials are not logged"),
     (8, "7.0", "all threads are restricted at once"),
     (9, "7.1", "UNIX sockets only where named"),
     (10, "7.2", "UDP only to port 53"),

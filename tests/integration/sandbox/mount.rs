@@ -11,6 +11,7 @@ mod arguments;
 mod command;
 mod commands;
 mod device;
+mod devices;
 mod ends;
 mod exchange;
 mod further;

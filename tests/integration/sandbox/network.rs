@@ -118,3 +118,14 @@ fn a_method_named_like_the_sandboxs_record_hid_the_sandbox() {
     assert_eq!(gateway["agentNetwork"]["ports"], json!([443]), "{gateway}");
     assert_eq!(report["agents"][0]["denied"], 2, "{report}");
 }
+
+/// Programs of the host could not bind the names any more.
+#[test]
+fn an_agent_without_namespaces_took_names_of_the_hosts_abstract_sockets() {
+    let world = SandboxWorld::new(As::UserWithoutNamespaces);
+    let script = "import socket, sys\nend, _ = socket.socketpair()\n\
+        try: end.bind('\\0portcullis-a-name-of-the-host')\n\
+        except PermissionError: print('refused', file=sys.stderr)";
+    let ended = world.run(&["--allow-partial"], &["python3", "-c", script]);
+    assert!(ended.stderr.contains("agent: refused\n"), "{ended:?}");
+}
