@@ -125,6 +125,7 @@ pub(super) fn backups(
     }
     let mut missing = MissingFiles::default();
     let named = each_record(log, report, |record| {
+        missing.begin(record);
         missing.answer(record);
         let Some(id) = record.backup() else { return };
         let is_first = missing.is_first(record, report.pruned > 0);
@@ -159,6 +160,8 @@ pub(super) fn backups(
 /// Backups that records name and that are missing.
 #[derive(Default)]
 struct MissingFiles {
+    /// The sessions whose first record is in the log.
+    sessions: HashSet<String>,
     /// Hashes of session or agent with path, of which a backup was made.
     runs: HashSet<Hash>,
     /// Backups by the sequence number of the intent: the backup's id, and true if it is the first
@@ -173,16 +176,23 @@ struct MissingFiles {
 impl MissingFiles {
     /// Returns true if it is the first backup of its path by the session, or by the agent
     /// of commands: retention never deletes that within `keep.days`, at least a day. If
-    /// earlier records were pruned, an agent's first one may be among those.
+    /// earlier records were pruned, the first one may be among those.
     fn is_first(&mut self, record: &RecordView<'_>, is_pruned: bool) -> bool {
         let is_command = record.transport() == Some("cli");
         let who = if is_command { record.agent() } else { record.session() };
+        let is_whole =
+            !is_pruned || (!is_command && who.is_some_and(|who| self.sessions.contains(who)));
         let path = record.to().or_else(|| record.canonical_path());
         let run = format!("{is_command} {}\0{}", who.unwrap_or_default(), path.unwrap_or_default());
         // The new path of a rename may lead through links.
-        self.runs.insert(Hash::of(run.as_bytes()))
-            && record.to().is_none()
-            && !(is_command && is_pruned)
+        self.runs.insert(Hash::of(run.as_bytes())) && record.to().is_none() && is_whole
+    }
+
+    /// Notes the first record of a session.
+    fn begin(&mut self, record: &RecordView<'_>) {
+        if record.kind == Kind::Start && record.transport() != Some("cli") {
+            self.sessions.extend(record.session().map(str::to_owned));
+        }
     }
 
     /// Notes an outcome, which decides if the backup of its intent should exist.

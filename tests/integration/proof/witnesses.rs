@@ -90,6 +90,21 @@ fn a_witness_that_cosigned_nothing_is_named() {
     assert_eq!(missing(&report), [words]);
 }
 
+/// The checkpoint was in no history, because another had been stored a moment before, and the next
+/// gateway replaced it.
+#[test]
+fn a_witness_could_not_cosign_a_checkpoint_of_a_log_in_use() {
+    let world = world();
+    world.write("a", "y").ok();
+    let note = world.run(&["audit", "checkpoint"]).ok().text().to_owned();
+    world.write("a", "z").ok();
+    let (cosigned, witness) = cosigned(&note);
+    let file = world.base().join("cosigned");
+    std::fs::write(&file, cosigned).unwrap();
+    let add = ["audit", "checkpoint", "--cosigned", text(&file), "--witness", &witness];
+    assert_eq!(world.run(&add).ok().text(), "added 1 signature\n");
+}
+
 #[test]
 fn a_checkpoint_that_brings_no_signature_is_not_said_to_be_added() {
     let world = world();

@@ -47,6 +47,17 @@ pub(super) struct CheckpointBuilder {
     pub(super) covered: AtomicU64,
 }
 
+/// The occasion on which a checkpoint is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// Time has passed, or records were added.
+    Interval,
+    /// Somebody wants it, and may give it to a witness: it is stored in the history.
+    Request,
+    /// The gateway stops: none is made if much has to be read.
+    End,
+}
+
 /// The start of the next checkpoint.
 struct LastCheckpoint {
     newest: Option<Checkpoint>,
@@ -185,9 +196,8 @@ impl CheckpointBuilder {
         checkpoints::are_expected(&self.audit).map_err(Error::std("read the audit log"))
     }
 
-    /// Makes a checkpoint of all records; false if there is one already. With `ending`, only if
-    /// little has to be read.
-    pub(super) fn make(&self, log: &Mutex<Log>, ending: bool) -> Result<bool, Error> {
+    /// Makes a checkpoint of all records; false if there is one already.
+    pub(super) fn make(&self, log: &Mutex<Log>, occasion: Occasion) -> Result<bool, Error> {
         let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
         let history = Folder::open(&*self.audit, HISTORY)?;
         // Excludes the other gateways of this log.
@@ -197,13 +207,16 @@ impl CheckpointBuilder {
         let start = self.start(&snapshot)?;
         let size = start.size();
         self.covered.fetch_max(size, Ordering::Relaxed);
-        let is_signed = snapshot.next == size && !start.is_lost() && !self.is_by_former_key()?;
+        let is_requested = occasion == Occasion::Request;
+        let is_kept = !is_requested || start.edge().is_some_and(|edge| edge.kept == size);
+        let is_signed =
+            snapshot.next == size && is_kept && !start.is_lost() && !self.is_by_former_key()?;
         if snapshot.next < size || is_signed {
             // Another gateway's checkpoint covers all records that this one knows.
             log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
             return Ok(false);
         }
-        if ending && self.far(&start, &snapshot)? {
+        if occasion == Occasion::End && self.far(&start, &snapshot)? {
             return if start.is_lost() { Err(Error::FrontierGone) } else { Ok(false) };
         }
         let growth = self.grow(&start, &snapshot)?;
@@ -227,7 +240,8 @@ impl CheckpointBuilder {
         };
         let root = growth.tree.root();
         let many = new.size.saturating_sub(new.kept) >= self.signing.records;
-        let is_due = many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs();
+        let is_due =
+            is_requested || many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs();
         // A stored one of this size may be cosigned already.
         if is_due && new.size > new.kept {
             self.put(&history, &new.size.to_string(), new.size, root)?;

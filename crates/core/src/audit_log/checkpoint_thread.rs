@@ -9,7 +9,11 @@ use std::{
     time::Instant,
 };
 
-use super::{Error, checkpoint_builder::CheckpointBuilder, group::GroupCommit};
+use super::{
+    Error,
+    checkpoint_builder::{CheckpointBuilder, Occasion},
+    group::GroupCommit,
+};
 
 /// The thread that makes checkpoints while a gateway serves.
 pub(super) struct CheckpointThread {
@@ -59,7 +63,7 @@ fn keep(maker: &CheckpointBuilder, group: &GroupCommit, stop: &AtomicBool) {
             continue;
         }
         last = Instant::now();
-        match maker.make(group.mutex(), false) {
+        match maker.make(group.mutex(), Occasion::Interval) {
             Ok(_made) => {}
             Err(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => group.fail(&error),
             Err(error) => {

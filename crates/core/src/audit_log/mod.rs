@@ -57,7 +57,7 @@ use cap_std::fs::Dir;
 use portcullis_audit::{Draft, KEY_FACT, Kind, Prepared, Receipt};
 use rustix::fs::OFlags;
 
-use checkpoint_builder::CheckpointBuilder;
+use checkpoint_builder::{CheckpointBuilder, Occasion};
 use checkpoint_thread::CheckpointThread;
 use disk::{FileLock, Folder};
 use group::GroupCommit;
@@ -241,7 +241,9 @@ impl AuditLog {
     ///
     /// When it cannot be made.
     pub fn checkpoint(&self) -> Result<bool, Error> {
-        self.maker.as_ref().map_or(Ok(false), |maker| maker.make(self.group.mutex(), false))
+        self.maker
+            .as_ref()
+            .map_or(Ok(false), |maker| maker.make(self.group.mutex(), Occasion::Request))
     }
 
     /// Fails if the log takes no more records.
@@ -367,7 +369,7 @@ impl AuditLog {
 
     /// Makes the last checkpoint; returns why none could be signed.
     fn last_checkpoint(&self) -> Result<Option<Error>, Error> {
-        let made = self.maker.as_ref().map(|maker| maker.make(self.group.mutex(), true));
+        let made = self.maker.as_ref().map(|maker| maker.make(self.group.mutex(), Occasion::End));
         let unsigned = match made.and_then(Result::err) {
             Some(error @ (Error::Damaged { .. } | Error::Tampered { .. })) => return Err(error),
             other => other,
