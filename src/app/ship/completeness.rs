@@ -108,7 +108,10 @@ fn hold(
         if let Some(copy) = store.read(&name)
             && !copy.and_then(|copy| is_same(log.open(&name)?, copy)).unwrap_or(false)
         {
-            return Ok(Some(format!("its `{name}` is not that of the log")));
+            return Ok(Some(format!(
+                "its `{name}` is not that of the log: remove that file from it, and a new copy is \
+                 begun"
+            )));
         }
     }
     Ok(None)
