@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
+    time::Instant,
 };
 
 use portcullis_core::{Stat, VisibleEntry, WorkspaceError};
@@ -262,7 +263,14 @@ impl Mount<'_> {
         let keeps = key.is_some()
             && state.nodes.get_mut(id).is_some_and(|node| {
                 let before = std::mem::replace(&mut node.shown, key);
-                before == key
+                // A list has the attributes of all entries; later each needs a request of its own.
+                let is_recent =
+                    node.listed.is_some_and(|listed| listed.elapsed() < self.options.timeout / 2);
+                let keeps = before == key && is_recent;
+                if !keeps {
+                    node.listed = Some(Instant::now());
+                }
+                keeps
             });
         Ok(OpeningDirectory { handle, caches: key.is_some(), keeps })
     }

@@ -1,6 +1,6 @@
 //! A node: an entry of the workspace as this mount knows it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use portcullis_core::Version;
 use portcullis_policy::ObjectKind;
@@ -113,6 +113,9 @@ pub(crate) struct Node {
     pub(crate) content: Option<Content>,
     /// The last content shown: if it is shown again, the kernel may keep its pages.
     pub(crate) shown: Option<Key>,
+    /// The time at which the kernel last had to list a directory, which gave it the attributes of
+    /// the entries.
+    pub(crate) listed: Option<Instant>,
     /// The size of a version's view.
     pub(crate) size: Option<(Key, u64)>,
     pub(crate) times: Option<Times>,
@@ -141,6 +144,7 @@ impl Node {
             inode,
             content: None,
             shown: None,
+            listed: None,
             size: None,
             times: None,
             returned_attr: None,
