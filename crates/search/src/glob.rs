@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::{
     Error, Follower, Summary,
     model::{GlobQuery, Page, Position, WorkspacePath},
-    page::{PageSpace, position},
+    page::{PageSpace, json_bytes, position},
     pattern,
     policy::ObjectKind,
     tally::{Limits, Skipped, Tally},
@@ -63,7 +63,8 @@ pub fn glob<V: Names>(
 /// Keeps the entries that fit on the page; returns the position of the last one if there are more.
 fn cut<F: AsRef<WorkspacePath>>(entries: &mut Vec<F>, page: &Page) -> Option<Position> {
     let mut room = PageSpace::of(page);
-    let fit = entries.iter().take_while(|entry| room.take(entry.as_ref().as_str().len())).count();
+    let fit =
+        entries.iter().take_while(|entry| room.take(json_bytes(entry.as_ref().as_str()))).count();
     let more = fit < entries.len();
     entries.truncate(fit);
     entries.last().filter(|_| more).map(|last| position(last.as_ref(), 0))

@@ -8,7 +8,7 @@ use crate::{
     Error, Follower, Summary,
     lines::{Tools, compile},
     model::{GrepQuery, Page, Position},
-    page::{PageSpace, begins, position},
+    page::{PageSpace, begins, json_bytes, position},
     pattern,
     policy::{GlobPattern, ObjectKind},
     tally::{Limits, Skipped, Tally},
@@ -69,9 +69,9 @@ fn cut<M: Matched>(found: &mut Vec<M>, page: &Page) -> Option<Position> {
     let mut room = PageSpace::of(page);
     let mut last = None;
     for (number, file) in found.iter_mut().enumerate() {
-        let path = file.as_ref().as_str().len();
+        let path = json_bytes(file.as_ref().as_str());
         let lines = file.lines();
-        let fit = lines.iter().take_while(|line| room.take(path + line.text.len())).count();
+        let fit = lines.iter().take_while(|line| room.take(path + json_bytes(&line.text))).count();
         let more = fit < lines.len();
         let shown = lines.iter().take(fit).next_back();
         last = shown.map(|line| position(file.as_ref(), line.number)).or(last);

@@ -9,20 +9,33 @@ const RESULT_OVERHEAD: usize = 40;
 pub(super) struct PageSpace {
     results: u64,
     bytes: usize,
+    is_unused: bool,
 }
 
 impl PageSpace {
     pub(super) fn of(page: &Page) -> Self {
-        Self { results: page.results, bytes: page.bytes }
+        Self { results: page.results, bytes: page.bytes, is_unused: true }
     }
 
-    /// Takes space for a result of `bytes` bytes; false if there is none.
+    /// Takes space for a result of `bytes` bytes; false if there is none. The first result always
+    /// has space, so that a page leads to the next one.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let left = self.results.checked_sub(1).zip(self.bytes.checked_sub(bytes + RESULT_OVERHEAD));
-        let Some((results, bytes)) = left else { return false };
-        *self = Self { results, bytes };
+        let left = self.bytes.checked_sub(bytes + RESULT_OVERHEAD);
+        let left = if self.is_unused { Some(left.unwrap_or(0)) } else { left };
+        let Some((results, bytes)) = self.results.checked_sub(1).zip(left) else { return false };
+        *self = Self { results, bytes, is_unused: false };
         true
     }
+}
+
+/// Returns the number of bytes of a text in JSON, in which control characters are escaped.
+pub(super) fn json_bytes(text: &str) -> usize {
+    let bytes = |c: char| match c {
+        '"' | '\\' | '\n' | '\r' | '\t' => 2,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    };
+    text.chars().map(bytes).sum()
 }
 
 /// Returns the line of `path` after which the page begins; `None` if all of it precedes the page.

@@ -170,6 +170,21 @@ fn results_come_in_pages_that_say_how_to_go_on() {
     world.run(&["audit", "verify"]).ok();
 }
 
+/// Its results were counted as they were, and sent escaped.
+#[test]
+fn a_page_of_control_characters_was_six_times_as_large() {
+    let world = World::with_policy(ALL);
+    world.file("a.txt", &format!("needle{}\n", "\u{1}".repeat(200)).repeat(300));
+    let mut client = Client::start(&world, &[]);
+    let arguments = json!({ "pattern": "needle", "maxResults": 1000 });
+    let page = client.good("workspace__ws__grep", &arguments);
+    let length = page["matches"].to_string().len();
+    assert!(length < 40 << 10 && page["next"].is_string(), "{length}");
+    let (found, _) = pages(&mut client, "grep", &arguments, "matches");
+    assert_eq!(found.len(), 300);
+    client.end();
+}
+
 /// Regression: pages left results out when a search had ended early, and the last of them did not
 /// mention it.
 #[test]
