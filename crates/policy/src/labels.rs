@@ -62,6 +62,11 @@ impl Labels {
         &self.paths
     }
 
+    /// Returns the id of the label whose entry `first` finds by the patterns.
+    pub(super) fn first(&self, first: impl FnOnce(&PatternSet) -> Option<u32>) -> Option<&str> {
+        self.entries.get(first(&self.patterns)? as usize).map(String::as_str)
+    }
+
     /// Returns the labels of content at `path`.
     pub fn of(&self, path: &WorkspacePath) -> Labelled {
         let mut found = Labelled::default();

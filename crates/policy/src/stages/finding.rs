@@ -42,6 +42,7 @@ pub(super) enum RuleName<'p> {
     Id(&'p str),
     Access(&'static str, Access),
     Secret(usize),
+    Label(&'p str),
 }
 
 impl<'p> Finding<'p> {
@@ -63,6 +64,7 @@ impl<'p> Finding<'p> {
         let rule = match self.rule {
             RuleName::Fixed(rule) => rule.to_owned(),
             RuleName::Id(id) => id.to_owned(),
+            RuleName::Label(id) => format!("labels.{id}"),
             RuleName::Access(list, access) => [list, access.as_str()].join("."),
             RuleName::Secret(index) => format!("secrets.names[{index}]"),
         };

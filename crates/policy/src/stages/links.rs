@@ -29,8 +29,8 @@ impl Policy {
         }
     }
 
-    /// Denies a new link above a name that a rule denies or asks about, and above a secret name. The
-    /// link shows its target's entries beneath its own name, where only the target's names are
+    /// Denies a new link above a name that a rule denies or asks about, above a secret name, and at
+    /// or above a name that has a label. The link shows its target's entries beneath its own name, where only the target's names are
     /// decided on, and the target can be filled later.
     pub(super) fn links(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let query = subject.query;
@@ -55,10 +55,23 @@ impl Policy {
         let secret = first(&self.secrets, subject, |components, _, pattern| {
             pattern.names_beneath(components.texts())
         });
-        match secret.and_then(|entry| self.secret_locations.get(entry as usize)) {
-            Some(secret) => Verdict::Deny(Finding {
+        if let Some(secret) = secret.and_then(|entry| self.secret_locations.get(entry as usize)) {
+            return Verdict::Deny(Finding {
                 rule: RuleName::Secret(secret.index),
                 location: Some((secret.layer, secret.line)),
+                reason: Some(REASON.into()),
+            });
+        }
+        // No label decides on the link's own name.
+        let label = self.labels.first(|patterns| {
+            first(patterns, subject, |components, _, pattern| {
+                is_about(pattern, components) || pattern.names_beneath(components.texts())
+            })
+        });
+        match label {
+            Some(id) => Verdict::Deny(Finding {
+                rule: RuleName::Label(id),
+                location: None,
                 reason: Some(REASON.into()),
             }),
             None => Verdict::Pass,
@@ -86,7 +99,12 @@ fn is_evaded(
     guards_content
         && rule.agents.hold(query.agent)
         && (pattern.names_beneath(components.texts())
-            || is_undecided && pattern.names().next().is_some() && components.are(pattern))
+            || is_undecided && is_about(pattern, components))
+}
+
+/// True if a pattern with a name matches the path.
+fn is_about(pattern: &Pattern, components: &Components<'_>) -> bool {
+    pattern.names().next().is_some() && components.are(pattern)
 }
 
 /// Returns the first entry with a pattern that `accept` accepts for a form of the path.
@@ -121,6 +139,7 @@ mod tests {
              [[rules]]\nid = \"kept\"\neffect = \"ask\"\noperations = [\"remove\"]\npaths = [\"kept/x\"]\n\
              [[rules]]\nid = \"anywhere\"\neffect = \"deny\"\npaths = [\"**/x.pem\"]\n\
              [[rules]]\nid = \"other\"\neffect = \"deny\"\nagents = [\"other\"]\npaths = [\"a/b\"]\n\
+             [[labels]]\nid = \"customers\"\npaths = [\"data/**\", \"**/*.csv\"]\n\
              [secrets]\nnames = [\"**/.ssh/id_*\"]\n";
         let policy = compile(&PolicySource::from_text("p", text)).unwrap();
         let agent = "agent".parse().unwrap();
@@ -139,6 +158,9 @@ mod tests {
             ("logs/in", "logs"),
             ("logs/in/deep", "logs"),
             ("x/.ssh", "secrets.names[0]"),
+            ("data", "labels.customers"),
+            ("data/in", "labels.customers"),
+            ("export.csv", "labels.customers"),
         ] {
             assert_eq!(rule(path).as_deref(), Some(denied), "{path}");
         }
