@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::{AsFd as _, OwnedFd},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -418,6 +419,15 @@ fn warn_of_denied(report: &Report) {
         let (verb, rights) = if *write { ("change", "rwX") } else { ("read", "rX") };
         let owner = rustix::fs::stat(path).map_or("?".to_owned(), |s| s.st_uid.to_string());
         let (shown, agent) = (path.display(), report.uid);
+        let is_partial = report.enforcement == Enforcement::Partial;
+        if let Some(above) = impassable(path, agent).filter(|_| is_partial) {
+            let above = above.display();
+            errln!(
+                "portcullis: warning: the agent cannot {verb} `{shown}`: user {agent}, as which it \
+                 runs, may not pass the directory `{above}`\n  help: `setfacl -m u:{agent}:x {above}`"
+            );
+            continue;
+        }
         errln!(
             "portcullis: warning: the agent cannot {verb} `{shown}`: it belongs to user {owner}, \
              and the agent runs as user {agent}"
@@ -432,4 +442,16 @@ fn warn_of_denied(report: &Report) {
              {agent} {shown}`{instead}; its content was not checked"
         );
     }
+}
+
+/// Returns the first directory above a path that a user may not pass by its mode.
+fn impassable(path: &Path, user: u32) -> Option<&Path> {
+    let mut above: Vec<_> = path.ancestors().skip(1).collect();
+    above.reverse();
+    above.into_iter().find(|directory| {
+        rustix::fs::stat(*directory).is_ok_and(|stat| {
+            let search = if stat.st_uid == user { 0o100 } else { 0o001 };
+            stat.st_mode & search == 0
+        })
+    })
 }

@@ -82,3 +82,24 @@ fn no_program_that_runs_as_its_owner_is_left_in_a_given_directory() {
     assert!(attempts.values().all(|got| got == "ok"), "{attempts:?}");
     assert!(modes(&world));
 }
+
+/// The advice was to give the agent all files of the directory, which helped nothing.
+#[test]
+fn a_directory_that_the_agent_may_not_pass_was_blamed_on_the_owner_of_the_given_one() {
+    if !is_root() {
+        return;
+    }
+    let world = SandboxWorld::new(As::Root);
+    std::fs::create_dir_all(world.base().join("above/given")).unwrap();
+    set_mode(&world.base().join("above"), 0o700);
+    let given = world.at("above/given");
+    let inner =
+        world.command(&["run", "--allow-partial", "--agent-read", &given, "--", "/bin/true"]);
+    // Without unshare(2).
+    let without = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/without.py");
+    let script = format!("exec python3 {without} 272 \"$@\"");
+    let ended = wrapped("sh", &["-c", &script], &world, &inner);
+    let above = world.at("above");
+    assert!(ended.stderr.contains(&format!("may not pass the directory `{above}`")), "{ended:?}");
+    assert!(!ended.stderr.contains("chown"), "{ended:?}");
+}
