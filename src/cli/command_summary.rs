@@ -31,7 +31,7 @@ use crate::{
         rows::{stderr_width, wrapped},
     },
     model::{AgentName, Escaped, OperationKind, WorkspacePath},
-    review::{Event, Session, Traffic, change::Change, visible_json},
+    review::{Event, Session, change::Change, visible_json},
 };
 
 /// Maximum of printed lines of each kind.

@@ -15,7 +15,7 @@ use crate::{
         Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Matches,
         Reply, SearchResult, Stopped, Summary,
     },
-    model::{Escaped, WorkspacePath, distinct, distinct_diff, has_hidden_characters},
+    model::{Escaped, distinct, distinct_diff, has_hidden_characters},
     policy::nearest,
 };
 
