@@ -141,3 +141,19 @@ fn an_undo_put_another_link_above_a_denied_name() {
     let reason = refused(&world);
     assert!(reason.contains("denied by rule `hooks`"), "{reason}");
 }
+
+/// No command could move it back, because the link would lead out again.
+#[test]
+fn an_agent_made_the_move_of_an_operators_link_final() {
+    let world = World::with_policy(POLICY);
+    world.file("pkg/x", "x");
+    world.file("deep/in/x", "x");
+    symlink("../../shared", world.path("pkg/shared")).unwrap();
+    symlink("../shared", world.path("own")).unwrap();
+    for (from, to) in [("pkg", "deep/in/pkg"), ("own", "deep/in/own")] {
+        world.fs(&["mv", from, to]).denied("workspace.outside");
+    }
+    world.fs(&["mv", "pkg", "package"]).ok();
+    world.run(&["undo", "--yes"]).ok();
+    assert!(world.path("pkg/shared").is_symlink());
+}

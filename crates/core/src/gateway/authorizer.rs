@@ -249,8 +249,8 @@ impl Authorizer<'_> {
             let Some(target) = target else { continue };
             let is_led_out = match str::from_utf8(target) {
                 Ok(target) => {
-                    let moved = Move { from: &entry.path, to, follows: &|_| true };
-                    moved.leads_out(workspace, old, target)?
+                    let moved = Move { from: &entry.path, to, agent_follows: None };
+                    moved.is_refused(workspace, old, target)?
                 }
                 Err(_) => true,
             };

@@ -132,11 +132,12 @@ fn check_links(
     }
     let Context { policy, agent, .. } = transaction.context;
     let listing = LinkDecisions::listing(policy, agent);
-    let follows = &|visited: VisitedName<'_>| is_operators || listing.is_shown(visited);
+    let follows = |visited: VisitedName<'_>| listing.is_shown(visited);
+    let agent_follows = (!is_operators).then_some(&follows as _);
     let beneath = tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
     let entries = std::iter::once((from, permit.object())).chain(beneath);
     let Some((link, object)) =
-        Move { from, to, follows }.first_led_out(workspace, from, entries)?
+        Move { from, to, agent_follows }.first_refused(workspace, from, entries)?
     else {
         return Ok(());
     };

@@ -5,7 +5,8 @@ use portcullis_audit::Draft;
 
 use super::{
     error::Failure,
-    link_targets::{climbs_later, depth, steps_up},
+    link_decisions::LinkDecisions,
+    link_targets::{depth, steps_up},
     record,
     reply::Attempt,
     request::Request,
@@ -106,13 +107,14 @@ impl Request for Import<Symlink> {
         let authorizer = transaction.authorizer();
         record::decide(draft, &authorizer.decide_names(path)?);
         authorizer.decide_link(path)?;
-        let leads_out = target.starts_with('/')
-            || target.is_empty()
-            || climbs_later(target)
-            || steps_up(target) > depth(path);
+        let leads_out =
+            target.starts_with('/') || target.is_empty() || steps_up(target) > depth(path);
         if leads_out {
             return Err(Failure::from(workspace::Error::Outside));
         }
+        // By another link of the workspace, too.
+        let (context, workspace) = (&transaction.context, transaction.gateway.workspace());
+        LinkDecisions::check_target(context.policy, context.agent, workspace, path, target)?;
         let contents = (self.before.as_deref(), self.original.as_deref());
         let sealed = prepare::import(&transaction.context, path, contents, None)?;
         draft.facts.get_or_insert_default().insert("target".to_owned(), target.as_str().into());

@@ -116,12 +116,12 @@ impl LinkDecisions<'_> {
         LinkDecisions::listing(policy, agent).target(workspace, link, target).map(drop)
     }
 
-    /// Returns the first of `links` in a directory that an agent moves which leads out of the
-    /// workspace after that, and did not before.
+    /// Returns the first link among the entries of a directory that an agent moves which leads out of
+    /// the workspace either before or after that, and not both.
     ///
     /// # Errors
     /// When a link cannot be read or its target cannot be resolved.
-    pub fn first_led_out<'e>(
+    pub fn first_refused<'e>(
         policy: &Policy,
         agent: &AgentName,
         workspace: WorkspaceView<'_>,
@@ -129,8 +129,9 @@ impl LinkDecisions<'_> {
         entries: impl IntoIterator<Item = (&'e WorkspacePath, Object)>,
     ) -> Result<Option<&'e WorkspacePath>, workspace::Error> {
         let listing = LinkDecisions::listing(policy, agent);
-        let follows = &|visited: VisitedName<'_>| listing.is_shown(visited);
-        let led = Move { from, to, follows }.first_led_out(workspace, from, entries)?;
+        let agent_follows: Option<&dyn Fn(VisitedName<'_>) -> bool> =
+            Some(&|visited| listing.is_shown(visited));
+        let led = Move { from, to, agent_follows }.first_refused(workspace, from, entries)?;
         Ok(led.map(|(link, _)| link))
     }
 

@@ -16,18 +16,18 @@ pub(super) struct Move<'a> {
     pub(super) from: &'a WorkspacePath,
     /// The entry's path after it.
     pub(super) to: &'a WorkspacePath,
-    /// The names that are followed to resolve a target: those that an agent may follow, or all.
-    pub(super) follows: &'a dyn Fn(VisitedName<'_>) -> bool,
+    /// The names that the agent which moves it may follow to resolve a target; `None` if the operator
+    /// moves it.
+    pub(super) agent_follows: Option<&'a dyn Fn(VisitedName<'_>) -> bool>,
 }
 
 impl Move<'_> {
-    /// Returns the first link that leads out of the workspace after the move, and did not before.
-    /// `entries` have their paths before it; the moved entry is at `on_disk` now, which differs from
+    /// Returns the first link that may not be moved, as [`Move::is_refused`] says. `entries` have their paths before it; the moved entry is at `on_disk` now, which differs from
     /// its path before the move where an undo is planned.
     ///
     /// # Errors
     /// When a link cannot be read or its target cannot be resolved.
-    pub(super) fn first_led_out<'e>(
+    pub(super) fn first_refused<'e>(
         &self,
         workspace: WorkspaceView<'_>,
         on_disk: &WorkspacePath,
@@ -38,7 +38,7 @@ impl Move<'_> {
                 continue;
             }
             let Some(now) = link.rebase(self.from, on_disk) else { continue };
-            if self.leads_out(workspace, link, &workspace.link_target(&now)?)? {
+            if self.is_refused(workspace, link, &workspace.link_target(&now)?)? {
                 return Ok(Some((link, object)));
             }
         }
@@ -46,19 +46,20 @@ impl Move<'_> {
     }
 
     /// True if the link with this path before the move leads out of the workspace after it, and did
-    /// not before.
+    /// not before. An agent cannot do the opposite either: nobody could undo that.
     ///
     /// # Errors
     /// When the target cannot be resolved.
-    pub(super) fn leads_out(
+    pub(super) fn is_refused(
         &self,
         workspace: WorkspaceView<'_>,
         link: &WorkspacePath,
         target: &str,
     ) -> Result<bool, Error> {
         let Some(new) = link.rebase(self.from, self.to) else { return Ok(false) };
-        Ok(self.is_outside(workspace, (self.to, &new), target)?
-            && !self.is_outside(workspace, (self.from, link), target)?)
+        let before = self.is_outside(workspace, (self.from, link), target)?;
+        let after = self.is_outside(workspace, (self.to, &new), target)?;
+        Ok(before != after && (after || self.agent_follows.is_some()))
     }
 
     /// True if a target leads out of the workspace from `link`, which is `root` or beneath it.
@@ -78,7 +79,9 @@ impl Move<'_> {
         }
         let outside: Vec<_> = names(target).skip(inside).collect();
         let outside = outside.join("/");
-        match workspace.resolve_target(root, &outside, &mut |visited| (self.follows)(visited)) {
+        let mut follows =
+            |visited: VisitedName<'_>| self.agent_follows.is_none_or(|follows| follows(visited));
+        match workspace.resolve_target(root, &outside, &mut follows) {
             Err(Error::Outside | Error::Mount) => Ok(true),
             Ok(_) | Err(Error::Loop | Error::NotFound | Error::NotADirectory) => Ok(false),
             Err(error) => Err(error),

@@ -66,7 +66,7 @@ impl Gateway {
                     let beneath =
                         tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
                     let entries = std::iter::once((from, object)).chain(beneath);
-                    let led_out = Move { from, to, follows: &|_| true }.first_led_out(
+                    let led_out = Move { from, to, agent_follows: None }.first_refused(
                         self.workspace(),
                         on_disk,
                         entries,

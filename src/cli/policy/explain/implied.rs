@@ -53,7 +53,7 @@ impl ImpliedDecisions<'_> {
         if let Some(to) = &to {
             let entries = tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
             let (from, workspace) = (resolved.path(), self.workspace);
-            let led = LinkDecisions::first_led_out(
+            let led = LinkDecisions::first_refused(
                 self.policy,
                 self.agent,
                 workspace,

@@ -475,3 +475,17 @@ fn copy(from: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
     assert!(copied.success());
 }
+
+/// Only the link's own target was looked at.
+#[test]
+fn an_imported_link_led_out_by_another_link_of_the_workspace() {
+    let world = committed(users()[0]);
+    std::os::unix::fs::symlink("/etc", world.at("ws/out")).unwrap();
+    let script = "l=$(printf out/passwd | git hash-object -w --stdin) && \
+        git update-index --add --cacheinfo 120000,$l,conf && git commit -qm link";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let imported = world.import(&["--yes"]);
+    assert_eq!(imported.branches().len(), 0, "{}", imported.told);
+    assert!(imported.refused("link")[0].1.contains("outside"), "{}", imported.told);
+}
