@@ -148,3 +148,20 @@ fn denials_that_leave_a_part_of_a_domain_open_are_told() {
     let observe = format!("[network]\nmode = \"observe\"\n{}", rule("b", "deny", name));
     assert_eq!(found(&observe), finding("paste.example"));
 }
+
+/// They passed for denials, and each connection that they were about was allowed.
+#[test]
+fn a_denial_at_ports_that_are_not_allowed_had_no_finding() {
+    let allow = rule("allowed", "allow", "\"*.example.com\"");
+    let label = "[[labels]]\nid = \"customers\"\npaths = [\"data/**\"]\n";
+    let denied = |more: &str| {
+        let deny =
+            "[[network.rules]]\nid = \"denied\"\neffect = \"deny\"\nwhenRead = [\"customers\"]\n";
+        let found = found(&format!("{label}{allow}{deny}{more}"));
+        found.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    assert_eq!(denied("hosts = [\"*\"]\nports = [80]\n"), ["shadowed-rule"]);
+    assert_eq!(denied("hosts = [\"*\"]\nexcept = [\"*\"]\n"), ["except-everything"]);
+    assert_eq!(denied("hosts = [\"*\"]\n"), [""; 0]);
+    assert_eq!(denied("hosts = [\"*.other.org\"]\nports = [80]\n"), [""; 0]);
+}
