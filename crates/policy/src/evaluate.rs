@@ -248,8 +248,9 @@ impl Policy {
         }
         if let (OperationKind::Rename, Some(to)) = (operation, to) {
             let is_link = object.is_some_and(|object| object.kind == ObjectKind::Symlink);
-            if is_link {
-                let so_far = add(self.evaluate_link(agent, to));
+            // No agent moves a link that could not be moved back.
+            for path in [to, path].into_iter().filter(|_| is_link) {
+                let so_far = add(self.evaluate_link(agent, path));
                 if so_far.is_deny() {
                     return so_far;
                 }

@@ -157,3 +157,18 @@ fn an_agent_made_the_move_of_an_operators_link_final() {
     world.run(&["undo", "--yes"]).ok();
     assert!(world.path("pkg/shared").is_symlink());
 }
+
+/// The undo put the link back above the denied name, which it may not.
+#[test]
+fn an_agent_made_the_move_of_a_link_above_a_denied_name_final() {
+    let policy = format!(
+        "{POLICY}\n[[rules]]\nid = \"hooks\"\neffect = \"deny\"\noperations = [\"write\"]\n\
+         paths = [\"pkg/hooks/pre-commit\"]\n"
+    );
+    let world = World::with_policy(&policy);
+    world.file("pkg/x", "x");
+    symlink("../h", world.path("pkg/hooks")).unwrap();
+    for (from, to) in [("pkg", "q"), ("pkg/hooks", "h2")] {
+        world.fs(&["mv", from, to]).denied("hooks");
+    }
+}

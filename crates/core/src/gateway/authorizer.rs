@@ -299,10 +299,14 @@ impl Authorizer<'_> {
             )?;
             let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
             self.require_beneath(from, (old, &object), opened)?;
-            // Of the operator's undo, too: another session may have made the link meanwhile.
+            // Of the operator's undo, too: another session may have made the link meanwhile. So an
+            // agent moves none that could not be moved back.
             if object.kind == ObjectKind::Symlink {
-                let linked = self.policy.evaluate_link(self.agent, &new);
-                self.require_beneath(from, (old, &object), linked)?;
+                for path in [Some(&new), (!self.is_operators).then_some(old)].into_iter().flatten()
+                {
+                    let linked = self.policy.evaluate_link(self.agent, path);
+                    self.require_beneath(from, (old, &object), linked)?;
+                }
             }
         }
         Ok(())
