@@ -1,6 +1,12 @@
 //! Help on denied connections: how the operator can allow them, by the kind of the rule.
 
-use crate::egress::{DeniedConnection, RuleKind};
+use crate::{
+    egress::{DeniedConnection, RuleKind},
+    policy::HostPattern,
+};
+
+/// Kinds of addresses at which the operator's own services are.
+const OF_A_NETWORK: [&str; 3] = ["private", "shared by customers of a provider", "site-local"];
 
 /// Help on a denied connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,15 +22,7 @@ pub(crate) struct Help {
 pub(crate) fn help(denied: &DeniedConnection<'_>) -> Help {
     let DeniedConnection { to, rule, .. } = denied;
     let (advice, is_explained) = match (*rule, rule.rsplit_once('.')) {
-        ("network.address", _) => {
-            let address = denied.address.unwrap_or("ADDRESS");
-            let advice = format!(
-                "the operator can name the address in a rule with the host and \
-                port: `hosts = [\"{}\", \"{address}\"]`",
-                host(to)
-            );
-            (advice, true)
-        }
+        ("network.address", _) => (of_address(denied), true),
         ("network.credentials", _) => (of_credential(denied).to_owned(), false),
         ("network.host", _) => {
             ("no rule can allow it: name the host that is connected to".to_owned(), false)
@@ -36,6 +34,23 @@ pub(crate) fn help(denied: &DeniedConnection<'_>) -> Help {
         _ => (of_stated_rule(denied), true),
     };
     Help { advice, explain: is_explained.then(|| explain(denied)) }
+}
+
+/// Returns the advice on an address that is not globally routable.
+fn of_address(denied: &DeniedConnection<'_>) -> String {
+    let (host, address) = (host(denied.to), denied.address.unwrap_or("ADDRESS"));
+    let pattern = HostPattern::parse(address).ok();
+    match pattern.as_ref().and_then(HostPattern::special) {
+        Some(kind) if OF_A_NETWORK.contains(&kind) => format!(
+            "the operator can name the address in a rule with the host and port: \
+             `hosts = [\"{host}\", \"{address}\"]`"
+        ),
+        // A rule with the address would open it to programs under every name.
+        kind => format!(
+            "no rule should allow it: the name leads to {}, by a mistake or an attack of its owner",
+            kind.unwrap_or("this machine")
+        ),
+    }
 }
 
 /// Returns the advice on what concerns a credential.
@@ -128,6 +143,29 @@ mod tests {
         assert!(advice(Some("192.0.2.1"), true, None).contains("the reason says why"));
         // A connection to its host without it.
         assert!(advice(None, false, None).contains("the credential's URL"));
+    }
+
+    /// A rule with the address lets programs connect to it without the name.
+    #[test]
+    fn nobody_is_told_to_open_an_address_that_a_name_must_not_lead_to() {
+        for (address, kind) in [
+            ("127.0.0.1", "a loopback address"),
+            ("169.254.169.254", "a metadata address"),
+            ("::1", "a loopback address"),
+            ("93.184.216.34", "this machine"),
+        ] {
+            let (to, rule, kind_of_rule) = ("a.example:443", "network.address", RuleKind::Deny);
+            let denied = DeniedConnection {
+                to,
+                address: Some(address),
+                rule,
+                kind: kind_of_rule,
+                has_credential: false,
+                status: None,
+            };
+            let Help { advice, .. } = help(&denied);
+            assert!(advice.contains(kind) && !advice.contains("hosts ="), "{advice}");
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(crate) fn of_look(error: &WorkspaceError) -> Errno {
         | WorkspaceError::Mount
         | WorkspaceError::Loop
         | WorkspaceError::NotUtf8 => Errno::NOENT,
+        WorkspaceError::Os { errno: Errno::ACCESS | Errno::PERM, .. } => Errno::ACCESS,
         WorkspaceError::Os { .. } => Errno::IO,
     }
 }
