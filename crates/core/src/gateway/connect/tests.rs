@@ -1,20 +1,22 @@
 #![expect(clippy::disallowed_methods, reason = "tests make files behind the gateway's back")]
 
 use std::{
+    collections::BTreeMap,
     fs, thread,
     time::{Duration, Instant},
 };
 
 use cap_std::fs::Dir;
 use portcullis_audit::{AuditRecord, Directory, Kind, Reader};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
     audit_log::AuditLog,
-    gateway::{Answer, ErrorKind},
+    gateway::{Answer, ConnectionEnd, ErrorKind},
     model::Transport,
-    policy::{PolicySource, SecretKey, compile},
+    policy::{Policy, PolicySource, SecretKey, compile},
     workspace::Workspace,
 };
 

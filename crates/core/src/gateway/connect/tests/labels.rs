@@ -1,6 +1,6 @@
 //! Reads of labelled content close hosts, before the content is disclosed.
 
-use std::sync::mpsc;
+use std::sync::{atomic::Ordering, mpsc};
 
 use super::*;
 use crate::{
