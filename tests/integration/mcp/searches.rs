@@ -170,6 +170,20 @@ fn results_come_in_pages_that_say_how_to_go_on() {
     world.run(&["audit", "verify"]).ok();
 }
 
+/// No gateway had signed a checkpoint yet, and the one that stopped left it to the others: `verify`
+/// then took the checkpoint for removed.
+#[test]
+fn a_log_that_grew_fast_at_its_beginning_counted_as_damaged() {
+    let world = World::with_policy(ALL);
+    for n in 0..4_000 {
+        world.file(&format!("big/{n:0>150}.txt"), "needle");
+    }
+    let client = Client::start(&world, &[]);
+    world.fs(&["grep", "needle", "big", "--max-results", "10000"]).ok();
+    world.run(&["audit", "verify"]).ok();
+    client.end();
+}
+
 /// Its results were counted as they were, and sent escaped.
 #[test]
 fn a_page_of_control_characters_was_six_times_as_large() {
