@@ -111,7 +111,7 @@ fn an_undo_moved_another_link_than_the_session_had() {
         let world = World::with_policy(POLICY);
         world.file("a/b/x", "x");
         match is_directory {
-            true => world.file("own/x", "x"),
+            true => drop(world.file("own/x", "x")),
             false => symlink("a", world.path("own")).unwrap(),
         }
         let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
