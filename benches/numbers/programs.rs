@@ -156,9 +156,11 @@ fn environment(world: &World, programs: &Path) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-/// A workload on the copy outside.
+/// A workload on the copy outside, with the variables that a program in the mount has.
 fn native(world: &World, programs: &Path) -> Outcome<Command> {
     let mut command = Command::new(workload::program(world)?);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command.env_clear().env("PATH", path).env("HOME", world.base().join("home"));
     command.arg("shell").arg(world.base().join("native")).envs(environment(world, programs));
     Ok(command)
 }
