@@ -20,8 +20,8 @@ pub(crate) struct Help {
 
 /// Returns the help.
 pub(crate) fn help(denied: &DeniedConnection<'_>) -> Help {
-    let DeniedConnection { to, rule, .. } = denied;
-    let (advice, is_explained) = match (*rule, rule.rsplit_once('.')) {
+    let rule = denied.rule;
+    let (advice, is_explained) = match (rule, rule.rsplit_once('.')) {
         ("network.address", _) => (of_address(denied), true),
         ("network.credentials", _) => (of_credential(denied).to_owned(), false),
         ("network.host", _) => {
