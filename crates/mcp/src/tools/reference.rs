@@ -23,7 +23,7 @@ use super::{
     },
     diff, edits,
     reference_reading::{as_text, may_continue, read_media, read_multiple, read_text},
-    searching::{INCLUDE_IGNORED, MAX_PAGE_BYTES},
+    searching::{INCLUDE_IGNORED, MAX_PAGE_BYTES, bytes_in_reply},
     table::{DIRECTORIES, Effect, ExpectedWait, Row, Tool, load},
     tree,
 };
@@ -163,9 +163,10 @@ fn list_directory(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, 
 /// Joins as many lines as fit on a page, each with its name; also returns the last name
 /// if there are more.
 fn page<'n>(lines: impl Iterator<Item = (&'n str, String)>) -> (String, Option<&'n str>) {
-    let (mut page, mut last) = (String::new(), None);
+    let (mut page, mut taken, mut last) = (String::new(), 0, None);
     for (name, line) in lines {
-        if page.len() + line.len() >= MAX_PAGE_BYTES && last.is_some() {
+        taken += bytes_in_reply(&line);
+        if taken >= MAX_PAGE_BYTES && last.is_some() {
             return (page, last);
         }
         if last.is_some() {

@@ -29,6 +29,11 @@ pub(super) const DEFAULT_MAX_LINES: u64 = 250;
 /// Maximum of bytes of the results on a page.
 pub(super) const MAX_PAGE_BYTES: usize = 32 << 10;
 
+/// Returns the number of bytes of a text in a reply, in which some characters are escaped.
+pub(super) fn bytes_in_reply(text: &str) -> usize {
+    Value::from(text).to_string().len()
+}
+
 pub(super) fn ls(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let path = call.path(Kind::List, arguments.text("path")?)?;
     let after = arguments.optional_text("after")?;

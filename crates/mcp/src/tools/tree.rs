@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     super::{call::Call, tool_result::ToolError},
-    searching::MAX_PAGE_BYTES,
+    searching::{MAX_PAGE_BYTES, bytes_in_reply},
 };
 
 /// Maximum of entries; a note says if more are missing.
@@ -101,7 +101,7 @@ pub(super) fn of(
     let (mut top, mut room, mut last) = (Branch::default(), MAX_PAGE_BYTES, None);
     for entry in &entries {
         let name = entry.path.file_name().unwrap_or_default();
-        let Some(left) = room.checked_sub(name.len() + ENTRY_OVERHEAD) else {
+        let Some(left) = room.checked_sub(bytes_in_reply(name) + ENTRY_OVERHEAD) else {
             return Ok((top.nodes(), last, summary));
         };
         (room, last) = (left, Some(entry.path.as_str().to_owned()));
