@@ -95,7 +95,8 @@ fn a_directory_was_moved_to_where_another_link_leads_its_links_out() {
     symlink("../../in.txt", world.path("a/d/up")).unwrap();
     world.fs(&["mv", "a/d", "b/e"]).denied("workspace.outside");
     assert!(world.path("a/d/log").is_symlink() && !world.path("b/e").exists());
-    let explained = world.run(&["policy", "explain", "--json", "rename", "a/d", "b/e"]).json();
+    let explained =
+        world.run(&["policy", "explain", "--json", "rename", "a/d", "--to", "b/e"]).json();
     assert_eq!(explained["decision"]["effect"], "deny", "{explained}");
     std::fs::remove_file(world.path("a/d/log")).unwrap();
     world.fs(&["mv", "a/d", "b/e"]).ok();

@@ -164,7 +164,7 @@ fn an_undo_through_a_link_removed_what_others_had_changed() {
     assert_eq!(world.read("e/a"), "ours");
 }
 
-/// What another session had put there by the gateway was moved, or became executable.
+/// Files that another session had put there by the gateway were moved, or became executable.
 #[test]
 fn an_undo_took_what_another_session_had_made_for_the_sessions_own() {
     for is_directory in [false, true] {
@@ -172,12 +172,14 @@ fn an_undo_took_what_another_session_had_made_for_the_sessions_own() {
         for name in ["moved", "one", "other", "mode"] {
             world.file(&if is_directory { format!("{name}/x") } else { name.to_owned() }, "mine");
         }
+        let (before, after) = if is_directory { (0o700, 0o755) } else { (0o755, 0o644) };
+        fs::set_permissions(world.path("mode"), fs::Permissions::from_mode(before)).unwrap();
         let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
         one.rename("moved", "there");
         one.does(&Exchange {
             rename: Rename { from: path("one"), to: path("other"), replace: false },
         });
-        one.does(&SetAttributes { path: path("mode"), mode: Some(0o700), modified: None });
+        one.does(&SetAttributes { path: path("mode"), mode: Some(after), modified: None });
         for name in ["there", "other", "mode"] {
             two.remove(name);
             two.write(&if is_directory { format!("{name}/x") } else { name.to_owned() }, "theirs");
