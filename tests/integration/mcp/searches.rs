@@ -188,7 +188,7 @@ fn a_log_that_grew_fast_at_its_beginning_counted_as_damaged() {
 #[test]
 fn a_page_of_control_characters_was_six_times_as_large() {
     let world = World::with_policy(ALL);
-    world.file("a.txt", &format!("needle{}\n", "\u{1}".repeat(200)).repeat(300));
+    world.file("a.txt", format!("needle{}\n", "\u{1}".repeat(200)).repeat(300));
     let mut client = Client::start(&world, &[]);
     let arguments = json!({ "pattern": "needle", "maxResults": 1000 });
     let page = client.good("workspace__ws__grep", &arguments);
