@@ -37,6 +37,10 @@ pub const LINTS: &[Lint] = &[
         "an agent cannot continue if something that it reads closes the host of its model, or has \
          a person asked about it",
     ),
+    misleading(
+        "denies-nothing",
+        "a denial applies only at its own ports and for its own agents, and to no exempt host",
+    ),
     other(
         "entry-without-content",
         "a pattern covers the entry that it matches, and not what is beneath it",

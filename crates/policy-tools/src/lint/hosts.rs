@@ -121,9 +121,10 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
         } else {
             let is_observing = subject.policy.network().mode() == Mode::Observe;
             partly_denied(rule, &all, is_observing, found);
-            without_effect(rule, &all, found);
         }
-        useless(rule, &all, found);
+        if !denies_nothing(rule, &all, found) {
+            useless(rule, &all, found);
+        }
     }
 }
 
@@ -244,8 +245,11 @@ fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<
 }
 
 /// Finds a denial, or a question once something was read, that is about no host, or about hosts that
-/// are allowed at other ports or for other agents only.
-fn without_effect(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
+/// are allowed at other ports or for other agents only. Returns true if the rule is one.
+fn denies_nothing(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) -> bool {
+    if rule.grants() {
+        return false;
+    }
     let is_exempt = |host: &HostPattern| rule.except.iter().any(|exempt| exempt.covers(host));
     let about = rule.hosts.iter().map(|(host, _)| host).filter(|host| !is_exempt(host));
     let about: Vec<_> = about.collect();
@@ -254,22 +258,24 @@ fn without_effect(rule: &Rule, all: &[Rule], found: &mut Vec<Finding>) {
             |host: &HostPattern| about.iter().any(|own| own.covers(host) || host.covers(own));
         other.grants() && other.hosts.iter().any(|(host, _)| overlaps(host))
     };
-    let (id, message, suggestion) = if about.is_empty() {
+    let (message, suggestion) = if about.is_empty() {
         let message = format!("`{}` is about no host: its exceptions cover all", rule.id);
-        ("except-everything", message, "remove the exception, or the rule")
+        (message, "remove the exception, or the rule")
     } else if all.iter().any(|other| is_allowed(&other))
         && !all.iter().filter(is_allowed).any(|other| other.meets(rule))
     {
         let message = format!(
-            "`{}` changes nothing: its hosts are allowed at other ports or for other agents only",
+            "`{}` denies nothing that is allowed: its hosts are allowed at other ports or for other \
+             agents only",
             rule.id
         );
-        ("shadowed-rule", message, "leave `ports` and `agents` out of a denial")
+        (message, "leave `ports` and `agents` out of a denial")
     } else {
-        return;
+        return false;
     };
     let (file, span, suggestion) = (rule.file, rule.span.clone(), suggestion.to_owned());
-    found.push(Finding { id, file, span, message, suggestion });
+    found.push(Finding { id: "denies-nothing", file, span, message, suggestion });
+    true
 }
 
 /// Finds a rule that another one covers.
