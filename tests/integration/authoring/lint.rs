@@ -313,7 +313,8 @@ fn every_lint_finds_something() {
         [[labels]]\nid = \"idle\"\npaths = [\"idle/**\"]\n";
     policy_file(&world, "hosts.toml", hosts);
     let part = "schema = 1\n[[network.rules]]\nid = \"all\"\neffect = \"allow\"\nhosts = [\"*\"]\n\
-        ports = [443]\n[[network.rules]]\nid = \"part\"\neffect = \"deny\"\nhosts = [\"paste.example\"]\n";
+        ports = [443]\n[[network.rules]]\nid = \"part\"\neffect = \"deny\"\nhosts = [\"paste.example\"]\n\
+        [[network.rules]]\nid = \"other\"\neffect = \"deny\"\nhosts = [\"a.example\"]\nports = [80]\n";
     policy_file(&world, "part.toml", part);
     files.extend(["secret.toml", "bounded.toml", "history.toml", "hosts.toml", "part.toml"]);
     let list = found(&world, &files);
