@@ -22,8 +22,9 @@ pub(super) struct Move<'a> {
 }
 
 impl Move<'_> {
-    /// Returns the first link that may not be moved, as [`Move::is_refused`] says. `entries` have their paths before it; the moved entry is at `on_disk` now, which differs from
-    /// its path before the move where an undo is planned.
+    /// Returns the first link that may not be moved, as [`Move::is_refused`] says. `entries` have their
+    /// paths before the move. The moved entry is at `on_disk` now, which differs from its path before
+    /// the move where an undo is planned.
     ///
     /// # Errors
     /// When a link cannot be read or its target cannot be resolved.

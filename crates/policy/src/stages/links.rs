@@ -30,8 +30,8 @@ impl Policy {
     }
 
     /// Denies a new link above a name that a rule denies or asks about, above a secret name, and at
-    /// or above a name that has a label. The link shows its target's entries beneath its own name, where only the target's names are
-    /// decided on, and the target can be filled later.
+    /// or above a name that has a label. The link shows its target's entries beneath its own name,
+    /// where only the target's names are decided on, and the target can be filled later.
     pub(super) fn links(&self, subject: &PreparedQuery<'_>) -> Verdict<'_> {
         let query = subject.query;
         if (query.operation, query.access) != (OperationKind::Symlink, Access::Write) {
