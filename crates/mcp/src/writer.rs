@@ -78,8 +78,9 @@ impl LineWriter {
 
     /// Sends a line, which ends with its `\n`.
     pub(super) fn send(&self, line: Vec<u8>) {
-        let reserved = self.memory.as_ref().map(|memory| memory.replies.overdraw(line.len()));
-        let weight = line.len();
+        // A short line has more room than it needs.
+        let weight = line.capacity();
+        let reserved = self.memory.as_ref().map(|memory| memory.replies.overdraw(weight));
         // Nothing is sent to a client that is gone.
         let _ = self.lines.push_over((line, reserved), weight);
     }
@@ -94,9 +95,11 @@ impl LineWriter {
         !self.lines.holds(MAX_QUEUED_BYTES)
     }
 
-    /// Returns true if so much is queued that the client's input is not read.
+    /// Returns true if so much is queued that the client's input is not read. Clients that share
+    /// memory are many.
     pub(super) fn is_full(&self) -> bool {
-        self.lines.holds(MAX_WAITING)
+        let most = if self.memory.is_some() { MAX_QUEUED_BYTES } else { MAX_WAITING };
+        self.lines.holds(most)
     }
 
     /// Accepts no more lines, and waits for the queued ones to be written, at most for
@@ -184,6 +187,20 @@ mod tests {
         hear.recv().unwrap();
         writer.wait_for_room();
         writer.close(Duration::from_secs(60));
+    }
+
+    /// The bytes of replies to pings were counted, and not the kilobyte that each of them took.
+    #[test]
+    fn short_lines_that_a_client_leaves_unread_count_with_their_room() {
+        let (_reader, output) = io::pipe().unwrap();
+        let (output, memory) = (File::from(OwnedFd::from(output)), ClientMemory::default());
+        let writer = LineWriter::start(output, Some(Arc::new(memory)), || {}).unwrap();
+        for _ in 0..10_000 {
+            let mut line = Vec::with_capacity(1 << 10);
+            line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+            writer.send(line);
+        }
+        assert!(writer.is_full());
     }
 
     /// There was never room again, and the client's input was not read again, not even
