@@ -101,6 +101,10 @@ fn hold(
         Some(found) if found.records < end => {
             return Ok(Some(format!("it has {} of these records", found.records)));
         }
+        // A writer to an HTTP server may lack the right to read.
+        None if !place.to.starts_with("http") => {
+            return Ok(Some("it cannot be read".to_owned()));
+        }
         _ => {}
     }
     for segment in segments.map(Segment) {

@@ -281,6 +281,10 @@ fn an_s3_server_gets_a_log_that_verifies() {
     bucket(&["fetch", "evidence", &format!("logs/one/{place}"), copy.to_str().unwrap()]);
     drop(server);
     assert!(copy.join("seg-000000.jsonl.zst").exists());
+    // A copy that could not be read counted as complete.
+    let refused = run(&world, &["audit", "prune", "--before", "2100-01-01", "--yes"]);
+    assert!(refused.code == 1 && refused.stderr.contains("nothing was removed"), "{refused:?}");
+    assert!(world.state().join("audit/seg-000000.jsonl").exists());
     let left = |segment: &str| copy.join("tail").join(segment).exists();
     assert_eq!((left("seg-000000.jsonl"), left("seg-000001.jsonl")), (false, true));
     let own = world.run(&["audit", "verify", "--json"]).ok().json();
