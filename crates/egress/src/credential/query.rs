@@ -93,9 +93,10 @@ pub(super) fn is_override(name: &str) -> bool {
 /// True if a query has a parameter that a server could take for a credential or another method.
 pub(super) fn is_refused(query: &str) -> bool {
     // A server may decode a query before or after it takes it apart.
-    let complete = decoded(query);
+    let Some(complete) = decoded(query) else { return true };
     let parts = query.split(['&', ';']).chain(complete.split(['&', ';']));
     parts.filter_map(|part| part.split('=').next()).map(decoded).any(|name| {
+        let Some(name) = name else { return true };
         let letters = letters(&name);
         is_credential(&name)
             || is_override(&name)
@@ -105,14 +106,18 @@ pub(super) fn is_refused(query: &str) -> bool {
     })
 }
 
-/// Returns a name with its escapes decoded until there are none.
-fn decoded(name: &str) -> String {
+/// Maximum of rounds in which the escapes of a name are decoded: each takes time by its length.
+const MAX_ROUNDS: usize = 8;
+
+/// Returns a name with its escapes decoded until there are none; `None` if there are more in one
+/// another than any program makes.
+fn decoded(name: &str) -> Option<String> {
     let mut name = name.to_owned();
-    // Each round makes the name shorter, in characters, so the loop ends.
-    while let Some(shorter) = decoded_once(&name) {
+    for _ in 0..MAX_ROUNDS {
+        let Some(shorter) = decoded_once(&name) else { return Some(name) };
         name = shorter;
     }
-    name
+    None
 }
 
 fn decoded_once(name: &str) -> Option<String> {
