@@ -195,3 +195,37 @@ fn an_undo_took_what_another_session_had_made_for_the_sessions_own() {
         assert_eq!((skipped.code, snapshot(&world.root())), (1, before), "{skipped:?}");
     }
 }
+
+/// The other changes of its session counted as those of others.
+#[test]
+fn an_undo_of_one_record_took_its_sessions_own_edit_for_somebody_elses() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "mine");
+    let agent = Agent::new(&world, 1);
+    let record = agent.rename("a", "b").to_string();
+    agent.write("b", "edited");
+    drop(agent);
+    world.run(&["undo", "--record", &record, "--yes"]).ok();
+    assert_eq!((world.read("a"), world.path("b").exists()), ("edited".to_owned(), false));
+}
+
+/// The undo between excused everything that came after it.
+#[test]
+fn an_undo_after_another_one_moved_what_a_third_session_had_made() {
+    let world = World::with_policy(POLICY);
+    world.file("a", "mine");
+    let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
+    one.rename("a", "b");
+    two.remove("b");
+    two.write("b", "theirs");
+    drop((one, two));
+    world.run(&["undo", "--session", "0202", "--yes"]).ok();
+    let undo = ["undo", "--session", "0101", "--dry-run", "--json"];
+    let status = || world.run(&undo).json()["steps"][0]["status"].clone();
+    assert_eq!(status(), "ready");
+    let three = Agent::new(&world, 3);
+    three.remove("b");
+    three.write("b", "another's");
+    drop(three);
+    assert_eq!(status(), "conflict");
+}

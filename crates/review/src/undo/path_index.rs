@@ -1,7 +1,7 @@
 //! An index of the changes in a history by their paths, so that each step of an undo finds the later
 //! ones without a search of all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{History, related::related};
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 /// The changes of a history by each of their paths.
 #[derive(Default)]
 pub(super) struct PathIndex<'a> {
-    /// The last selected change of a path, or change of it by an undo.
-    last: HashMap<&'a WorkspacePath, u64>,
+    /// The last change of a path; true if it is of a session with selected changes, or of an undo.
+    last: HashMap<&'a WorkspacePath, (u64, bool)>,
     /// The last change of a path by others.
     others: BTreeMap<WorkspacePath, &'a Change>,
     /// Renames, and removals by others, oldest first; true for those by others.
@@ -26,14 +26,15 @@ impl<'a> PathIndex<'a> {
         let others = history.others.iter().map(|change| (change, true));
         let mut changes: Vec<_> = selected.chain(others).collect();
         changes.sort_by_key(|(change, _)| change.seq);
+        let sessions: HashSet<_> =
+            history.selected.iter().map(|change| change.session.as_str()).collect();
         let mut index = Self::default();
         for (change, is_other) in changes {
             let is_removed = is_other && change.operation == OperationKind::Remove;
             for path in [Some(&change.path), change.to.as_ref()].into_iter().flatten() {
                 // What an undo put back is what was there; anything else of others is a conflict.
-                if !is_other || change.undoes.is_some() {
-                    index.last.insert(path, change.seq);
-                }
+                let is_own = sessions.contains(change.session.as_str()) || change.undoes.is_some();
+                index.last.insert(path, (change.seq, is_own));
                 if is_other {
                     index.others.insert(path.clone(), change);
                 }
@@ -45,11 +46,14 @@ impl<'a> PathIndex<'a> {
         index
     }
 
-    /// True if a selected change or one of an undo, after the record `since`, is of the path or of a
-    /// directory above it.
+    /// True if the last change of the path, or of a directory above it, is later than the record
+    /// `since`, and of a session with selected changes or of an undo.
     pub(super) fn is_changed(&self, path: &WorkspacePath, since: u64) -> bool {
-        let is_later = |path| self.last.get(path).is_some_and(|seq| *seq > since);
-        is_later(path) || path.ancestors().iter().any(is_later)
+        let later = |path| self.last.get(path).filter(|(seq, _)| *seq > since);
+        match later(path) {
+            Some((_, is_own)) => *is_own,
+            None => path.ancestors().iter().filter_map(later).any(|(_, is_own)| *is_own),
+        }
     }
 
     /// Returns the last change by others that touches one of the paths.

@@ -231,8 +231,8 @@ impl<'a> StateReader<'a> {
     }
 
     /// Keeps the entries of a step that the disk must still have as the log says: those that no
-    /// later selected change, no other undo and no earlier step of this one replaced or gave
-    /// attributes.
+    /// later change of the same sessions, no other undo and no earlier step of this one replaced or
+    /// gave attributes.
     pub(super) fn keep_comparable(&self, step: &mut Step) {
         let newest = step.newest();
         step.entries.retain(|(path, _)| {
