@@ -2,7 +2,7 @@
 //! and nothing blocks.
 
 use std::{
-    os::unix::{fs::symlink, net::UnixListener},
+    os::unix::{ffi::OsStrExt as _, fs::symlink, net::UnixListener},
     path::Path,
     time::Duration,
 };
@@ -103,6 +103,27 @@ fn a_directory_was_moved_to_where_another_link_leads_its_links_out() {
     // The operator's own link led out before.
     symlink("../out/outside.txt", world.path("b/e/log")).unwrap();
     world.fs(&["mv", "b/e", "b/f"]).ok();
+}
+
+/// Its target cannot be resolved, and need not be where the directory stays in its own one.
+#[test]
+fn a_directory_with_a_link_that_is_not_utf8_was_not_renamed() {
+    let world = world();
+    world.file("d/x", "x");
+    let target = std::ffi::OsStr::from_bytes(b"\xff");
+    symlink(target, world.path("d/odd")).unwrap();
+    world.fs(&["mv", "d", "e"]).ok();
+    assert!(world.path("e/odd").is_symlink());
+}
+
+/// Nobody knows where it leads when a name on its way becomes a link.
+#[test]
+fn a_link_that_climbs_behind_a_name_was_moved_with_its_directory() {
+    let world = world();
+    world.file("a/d/x", "x");
+    symlink("b/../../x", world.path("a/d/log")).unwrap();
+    world.fs(&["mv", "a/d", "d"]).denied("workspace.outside");
+    world.fs(&["mv", "a/d", "a/e"]).ok();
 }
 
 #[test]

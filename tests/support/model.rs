@@ -104,9 +104,19 @@ impl Tree {
         &self,
         path: &[String],
         follow_last: bool,
-        mut links: usize,
+        links: usize,
         denied: &dyn Fn(&[String]) -> bool,
     ) -> Result<Place, ErrorKind> {
+        self.follow_way(path, follow_last, links, denied).map_err(|_| ErrorKind::Denied)
+    }
+
+    fn follow_way(
+        &self,
+        path: &[String],
+        follow_last: bool,
+        mut links: usize,
+        denied: &dyn Fn(&[String]) -> bool,
+    ) -> Result<Place, Refusal> {
         let mut passed: Option<Vec<String>> = None;
         let mut rest: VecDeque<String> = path.iter().cloned().collect();
         let mut here: Vec<String> = Vec::new();
@@ -114,7 +124,7 @@ impl Tree {
             match name.as_str() {
                 "" | "." => continue,
                 ".." => {
-                    here.pop().ok_or(ErrorKind::Denied)?;
+                    here.pop().ok_or(Refusal::Outside)?;
                     continue;
                 }
                 _ => here.push(name),
@@ -132,8 +142,11 @@ impl Tree {
                 continue;
             }
             links += 1;
-            if links > 40 || target.starts_with('/') {
-                return Err(ErrorKind::Denied);
+            if links > 40 {
+                return Err(Refusal::Loop);
+            }
+            if target.starts_with('/') {
+                return Err(Refusal::Outside);
             }
             here.pop();
             target.rsplit('/').for_each(|name| rest.push_front(name.to_owned()));
@@ -327,17 +340,74 @@ impl Tree {
                 Err(ErrorKind::Denied)
             }
             Node::Link(target) => {
-                let (_, parent) = to.split_last().ok_or(ErrorKind::Denied)?;
-                let names = target.split('/').map(str::to_owned);
-                let path: Vec<_> = parent.iter().cloned().chain(names).collect();
-                self.resolve(&path, true, 1, &is_denied).map(drop)
+                let way = |link: &[String]| -> Result<Vec<_>, ErrorKind> {
+                    let (_, parent) = link.split_last().ok_or(ErrorKind::Denied)?;
+                    Ok(parent.iter().cloned().chain(target.split('/').map(str::to_owned)).collect())
+                };
+                self.resolve(&way(to)?, true, 1, &is_denied)?;
+                // Nobody could move it back.
+                let before = self.follow_way(&way(from)?, true, 1, &is_denied);
+                if before.err() == Some(Refusal::Outside) { Err(ErrorKind::Denied) } else { Ok(()) }
             }
-            // The root is in no directory.
-            Node::Directory(entries) if to.len().max(1) < from.len() => {
-                links_stay_in(entries, from, to)
-            }
-            Node::Directory(_) => Ok(()),
+            Node::Directory(entries) => match (from.split_last(), to.split_last()) {
+                (Some((_, before)), Some((_, after))) if before != after => {
+                    self.links_stay(entries, (from, from), (to, to))
+                }
+                // The root is in no directory.
+                _ => Ok(()),
+            },
         }
+    }
+
+    /// Denied if a link beneath a directory would come to lead out, or no longer would; `before` and
+    /// `after` are the moved directory and the one of these entries.
+    fn links_stay(
+        &self,
+        entries: &BTreeMap<String, Node>,
+        before: (&[String], &[String]),
+        after: (&[String], &[String]),
+    ) -> Result<(), ErrorKind> {
+        for (name, node) in entries {
+            let inner = |at: &[String]| [at, std::slice::from_ref(name)].concat();
+            match node {
+                Node::Link(target) => {
+                    let differs =
+                        self.crosses_out(before, target) != self.crosses_out(after, target);
+                    if climbs_later(target) || differs {
+                        return Err(ErrorKind::Denied);
+                    }
+                }
+                Node::Directory(entries) => self.links_stay(
+                    entries,
+                    (before.0, &inner(before.1)),
+                    (after.0, &inner(after.1)),
+                )?,
+                Node::File(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the target of a link in the directory `at`, which is `top` or beneath it, leads out of
+    /// the workspace. What is beneath `top` moves along.
+    fn crosses_out(&self, (top, at): (&[String], &[String]), target: &str) -> bool {
+        let names: Vec<_> = target
+            .split('/')
+            .filter(|name| !matches!(*name, "" | "."))
+            .map(str::to_owned)
+            .collect();
+        let up = names.iter().take_while(|name| *name == "..").count();
+        let (inside, Some((_, above))) = (at.len() - top.len() + 1, top.split_last()) else {
+            return false;
+        };
+        if up > at.len() {
+            return true;
+        }
+        if up < inside {
+            return false;
+        }
+        let path = [above, &names[inside..]].concat();
+        self.follow_way(&path, true, 1, &is_denied).err() == Some(Refusal::Outside)
     }
 
     /// Denied if anything beneath may not have its new name.
@@ -367,37 +437,17 @@ impl Tree {
     }
 }
 
+/// The reason why a way leads nowhere.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    Outside,
+    Loop,
+}
+
 /// True if a link's target goes up behind another name.
 pub(crate) fn climbs_later(target: &str) -> bool {
     let names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     names.skip_while(|name| *name == "..").any(|name| name == "..")
-}
-
-/// Denied if a link beneath a directory would lead out by the new name of that, and did not before.
-fn links_stay_in(
-    entries: &BTreeMap<String, Node>,
-    from: &[String],
-    to: &[String],
-) -> Result<(), ErrorKind> {
-    for (name, node) in entries {
-        let at = |path: &[String]| [path, std::slice::from_ref(name)].concat();
-        match node {
-            Node::Link(target) => {
-                let (mut here, mut highest) = (0_isize, 0_isize);
-                for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
-                    here += if name == ".." { 1 } else { -1 };
-                    highest = highest.max(here);
-                }
-                let leads_out = |parent: &[String]| highest.unsigned_abs() > parent.len();
-                if leads_out(to) && !leads_out(from) {
-                    return Err(ErrorKind::Denied);
-                }
-            }
-            Node::Directory(entries) => links_stay_in(entries, &at(from), &at(to))?,
-            Node::File(_) => {}
-        }
-    }
-    Ok(())
 }
 
 /// Returns the end of the rest of a way if nothing is here; `here` if that is elsewhere.

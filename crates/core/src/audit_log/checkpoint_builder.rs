@@ -208,7 +208,8 @@ impl CheckpointBuilder {
         let size = start.size();
         self.covered.fetch_max(size, Ordering::Relaxed);
         let is_requested = occasion == Occasion::Request;
-        let is_kept = !is_requested || start.edge().is_some_and(|edge| edge.kept == size);
+        let is_kept =
+            !is_requested || size == 0 || start.edge().is_some_and(|edge| edge.kept == size);
         let is_signed =
             snapshot.next == size && is_kept && !start.is_lost() && !self.is_by_former_key()?;
         if snapshot.next < size || is_signed {

@@ -1,5 +1,7 @@
 //! Targets of links: whether they lead out of the workspace where the links are moved.
 
+use std::time::{Duration, Instant};
+
 use crate::{
     model::WorkspacePath,
     policy::{Decision, Object, ObjectKind},
@@ -9,6 +11,9 @@ use crate::{
 
 /// The advice about a link that an undo would move.
 pub(super) const REMOVE: &str = "remove it first, or rename it yourself";
+
+/// Maximum of time for which the links in a tree are resolved: others wait for its paths.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The move of an entry with everything in it.
 pub(super) struct Move<'a> {
@@ -27,27 +32,41 @@ impl Move<'_> {
     /// the move where an undo is planned.
     ///
     /// # Errors
-    /// When a link cannot be read or its target cannot be resolved.
+    /// [`Error::Moved`]; [`Error::TooLarge`] if it takes too long.
     pub(super) fn first_refused<'e>(
         &self,
         workspace: WorkspaceView<'_>,
         on_disk: &WorkspacePath,
         entries: impl IntoIterator<Item = (&'e WorkspacePath, Object)>,
     ) -> Result<Option<(&'e WorkspacePath, Object)>, Error> {
+        // From the same directory targets lead to the same places, and the root is in none.
+        let parents = self.from.parent().zip(self.to.parent());
+        if parents.is_none_or(|(before, after)| before == after) {
+            return Ok(None);
+        }
+        let begun = Instant::now();
         for (link, object) in entries {
             if object.kind != ObjectKind::Symlink {
                 continue;
             }
+            if begun.elapsed() > MAX_TIME {
+                return Err(Error::TooLarge);
+            }
             let Some(now) = link.rebase(self.from, on_disk) else { continue };
-            if self.is_refused(workspace, link, &workspace.link_target(&now)?)? {
-                return Ok(Some((link, object)));
+            let target = workspace.link_target(&now);
+            match target.and_then(|target| self.is_refused(workspace, link, &target)) {
+                Ok(false) => {}
+                Err(Error::Moved) => return Err(Error::Moved),
+                // The link may be hidden, so its error is not told.
+                Ok(true) | Err(_) => return Ok(Some((link, object))),
             }
         }
         Ok(None)
     }
 
     /// True if the link with this path before the move leads out of the workspace after it, and did
-    /// not before. An agent cannot do the opposite either: nobody could undo that.
+    /// not before. An agent cannot do the opposite either: nobody could undo that. Nor does it move a
+    /// link whose target may come to lead elsewhere.
     ///
     /// # Errors
     /// When the target cannot be resolved.
@@ -58,6 +77,9 @@ impl Move<'_> {
         target: &str,
     ) -> Result<bool, Error> {
         let Some(new) = link.rebase(self.from, self.to) else { return Ok(false) };
+        if self.agent_follows.is_some() && climbs_later(target) {
+            return Ok(true);
+        }
         let before = self.is_outside(workspace, (self.from, link), target)?;
         let after = self.is_outside(workspace, (self.to, &new), target)?;
         Ok(before != after && (after || self.agent_follows.is_some()))
