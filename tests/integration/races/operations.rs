@@ -134,7 +134,7 @@ paths = ["**/*.keep"]
         drop(over);
         moves = mover.join().unwrap();
     });
-    assert!(removed > 0 && denied > 0 && moves > 10, "{removed} {denied} {moves}");
+    assert!(removed > 0 && denied > 0 && moves > 0, "{removed} {denied} {moves}");
     is_untouched(&inside.dir.path().join("outside"));
     is_clean(&root);
     let everything = everything(&root);

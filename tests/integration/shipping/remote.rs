@@ -224,7 +224,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
         );
         std::fs::write(world.base().join("portcullis.toml"), text).unwrap();
     };
-    write_log(&world, 65_530, |seq| {
+    write_log(&world, 131_066, |seq| {
         (Kind::Decision, decision("coder", "read", &format!("f{}", seq % 100), "allow", "r"))
     });
     world.run(&["audit", "checkpoint"]).ok();
@@ -236,7 +236,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
     assert!(refused.stderr.contains("s3://evidence/logs/one/"), "{refused:?}");
     let copies = doctor(&world);
     assert_eq!(copies["status"], "warning");
-    assert_eq!(copies["facts"]["targets"][0]["behind"], 65_530);
+    assert_eq!(copies["facts"]["targets"][0]["behind"], 131_066);
 
     let mut server = python()
         .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", "0"])
@@ -262,7 +262,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
     bucket(&["make", "evidence"]);
     let sent = run(&world, &["audit", "ship"]).ok();
     let sent = sent.text().strip_prefix("s3://evidence/logs/one/").unwrap().to_owned();
-    let place = sent.strip_suffix(": 65530 records\n").unwrap();
+    let place = sent.strip_suffix(": 131066 records\n").unwrap();
 
     // A session over the end of a segment.
     let file = world.base().join("portcullis.toml");
@@ -286,7 +286,7 @@ fn an_s3_server_gets_a_log_that_verifies() {
     assert!(refused.code == 1 && refused.stderr.contains("nothing was removed"), "{refused:?}");
     assert!(world.state().join("audit/seg-000000.jsonl").exists());
     let left = |segment: &str| copy.join("tail").join(segment).exists();
-    assert_eq!((left("seg-000000.jsonl"), left("seg-000001.jsonl")), (false, true));
+    assert_eq!((left("seg-000001.jsonl"), left("seg-000002.jsonl")), (false, true));
     let own = world.run(&["audit", "verify", "--json"]).ok().json();
     let other = verify(&world, &copy);
     assert_eq!((&other["head"], &other["signed"]), (&own["head"], &own["signed"]));
