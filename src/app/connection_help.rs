@@ -47,8 +47,9 @@ fn of_address(denied: &DeniedConnection<'_>) -> String {
         ),
         // A rule with the address would open it to programs under every name.
         kind => format!(
-            "no rule should allow it: the name leads to {}, by a mistake or an attack of its owner",
-            kind.unwrap_or("this machine")
+            "no rule should allow it: `{host}` leads to {address}, which is {}, by a mistake or an \
+             attack of the name's owner",
+            kind.unwrap_or("of this machine")
         ),
     }
 }
@@ -152,19 +153,19 @@ mod tests {
             ("127.0.0.1", "a loopback address"),
             ("169.254.169.254", "a metadata address"),
             ("::1", "a loopback address"),
-            ("93.184.216.34", "this machine"),
+            ("93.184.216.34", "of this machine"),
         ] {
-            let (to, rule, kind_of_rule) = ("a.example:443", "network.address", RuleKind::Deny);
             let denied = DeniedConnection {
-                to,
+                to: "a.example:443",
                 address: Some(address),
-                rule,
-                kind: kind_of_rule,
+                rule: "network.address",
+                kind: RuleKind::Deny,
                 has_credential: false,
                 status: None,
             };
             let Help { advice, .. } = help(&denied);
-            assert!(advice.contains(kind) && !advice.contains("hosts ="), "{advice}");
+            let words = format!("`a.example` leads to {address}, which is {kind}");
+            assert!(advice.contains(&words) && !advice.contains("hosts ="), "{advice}");
         }
     }
 
