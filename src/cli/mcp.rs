@@ -121,6 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         prompt: !started.durable,
         max_line: started.max_line(),
         attached: None,
+        revoked: Default::default(),
         options: gateway_options::log_options_of(&started),
         announce: announcer::announce,
     };

@@ -114,6 +114,7 @@ pub(crate) fn config(root: PathBuf) -> Config {
         prompt: false,
         max_line: 1 << 20,
         attached: None,
+        revoked: Default::default(),
         options: String::new(),
         announce: |_, _| {},
     }

@@ -1,6 +1,9 @@
 //! A call of a tool in progress: its paths, its operations, and their receipts.
 
-use std::cell::RefCell;
+use std::{
+    cell::RefCell,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use portcullis_audit::Receipt;
 use portcullis_commands::Registry;
@@ -26,6 +29,8 @@ pub(super) struct Call<'a> {
     pub(super) approver: &'a dyn Approver,
     /// Gets the progress of a search, and knows if the client cancels the call.
     pub(super) follower: &'a dyn Follower,
+    /// Set when the client has lost the right to its requests.
+    pub(super) revoked: &'a AtomicBool,
     pub(super) receipts: RefCell<Vec<Receipt>>,
     /// The id of the client's request, if it is a call of a tool.
     pub(super) request: Option<&'a RequestId>,
@@ -94,9 +99,9 @@ impl Call<'_> {
         }
     }
 
-    /// Returns true if the client has cancelled the call.
+    /// Returns true if the client has cancelled the call, or has lost the right to it.
     pub(super) fn is_cancelled(&self) -> bool {
-        !self.follower.is_wanted()
+        !self.follower.is_wanted() || self.revoked.load(Ordering::SeqCst)
     }
 
     /// Reads a file, or some of its lines.

@@ -1,6 +1,9 @@
 //! Configuration of the service of one client.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use portcullis_commands::Registry;
 
@@ -47,6 +50,9 @@ pub struct Config {
     /// Set for an attached client: its session belongs to another transport and continues
     /// without it, and approvals are given at that transport, not by the client.
     pub attached: Option<Arc<AttachedClient>>,
+    /// Set when the client loses the right to its requests: no operation begins then, also of the
+    /// requests that were received before. The setter must end the client's input.
+    pub revoked: Arc<AtomicBool>,
     /// The options of a command of the operator's that lead to the gateway.
     pub options: String,
     /// Announces a pending approval to the operator, with the options of the command that answers

@@ -120,6 +120,7 @@ impl Server {
             tickets: Arc::default(),
             left: CancellationToken::new(),
             closed,
+            revoked: Arc::clone(&config.revoked),
             calls: AtomicUsize::default(),
             bytes: AtomicUsize::default(),
             short: AtomicBool::default(),

@@ -68,6 +68,8 @@ pub(super) struct Shared {
     pub(super) left: CancellationToken,
     /// Set when the client reads no more.
     pub(super) closed: Arc<AtomicBool>,
+    /// Set when the client has lost the right to its requests.
+    pub(super) revoked: Arc<AtomicBool>,
     /// Number of calls in flight.
     pub(super) calls: AtomicUsize,
     /// Bytes of their arguments.
@@ -175,6 +177,7 @@ impl Shared {
             is_further: false,
             approver: asker,
             follower,
+            revoked: &self.revoked,
             receipts: Default::default(),
             request: None,
         }

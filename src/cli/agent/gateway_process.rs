@@ -389,6 +389,7 @@ impl Serving<'_> {
             prompt: false,
             max_line: self.max_line(),
             attached: None,
+            revoked: Arc::default(),
             options: gateway_options::log_options_of(started),
             announce: announcer::announce,
         }

@@ -354,7 +354,7 @@ impl Worker {
                 sessions.lock().remove(&number);
             });
         }
-        let (gateway, config) = (Arc::clone(&self.started.gateway), self.mcp(session));
+        let (gateway, config) = (Arc::clone(&self.started.gateway), self.mcp(session, revoked));
         let run = move || {
             if let Err(error) = serve_lines(&gateway, config, stream) {
                 tracing::info!(%error, "a session ended early");
@@ -369,7 +369,7 @@ impl Worker {
         })
     }
 
-    fn mcp(&self, session: Session) -> mcp::Config {
+    fn mcp(&self, session: Session, revoked: Arc<AtomicBool>) -> mcp::Config {
         mcp::Config {
             session,
             root: self.started.gateway.workspace().root().to_owned(),
@@ -385,6 +385,7 @@ impl Worker {
             prompt: !self.started.durable,
             max_line: self.started.max_line(),
             attached: None,
+            revoked,
             options: gateway_options::log_options_of(&self.started),
             announce: announcer::announce,
         }

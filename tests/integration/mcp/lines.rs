@@ -82,6 +82,7 @@ impl Site {
             prompt: true,
             max_line: 1 << 20,
             attached: None,
+            revoked: Default::default(),
             options: String::new(),
             announce: |_, _| {},
         };

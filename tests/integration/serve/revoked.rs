@@ -2,12 +2,14 @@
 //! not carried out.
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::rig::{Service, Site, kill, wait};
+use super::rig::{Service, Site, answer, kill, wait};
 
 /// Requests that wait for the worker.
 const MANY: usize = 100;
+/// Calls over MCP that wait for it.
+const CALLS: usize = 24;
 
 /// Has that many writes wait for the worker of `shop` while `change` comes into
 /// force, and checks that only those that had begun are done.
@@ -45,6 +47,40 @@ fn what_an_agent_that_is_removed_had_asked_before_is_not_begun() {
     writes_that_wait(&mut site, &service, &token, |site| {
         site.agents.retain(|(name, ..)| name != "ci");
     });
+    service.stop();
+}
+
+/// They were all carried out: only those over WebSocket were not.
+#[test]
+fn calls_over_mcp_of_an_agent_that_is_removed_are_not_begun() {
+    let mut site = Site::new(&["shop"]);
+    let token = site.add_agent("ci", "workspaces = [\"shop\"]");
+    let service = site.serve();
+    let write = |path: &str| {
+        service.post(&token, "shop", "write_file", &json!({ "path": path, "content": "x" }))
+    };
+    assert_eq!(answer(write("first.txt"))["result"]["isError"], json!(false));
+    let worker = service.processes("worker-process").pop().unwrap();
+    kill(worker, Signal::STOP);
+    let calls: Vec<_> = (0..CALLS).map(|id| write(&format!("new/{id}.txt"))).collect();
+    // All have reached the worker's input when the front serves others.
+    service.await_ready();
+    site.agents.retain(|(name, ..)| name != "ci");
+    site.write();
+    service.signal(Signal::HUP);
+    site.await_record("serve", |record| record["op"] == "reload");
+    kill(worker, Signal::CONT);
+    let ends = |record: &Value| {
+        let is_refused = record["kind"] == "decision" && record["decision"] != "allow";
+        record["op"] == "write" && (is_refused || record["kind"] == "outcome")
+    };
+    // The first call is one of them.
+    wait(|| {
+        (site.records("shop").iter().filter(|record| ends(record)).count() > CALLS).then_some(())
+    });
+    let written = std::fs::read_dir(site.root("shop").join("new")).map_or(0, Iterator::count);
+    assert!(written < CALLS, "all were carried out");
+    drop(calls);
     service.stop();
 }
 
