@@ -285,3 +285,37 @@ fn a_token_for_copies_in_the_workspace_was_no_trusted_path() {
         );
     }
 }
+
+/// The last checkpoint was not sent, without a message, if another process sent an earlier one at
+/// that moment: it stayed behind until the next gateway.
+#[test]
+fn the_last_checkpoint_is_sent_after_another_process_has_sent() {
+    let world = World::new();
+    let target = configure(world.base());
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
+    let entries = fs::read_dir(world.state().join("ship")).unwrap();
+    let mut locks = entries.map(|entry| entry.unwrap().path());
+    let lock = locks.find(|path| path.extension().is_some_and(|end| end == "lock")).unwrap();
+    // A broker waits three seconds for its copies, also on a machine that is too busy for that.
+    let is_sent = |_| {
+        let lock = fs::File::open(&lock).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let config = world.base().join("portcullis.toml");
+        let stops = || world.records().iter().filter(|record| record["kind"] == "stop").count();
+        let before = stops();
+        let mut command = world.command(&["exec", "--", "true"]);
+        let mut broker = command.env("PORTCULLIS_CONFIG", config).spawn().unwrap();
+        while stops() == before && broker.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(lock);
+        assert!(broker.wait().unwrap().success());
+        let own = world.run(&["audit", "verify", "--json"]).ok().json();
+        Some(records(&world, &the_copy(&target))) == own["signed"]["records"].as_u64()
+    };
+    assert!((0..5).any(is_sent));
+}

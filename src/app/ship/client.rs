@@ -3,7 +3,7 @@
 //! Redirects are not followed: that would send the target's headers to another host and trust
 //! its replies. The length of replies is bounded.
 
-use std::{io, pin::Pin, time::Duration};
+use std::{error::Error as _, io, ops::RangeInclusive, pin::Pin, time::Duration};
 
 use http_body_util::BodyExt as _;
 use jiff::SignedDuration;
@@ -25,6 +25,9 @@ use crate::config::audit::shown;
 const MAX_REPLY: usize = 4 << 20;
 /// Maximum of bytes read of an error reply.
 const MAX_ERROR_REPLY: usize = 4 << 10;
+
+/// The lengths that a frame of HTTP/2 may be allowed (RFC 9113, 6.5.2).
+const FRAME_SIZES: RangeInclusive<u32> = (1 << 14)..=((1 << 24) - 1);
 
 /// Splits user and password off an address, and returns them as a header, so that errors that
 /// contain the address do not disclose them.
@@ -68,7 +71,18 @@ fn client(options: &ClientOptions) -> Result<Client, String> {
         let Some(value) = text(key) else { return Ok(None) };
         value.parse().map(Some).map_err(|_wrong| format!("`{value}` is no number"))
     };
-    let wrong = |error: reqwest::Error| error.without_url().to_string();
+    let frame_size = number(Key::Http2MaxFrameSize)?.map(|size| {
+        let size = u32::try_from(size).ok().filter(|size| FRAME_SIZES.contains(size));
+        size.ok_or_else(|| {
+            let (least, most) = FRAME_SIZES.into_inner();
+            format!("the maximum of a frame of HTTP/2 is from {least} to {most} bytes")
+        })
+    });
+    let frame_size = frame_size.transpose()?;
+    let wrong = |error: reqwest::Error| {
+        let error = error.without_url();
+        error.source().map_or_else(|| error.to_string(), ToString::to_string)
+    };
     let agent = text(Key::UserAgent);
     let agent =
         agent.unwrap_or_else(|| concat!("portcullis/", env!("CARGO_PKG_VERSION")).to_owned());
@@ -81,9 +95,7 @@ fn client(options: &ClientOptions) -> Result<Client, String> {
         .http2_keep_alive_while_idle(is_on(Key::Http2KeepAliveWhileIdle))
         .http2_keep_alive_interval(time(Key::Http2KeepAliveInterval)?)
         .pool_max_idle_per_host(number(Key::PoolMaxIdlePerHost)?.unwrap_or(usize::MAX))
-        .http2_max_frame_size(
-            number(Key::Http2MaxFrameSize)?.and_then(|it| u32::try_from(it).ok()),
-        );
+        .http2_max_frame_size(frame_size);
     let times: [(Key, SetTime); 5] = [
         (Key::Timeout, ClientBuilder::timeout),
         (Key::ConnectTimeout, ClientBuilder::connect_timeout),

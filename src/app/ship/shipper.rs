@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -26,6 +27,18 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// Bytes of the open segment that are sent at once.
 const MAX_PIECE: u64 = 4 << 20;
+
+/// Interval of checks, at the end, if another process still sends.
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The sender of the records that the newest checkpoint covers.
+#[derive(PartialEq, Eq)]
+enum Sent {
+    /// All of them are sent.
+    All,
+    /// Another process sends, perhaps up to an earlier checkpoint.
+    ByAnother,
+}
 
 /// Sends a log to one target.
 pub(super) struct Shipper {
@@ -57,11 +70,14 @@ pub(super) fn send_until_end(state: &Path, target: &Target, ending: &Shutdown) {
             };
         }
         let sent = shipper.as_mut().and_then(|shipper| shipper.send_new(&mut seen).ok());
-        if last {
-            return;
-        }
         let pause = match sent {
-            Some(()) => {
+            // The other process may have begun before the newest checkpoint.
+            Some(Sent::ByAnother) if last => {
+                thread::sleep(LOCK_INTERVAL);
+                continue;
+            }
+            _ if last => return,
+            Some(_) => {
                 wait = RETRY_INTERVALS.0;
                 POLL_INTERVAL
             }
@@ -126,24 +142,27 @@ impl Shipper {
     }
 
     /// Sends if there is another checkpoint than the one `seen`.
-    fn send_new(&mut self, seen: &mut Option<(i64, i64, u64)>) -> Result<(), String> {
+    fn send_new(&mut self, seen: &mut Option<(i64, i64, u64)>) -> Result<Sent, String> {
         // Without a new checkpoint there is nothing to read.
         let newest = self.log.mark();
-        if newest != *seen {
-            self.send_alone().inspect_err(|_kept_in_progress| self.store = None)?;
+        if newest == *seen {
+            return Ok(Sent::All);
+        }
+        let sent = self.send_alone().inspect_err(|_kept_in_progress| self.store = None)?;
+        if sent == Sent::All {
             *seen = newest;
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// Sends, unless another process does.
-    fn send_alone(&mut self) -> Result<(), String> {
-        let Some(_lock) = self.lock()? else { return Ok(()) };
+    fn send_alone(&mut self) -> Result<Sent, String> {
+        let Some(_lock) = self.lock()? else { return Ok(Sent::ByAnother) };
         // Another process may have sent meanwhile.
         if let Ok(Some(known)) = known(&self.path, &self.target) {
             self.progress = ShipProgress { to: self.target.shown(), ..known };
         }
-        self.send()
+        self.send().map(|()| Sent::All)
     }
 
     /// Sends the records that the newest checkpoint covers.

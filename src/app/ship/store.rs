@@ -59,7 +59,7 @@ impl Remote {
                     let key = name.parse().map_err(|_key| format!("unknown option `{name}`"))?;
                     builder = builder.with_config(key, value);
                 }
-                let store = builder.build().map_err(|error| error.to_string())?;
+                let store = builder.build().map_err(|error| reason(&error))?;
                 (Arc::new(store), Path::from(prefix))
             }
             None => {
@@ -80,7 +80,9 @@ impl Remote {
                     .with_default_headers(headers)
                     .with_connect_timeout(CONNECT_TIMEOUT)
                     .with_timeout(REQUEST_TIMEOUT)
-                    .with_allow_http(plain);
+                    .with_allow_http(plain)
+                    // HTTP needs none, and the machine may have none.
+                    .with_no_system_certificates(plain);
                 let mut builder = HttpBuilder::new()
                     .with_http_connector(Connector)
                     .with_url(address)
@@ -90,7 +92,7 @@ impl Remote {
                     let key = name.parse().map_err(|_key| format!("unknown option `{name}`"))?;
                     builder = builder.with_config(key, value);
                 }
-                let store = builder.build().map_err(|error| error.to_string())?;
+                let store = builder.build().map_err(|error| reason(&error))?;
                 (Arc::new(store), Path::default())
             }
         };

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use super::run;
-use crate::common::World;
+use crate::common::{World, done};
 
 /// A server that replies as the test determines, and stores the heads of requests.
 struct Server {
@@ -183,4 +183,28 @@ fn a_password_in_an_address_is_sent_and_not_shown() {
     for text in said {
         assert!(!text.contains("s3cr"), "{text}");
     }
+}
+
+/// The HTTP client of a machine without certificates ended the broker by a panic, although HTTP
+/// needs none.
+#[test]
+fn a_copy_over_http_needs_no_certificates() {
+    let server = Server::start();
+    let world = world(&server, "http://127.0.0.1:PORT/log", "");
+    let mut command = world.command(&["audit", "ship"]);
+    command.env("PORTCULLIS_CONFIG", world.base().join("portcullis.toml"));
+    command.env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", "/var/empty");
+    done(command.output().unwrap()).ok();
+    assert_eq!(copies(&server.heads()).len(), 1);
+}
+
+/// Such a length ended the process by a panic.
+#[test]
+fn a_frame_size_that_http_2_does_not_have_is_an_error() {
+    let server = Server::start();
+    let world =
+        world(&server, "http://127.0.0.1:PORT/log", ", options = { http2_max_frame_size = \"1\" }");
+    let refused = run(&world, world.base(), &["audit", "ship"]);
+    assert!(refused.code == 1 && refused.stderr.contains("16384"), "{refused:?}");
+    assert_eq!(server.heads(), Vec::<String>::new());
 }
