@@ -63,21 +63,24 @@ impl Router<'_, '_> {
         if !scratch.roots().beneath(&old).is_empty() {
             return Err(Errno::XDEV);
         }
-        if there.is_some() && !scratch.is_empty_root(&new)? {
-            return Err(Errno::NOTEMPTY);
-        }
         let node = mount.lock().nodes.child(from.0, from.1);
         let entries = ContentCollector { mount, scratch, pid }.entries(&old, node)?;
         let root = scratch.make_unnamed(&mut scratch.change_roots(), None)?;
         let moved = scratch.fill(root, &entries).and_then(|()| {
+            if there.is_some() {
+                // Before the removal below: a program may have filled it.
+                scratch.remove_root(&mut scratch.change_roots(), &new)?;
+            }
             let _change = mount.begin_change();
             let remove = Remove { path: old, recursive: true };
-            mount.request(pid, node.unwrap_or(from.0), &remove).map(drop)
+            mount.request(pid, node.unwrap_or(from.0), &remove).inspect_err(|_| {
+                if there.is_some() {
+                    // Without room for it, it stays removed: it was empty.
+                    let _ = scratch.make_root(&mut scratch.change_roots(), new.clone(), None);
+                }
+            })
         });
         moved.inspect_err(|_| scratch.drop_root(root))?;
-        if there.is_some() {
-            scratch.remove_root(&mut scratch.change_roots(), &new)?;
-        }
         mount.counts.changes.add();
         scratch.name_root(&mut scratch.change_roots(), root, new)?;
         let mut state = mount.lock();

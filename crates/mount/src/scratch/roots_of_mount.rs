@@ -163,16 +163,6 @@ impl Scratch {
         self.table().remove_root(root.node);
     }
 
-    /// Returns true if the directory at `path` is empty.
-    ///
-    /// # Errors
-    /// `ENOENT`; the error of the system.
-    pub(crate) fn is_empty_root(&self, path: &WorkspacePath) -> Result<bool> {
-        let root = self.roots().by_path.get(path).copied().ok_or(Errno::NOENT)?;
-        let (content, flags) = (roots::content(root.number), OFlags::RDONLY | OFlags::DIRECTORY);
-        Ok(beneath::list(beneath::open(&self.base, &content, flags, Mode::empty())?)?.is_empty())
-    }
-
     /// Removes a file or an empty directory.
     ///
     /// # Errors

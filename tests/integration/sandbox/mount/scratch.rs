@@ -57,8 +57,23 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
 fn a_denied_rename_removed_the_scratch_directory_of_that_name() {
     let rule = "\n[[rules]]\nid = \"stays\"\neffect = \"deny\"\noperations = [\"remove\"]\npaths = [\"dir/**\"]\n";
     let world = SandboxWorld::with_scratch(users()[0], rule);
-    let ended = world.exec(&[], "mkdir target; mv -T dir target || ls -d target dir");
-    assert_eq!(ended.stdout, "dir\ntarget\n", "{ended:?}");
+    let script = "mkdir target; mv -T dir target || ls -d target dir; echo y >target/y; cat target/y";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.stdout, "dir\ntarget\ny\n", "{ended:?}");
+}
+
+/// A program that filled the directory meanwhile cost both: that of the workspace was removed, and
+/// what it had got in scratch was dropped.
+#[test]
+fn a_scratch_directory_that_is_filled_meanwhile_is_not_replaced() {
+    let world = SandboxWorld::with_scratch(users()[0], "");
+    let script = "for n in $(seq 40); do
+            mkdir target from$n; echo x >from$n/f
+            (mv -T from$n target 2>/dev/null) & (echo y >target/y) 2>/dev/null; wait
+            cat target/f 2>/dev/null || cat from$n/f; rm -rf target from$n
+        done | uniq -c";
+    let ended = world.exec(&[], script);
+    assert_eq!(ended.stdout.trim(), "40 x", "{ended:?}");
 }
 
 /// It failed with EBADF.
