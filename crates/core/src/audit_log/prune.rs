@@ -64,7 +64,10 @@ impl AuditLog {
         segments.truncate(segments.iter().take_while(|(segment, _)| !in_use(segment)).count());
         let (Some((first, _)), Some((last, _))) = (segments.first(), segments.last()) else {
             return Ok(Pruning::Nothing(match needed {
-                Some(_) => "no full segment is that old and not needed by a gateway that runs",
+                Some(_) => {
+                    "no full segment is that old and not needed by a gateway that runs, or that ended \
+                     without its last record; the next start recovers the latter"
+                }
                 None => NOT_OLD,
             }));
         };

@@ -23,7 +23,9 @@ use super::{
     last_signed::{LastSigned, SIGNED},
     lifetime,
     log::{LOCK, Log},
-    orphans, quarantine, roots, small_file,
+    orphans,
+    pack::Exclusive,
+    quarantine, roots, small_file,
     unpack::unpack,
 };
 
@@ -259,6 +261,8 @@ impl AuditLog {
         log.operator = Some(user.to_owned());
         let lock = log.lock();
         let _held = FileLock::wait(&lock, LOCK)?;
+        // A segment that is being compressed would reappear.
+        let _alone = Exclusive::begin(&log.audit)?;
         if plan_locked(state, &log)? != *agreed {
             return Err(Error::Changed);
         }
