@@ -243,11 +243,14 @@ mod tests {
             "%25U006Bey=1",
             "a=1%26key=2",
             "a=1%253bcode%3d2",
+            // No program makes so many in one another, and each takes time.
+            "a%252525252525252541=1",
         ] {
             assert!(is_refused(query), "{query}");
         }
         for query in [
             "",
+            "a%25252541=1",
             "beta=true",
             "alt=sse",
             "pageToken=key",

@@ -81,17 +81,17 @@ pub(super) fn explained(
     if !decision.is_deny() {
         let beside = ImpliedDecisions { policy, workspace, agent, operation };
         let locations = [
-            ("beneath it,", beside.beneath(path, to)),
-            ("on the way, the directory", beside.on_the_way(path, to)),
+            ("beneath it", "", beside.beneath(path, to)),
+            ("on the way", "the directory ", beside.on_the_way(path, to)),
         ];
-        for (location, found) in locations {
+        for (location, noun, found) in locations {
             match found {
                 Ok(Some((path, found))) => {
-                    notes.push(format!("{location} `{path}` is {}", sentence(&found)));
+                    notes.push(format!("{location}, {noun}`{path}` is {}", sentence(&found)));
                     decision = decision.and(found);
                 }
                 Ok(None) => {}
-                Err(error) => notes.push(format!("{location} nothing can be decided: {error}")),
+                Err(error) => notes.push(format!("{location}, nothing can be decided: {error}")),
             }
         }
     }
