@@ -57,7 +57,8 @@ fn what_is_done_in_scratch_is_outside_and_not_recorded() {
 fn a_denied_rename_removed_the_scratch_directory_of_that_name() {
     let rule = "\n[[rules]]\nid = \"stays\"\neffect = \"deny\"\noperations = [\"remove\"]\npaths = [\"dir/**\"]\n";
     let world = SandboxWorld::with_scratch(users()[0], rule);
-    let script = "mkdir target; mv -T dir target || ls -d target dir; echo y >target/y; cat target/y";
+    let script =
+        "mkdir target; mv -T dir target || ls -d target dir; echo y >target/y; cat target/y";
     let ended = world.exec(&[], script);
     assert_eq!(ended.stdout, "dir\ntarget\ny\n", "{ended:?}");
 }
