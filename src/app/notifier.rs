@@ -82,8 +82,7 @@ pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Fai
     const DOING: &str = "cannot start the notifier";
     let notifications = &operator.notifications;
     let Some(order) = order(notifications, program(notifications)) else { return Ok(None) };
-    let keys = operator.credentials.iter().filter_map(|credential| credential.from.variable());
-    let (child, channel) = process::spawn_beside(COMMAND, keys)?;
+    let (child, channel) = process::spawn_beside(COMMAND, operator.key_variables())?;
     channel.send(&order, &[]).or_fail(DOING)?;
     Ok(Some((child, channel.into())))
 }

@@ -74,9 +74,28 @@ pub(crate) fn note_terminal(command: &str, partner: &str) {
     }
 }
 
-/// Starts this binary again as `command`.
+/// The variables that a process of the gateway gets: they name places. Others may have keys of the
+/// operator's.
+const KEPT_VARIABLES: [&str; 8] = [
+    "HOME",
+    "PATH",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+];
+
+/// Removes all other variables from a command's environment.
+pub(crate) fn keep_places(command: &mut Command) -> &mut Command {
+    let kept = KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.env_clear().envs(kept)
+}
+
+/// Starts this binary again as `command`, without the operator's keys in its environment.
 pub(crate) fn spawn(command: &str) -> Result<(Child, Channel), Failure> {
-    start(&mut again(command))
+    start(keep_places(&mut again(command)))
 }
 
 /// Starts it in a process group of its own, which gets no signals of a terminal, with the operator's

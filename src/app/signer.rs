@@ -98,18 +98,14 @@ impl SignerChannel {
 }
 
 /// Replies to a gateway while it lives, on a thread of its own.
-pub(crate) fn serve(
-    channel: Channel,
-    command: Vec<String>,
-    public: &PublicKey,
-) -> Result<(), Failure> {
-    let (origin, public) = (format!("{}\n", public.name()), public.clone());
+pub(crate) fn serve(channel: Channel, program: Program) -> Result<(), Failure> {
+    let origin = format!("{}\n", program.public.name());
     let answer = move || {
         let mut failing = false;
         // Ends when the gateway has ended.
         while let Ok((Ask { number, text }, _)) = channel.receive::<Ask>() {
             let lines = if text.starts_with(&origin) && text.lines().count() == 3 {
-                sign_with(&command, &text).and_then(|lines| signs(&public, &text, lines))
+                program.run(&text).and_then(|lines| signs(&program.public, &text, lines))
             } else {
                 Err("that is no checkpoint of this log".to_owned())
             };
@@ -147,6 +143,8 @@ fn signs(public: &PublicKey, text: &str, lines: String) -> Result<String, String
 pub(crate) struct Program {
     pub(crate) command: Vec<String>,
     pub(crate) public: PublicKey,
+    /// The variables that it does not get: those of credentials.
+    pub(crate) without: Vec<String>,
 }
 
 impl Signer for Program {
@@ -155,37 +153,46 @@ impl Signer for Program {
     }
 
     fn sign(&self, text: &str) -> Result<String, String> {
-        sign_with(&self.command, text)
+        self.run(text)
     }
 }
 
-/// Runs the signer; kills it with all of its processes after a timeout.
-fn sign_with(command: &[String], text: &str) -> Result<String, String> {
-    let (program, arguments) = command.split_first().ok_or("no signer is configured")?;
-    check_children().map_err(|failure| failure.message().to_owned())?;
-    let failed = |error: io::Error| format!("`{program}`: {error}");
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        // This process's current directory may be the workspace.
-        .current_dir("/")
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
-    let answered = converse(&mut child, text);
-    // Processes that it left must not hold anything open.
-    let _gone = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    let status = child.wait().map_err(failed)?;
-    let Some(answer) = answered.map_err(failed)? else {
-        return Err(format!("`{program}` did not answer within {} s", COMMAND_TIMEOUT.as_secs()));
-    };
-    if !status.success() {
-        return Err(format!("`{program}` failed: {status}"));
+impl Program {
+    /// Runs the signer; kills it with all of its processes after a timeout.
+    fn run(&self, text: &str) -> Result<String, String> {
+        let (program, arguments) = self.command.split_first().ok_or("no signer is configured")?;
+        check_children().map_err(|failure| failure.message().to_owned())?;
+        let failed = |error: io::Error| format!("`{program}`: {error}");
+        let mut command = Command::new(program);
+        for name in &self.without {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // This process's current directory may be the workspace.
+            .current_dir("/")
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let answered = converse(&mut child, text);
+        // Processes that it left must not hold anything open.
+        let _gone = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let status = child.wait().map_err(failed)?;
+        let Some(answer) = answered.map_err(failed)? else {
+            return Err(format!(
+                "`{program}` did not answer within {} s",
+                COMMAND_TIMEOUT.as_secs()
+            ));
+        };
+        if !status.success() {
+            return Err(format!("`{program}` failed: {status}"));
+        }
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        // The complete note is accepted as well as its signatures.
+        Ok(answer.strip_prefix(&format!("{text}\n")).unwrap_or(&answer).to_owned())
     }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    // The complete note is accepted as well as its signatures.
-    Ok(answer.strip_prefix(&format!("{text}\n")).unwrap_or(&answer).to_owned())
 }
 
 /// Returns the program's output; `None` after a timeout.

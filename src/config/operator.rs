@@ -45,6 +45,13 @@ pub struct Operator {
     pub has_service: bool,
 }
 
+impl Operator {
+    /// Returns the environment variables with keys of credentials.
+    pub fn key_variables(&self) -> impl Iterator<Item = &str> {
+        self.credentials.iter().filter_map(|credential| credential.from.variable())
+    }
+}
+
 /// The reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -27,6 +27,8 @@ const MODES: &str = r#"
 import os, sys, time
 place = os.path.dirname(os.path.abspath(__file__))
 mode = open(os.path.join(place, "mode")).read()
+with open(os.path.join(place, "environment"), "a") as file:
+    file.write(" ".join(os.environ) + "\n")
 with open(os.path.join(place, "runs"), "a") as file:
     file.write(f"{os.getppid()} {os.getpid()}\n")
 if mode == "fail":
@@ -42,6 +44,28 @@ if mode == "endless":
     while True:
         print("\u2014 x AAAAAAAA")
 "#;
+
+/// A credential that nothing uses.
+const CREDENTIAL: &str = "[[credentials]]\nid = \"unused\"\npreset = \"claude-code\"\n\
+    from = \"env:OPERATORS_KEY\"\n";
+
+/// It had them in its environment, as the broker that runs it.
+#[test]
+#[cfg(feature = "full")]
+fn a_signer_does_not_get_the_keys_of_credentials() {
+    let signed = Signed::new();
+    let configuration = std::fs::read_to_string(signed.config()).unwrap() + CREDENTIAL;
+    std::fs::write(signed.config(), configuration).unwrap();
+    let config = signed.config();
+    let mut command =
+        signed.world.command(&["exec", "--config", config.to_str().unwrap(), "--", "true"]);
+    done(command.env("OPERATORS_KEY", "a-key-of-the-tests").output().unwrap()).ok();
+    let environment = std::fs::read_to_string(signed.place.join("environment")).unwrap();
+    assert!(
+        environment.contains("PATH") && !environment.contains("OPERATORS_KEY"),
+        "{environment}"
+    );
+}
 
 impl Signed {
     fn new() -> Self {

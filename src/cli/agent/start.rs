@@ -28,7 +28,8 @@ use crate::{
         policy_loading::warn_of_observed_connections,
         policy_transfer::{SharedPolicy, packed},
         preset_hosts::PresetHosts,
-        process, signer,
+        process,
+        signer::{self, Program},
     },
     cli::launch_failure::explain,
     model::AgentName,
@@ -77,12 +78,7 @@ pub(in crate::cli) fn start_gateway(
     while_stoppable(|| workspaces.settle_scratch(agent, mount_need))
         .or_fail("cannot unblock signals")?;
     let (channel, theirs) = Channel::pair().or_fail("cannot start the gateway")?;
-    let mut command = Command::new("/proc/self/exe");
-    let credentials = workspaces.main.operator.credentials.iter();
-    for name in credentials.filter_map(|credential| credential.from.variable()) {
-        command.env_remove(name);
-    }
-    let child = command
+    let child = process::keep_places(&mut Command::new("/proc/self/exe"))
         .args([gateway_process::COMMAND.to_owned(), std::process::id().to_string()])
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
@@ -125,7 +121,9 @@ pub(in crate::cli) fn start_gateway(
         if let Some(public) = opened.audit.signer_key() {
             let (asked, asking) = Channel::pair().or_fail("cannot start the gateway")?;
             files.push(asking.into());
-            signers.push((asked, opened.audit.signer.clone(), public));
+            let command = opened.audit.signer.clone();
+            let without = opened.operator.key_variables().map(str::to_owned).collect();
+            signers.push((asked, Program { command, public, without }));
         }
         if let Some((child, channel)) = notifier {
             // It ends with this process.
@@ -136,8 +134,8 @@ pub(in crate::cli) fn start_gateway(
     }
     let files: Vec<_> = files.iter().chain(streams).map(OwnedFd::as_fd).collect();
     gateway.tell(&order, &files, "cannot start the gateway")?;
-    for (asked, command, public) in signers {
-        signer::serve(asked, command, &public)?;
+    for (asked, program) in signers {
+        signer::serve(asked, program)?;
     }
     Ok(gateway)
 }

@@ -22,7 +22,7 @@ use crate::{
         preset_hosts::PresetHosts,
         process::Child,
         ship::{self, Shipping},
-        signer,
+        signer::{self, Program},
     },
     config::{audit::Audit, serve::AgentConfig},
     sandbox::{Channel, ChannelError, IsolationReport, UnreachablePaths, stream_pair},
@@ -158,7 +158,9 @@ impl WorkerProcess {
             .send(&ToWorker::Start(Box::new(order)), &descriptors)
             .or_fail("cannot start a worker")?;
         if let Some(public) = signer {
-            signer::serve(asked, plan.audit.signer.clone(), &public)?;
+            let command = plan.audit.signer.clone();
+            let without = plan.operator.key_variables().map(str::to_owned).collect();
+            signer::serve(asked, Program { command, public, without })?;
         }
         let now = Instant::now();
         Ok(Self {

@@ -17,7 +17,8 @@ use crate::shipping::the_copy;
 #[test]
 fn each_process_is_confined_and_holds_nothing_of_the_others() {
     let site = Site::new(&["shop", "docs"]);
-    let service = site.serve();
+    site.write();
+    let service = Service::start(site.command(&[]).env("AWS_SECRET_ACCESS_KEY", "a-key"));
     let token = site.token("all");
     let mut sessions = ["shop", "docs"].map(|name| service.session(token, name));
     for session in &mut sessions {
@@ -31,6 +32,9 @@ fn each_process_is_confined_and_holds_nothing_of_the_others() {
         for word in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
             assert!(status.contains(word), "{word}\n{status}");
         }
+        // It had the keys of credentials, of copies of the log and of the collector.
+        let environment = fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+        assert!(!environment.contains("AWS_SECRET_ACCESS_KEY"), "{environment}");
     }
     let held = |pid: &u32| -> Vec<String> {
         let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
