@@ -19,6 +19,13 @@ use super::syscalls;
 /// Linux 6.17. Every architecture uses the same numbers above 424.
 const NEWEST_REVIEWED: u32 = 469;
 
+/// The newest command of fcntl(2) that was reviewed, `F_SET_FILE_RW_HINT`. `F_SETDELEG` of Linux
+/// 6.19, which is as `F_SETLEASE`, is not much newer.
+const NEWEST_FCNTL: i32 = 1038;
+
+/// `MFD_HUGETLB` of memfd_create(2), whose type differs from that of other flags.
+const HUGE_FILE: i32 = 4;
+
 /// `CLONE_NEW*` flags that clone(2) takes.
 const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNS,
@@ -204,7 +211,23 @@ fn refused(purpose: Purpose) -> Result<Rules, SeccompError> {
             );
             rules.insert(libc::SYS_socketpair, pairs(unix)?);
             // A process that opens the file then waits, even outside the sandbox.
-            rules.insert(libc::SYS_fcntl, vec![rule([is(1, libc::F_SETLEASE)])?]);
+            rules.insert(
+                libc::SYS_fcntl,
+                vec![
+                    rule([is(1, libc::F_SETLEASE)])?,
+                    rule([condition(1, SeccompCmpOp::Gt, NEWEST_FCNTL.into())])?,
+                ],
+            );
+            // The machine has a fixed number of such pages, reserved for other programs.
+            rules.insert(
+                libc::SYS_mmap,
+                vec![rule([bits(3, libc::MAP_HUGETLB, libc::MAP_HUGETLB)])?],
+            );
+            rules.insert(libc::SYS_memfd_create, vec![rule([bits(1, HUGE_FILE, HUGE_FILE)])?]);
+            rules.insert(
+                libc::SYS_shmget,
+                vec![rule([bits(2, libc::SHM_HUGETLB, libc::SHM_HUGETLB)])?],
+            );
             rules.extend(set_ids()?);
             if !listen {
                 rules.insert(libc::SYS_listen, Vec::new());

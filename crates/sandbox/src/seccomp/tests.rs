@@ -151,11 +151,27 @@ fn a_descriptor_for_reading_changed_flags_and_held_leases() {
     }
     assert!(refuses(PARTIAL, libc::SYS_ioctl, &[3, 0x5412]), "TIOCSTI");
     for purpose in [PARTIAL, FULL] {
-        assert!(refuses(purpose, libc::SYS_fcntl, &[3, 1024, 0]), "F_SETLEASE");
-        for command in [0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031] {
+        // F_SETLEASE, and F_GETDELEG and F_SETDELEG of Linux 6.19.
+        for command in [1024, 1039, 1040, 1041, u64::from(u32::MAX)] {
+            assert!(refuses(purpose, libc::SYS_fcntl, &[3, command, 0]), "{command}");
+        }
+        for command in [0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1030, 1031, 1033, 1038] {
             assert!(!refuses(purpose, libc::SYS_fcntl, &[3, command]), "{command}");
         }
     }
+}
+
+/// Databases of the host got none where an agent took all.
+#[test]
+fn huge_pages_of_the_machine_are_out_of_reach() {
+    for purpose in [PARTIAL, FULL] {
+        assert!(refuses(purpose, libc::SYS_mmap, &[0, 1 << 21, 3, 0x4_0022]));
+        assert!(!refuses(purpose, libc::SYS_mmap, &[0, 1 << 21, 3, 0x22]));
+        assert!(refuses(purpose, libc::SYS_memfd_create, &[0, 5]));
+        assert!(!refuses(purpose, libc::SYS_memfd_create, &[0, 1]));
+        assert!(refuses(purpose, libc::SYS_shmget, &[0, 1 << 21, 0o4600]));
+    }
+    assert!(!refuses(FULL, libc::SYS_shmget, &[0, 1 << 21, 0o1600]));
 }
 
 #[test]
