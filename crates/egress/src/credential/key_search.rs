@@ -48,6 +48,13 @@ impl KeyForms {
             || memmem::find(&bytes.to_ascii_lowercase(), &self.hexadecimal).is_some()
     }
 
+    /// Returns true if one of them is in the name of a header, which is in lower case.
+    pub(super) fn are_in_name(&self, name: &[u8]) -> bool {
+        let mut forms = self.forms.iter().map(|form| Zeroizing::new(form.to_ascii_lowercase()));
+        forms.any(|form| memmem::find(name, &form).is_some())
+            || memmem::find(name, &self.hexadecimal).is_some()
+    }
+
     /// Returns the length of the longest suffix of `bytes` with which a form of the key could
     /// begin.
     fn begun(&self, bytes: &[u8]) -> usize {
@@ -138,6 +145,16 @@ mod tests {
                 assert_eq!(found(body.as_bytes(), size), Err(KeyFound), "{body} {size}");
             }
         }
+    }
+
+    /// A name lost the case of its letters, and with them the key was not found.
+    #[test]
+    fn the_key_is_found_in_the_name_of_a_header() {
+        let forms = KeyForms::new("sk-test-Q7hP2v0A");
+        for name in ["x-sk-test-q7hp2v0a", &HEXLOWER.encode(b"sk-test-Q7hP2v0A")] {
+            assert!(forms.are_in_name(name.as_bytes()), "{name}");
+        }
+        assert!(!forms.are_in_name(b"x-sk-test-q7hp2v0"));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) fn pass(
     let Parts { status, headers, .. } = &mut parts;
     let has_key = headers
         .iter()
-        .any(|(name, value)| forms.are_in(name.as_ref()) || forms.are_in(value.as_bytes()));
+        .any(|(name, value)| forms.are_in_name(name.as_ref()) || forms.are_in(value.as_bytes()));
     let encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     let is_encoded = encodings.chain(headers.get_all(header::TRANSFER_ENCODING)).any(|value| {
         !["", "identity", "chunked"]
