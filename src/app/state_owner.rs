@@ -5,13 +5,14 @@
 //! pruned, and before the first one the file alone says which of two first starts has the directory.
 
 use std::{
+    fs::File,
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use cap_std::fs::Dir;
-use rustix::fs::RenameFlags;
+use rustix::fs::{Mode, OFlags, RenameFlags, openat};
 
 use super::{
     failure::{Context as _, Failure},
@@ -240,7 +241,13 @@ impl StateOwnership {
                 }
             })
         };
-        if let Self::Adopted(_) = self {
+        if let Self::Adopted(old) = self {
+            // Another workspace may adopt the directory at this moment: one of them is the first.
+            let _lock = lock(state).or_fail("cannot lock the state directory")?;
+            match of(state, path)? {
+                Some(owner) if owner != *old => return Err(of_another(path, &owner, root)),
+                _ => {}
+            }
             let recorded = record()?;
             note()?;
             return Ok(recorded);
@@ -273,6 +280,14 @@ impl StateOwnership {
             written => written,
         }
     }
+}
+
+/// Waits for the lock of adoptions, which the kernel releases when the file is closed.
+fn lock(state: &Dir) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = File::from(openat(state, ".", flags, Mode::empty())?);
+    directory.lock()?;
+    Ok(directory)
 }
 
 fn read(state: &Dir) -> io::Result<Option<PathBuf>> {

@@ -480,3 +480,26 @@ fn a_start_without_the_state_directory_left_a_record() {
         assert!(refused[0].stderr.contains(&format!("`{owner}`")), "{refused:?}");
     }
 }
+
+/// Both were served, and backups of one were restored into the other.
+#[test]
+fn two_adoptions_at_once_gave_one_state_directory_to_two_workspaces() {
+    for _ in 0..12 {
+        let two = two();
+        std::fs::remove_dir_all(&two.own).unwrap();
+        let third = two.other.with_file_name("third");
+        std::fs::create_dir(&third).unwrap();
+        let adopt = |root: &PathBuf| {
+            let command = ["fs", "stat", ".", "--workspace", text(root), "--adopt", text(&two.own)];
+            let mut command = two.world.command(&command);
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        };
+        let started = [&two.other, &third].map(adopt);
+        let ended = started.map(|mut child| child.wait().unwrap().success());
+        assert_eq!(ended.iter().filter(|is_adopted| **is_adopted).count(), 1, "{ended:?}");
+        // The first start, and that of the one that adopted it.
+        assert_eq!(two.starts().len(), 2);
+        let owner = if ended[0] { &two.other } else { &third };
+        two.world.run(&["fs", "stat", ".", "--workspace", text(owner)]).ok();
+    }
+}
