@@ -52,6 +52,27 @@ fn cosigned(note: &str) -> (String, String) {
     (format!("{note}{line}"), String::from_utf8(output.stderr).unwrap())
 }
 
+/// A checkpoint of the same records was signed in its place.
+#[test]
+fn a_cosigned_checkpoint_is_kept_where_the_frontier_is_lost() {
+    let world = world();
+    let note = world.run(&["audit", "checkpoint"]).ok().text().to_owned();
+    let (cosigned, witness) = cosigned(&note);
+    let file = world.base().join("cosigned");
+    std::fs::write(&file, cosigned).unwrap();
+    world.run(&["audit", "checkpoint", "--cosigned", text(&file), "--witness", &witness]).ok();
+    std::fs::remove_file(audit(&world).join("frontier")).unwrap();
+    world.run(&["audit", "checkpoint"]).ok();
+    assert!(audit(&world).join("frontier").exists());
+    let report = world.run(&["audit", "verify", "--witness", &witness, "--json"]).ok().json();
+    let warnings = report["warnings"].as_array().unwrap().iter();
+    assert_eq!(
+        warnings.filter(|warning| warning["kind"] == "missing-witness").count(),
+        0,
+        "{report}"
+    );
+}
+
 /// An exit code of 0 had been read as if it had cosigned.
 #[test]
 fn a_witness_that_cosigned_nothing_is_named() {

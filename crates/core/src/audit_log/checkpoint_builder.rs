@@ -204,10 +204,14 @@ impl CheckpointBuilder {
         let lock = checkpoints::lock(&history)?;
         let _held = FileLock::wait(&lock, checkpoints::LOCK)?;
         let snapshot = log.lock().unwrap_or_else(PoisonError::into_inner).snapshot();
-        let start = self.start(&snapshot)?;
+        let mut start = self.start(&snapshot)?;
         let size = start.size();
         self.covered.fetch_max(size, Ordering::Relaxed);
         let is_requested = occasion == Occasion::Request;
+        if is_requested && !checkpoints::roots_reach(&self.audit, Segment::of(size))? {
+            // Without the tree the log is read from its beginning, and all roots are stored anew.
+            start.edge = None;
+        }
         let is_kept =
             !is_requested || size == 0 || start.edge().is_some_and(|edge| edge.kept == size);
         let is_signed =
@@ -237,7 +241,10 @@ impl CheckpointBuilder {
             segment: snapshot.segment.0,
             offset: snapshot.length,
             leaf: growth.leaf.unwrap_or(Hash::ZERO),
-            kept: edge.map_or(0, |edge| edge.kept),
+            kept: match edge {
+                Some(edge) => edge.kept,
+                None => checkpoints::kept(&self.audit)?.last().copied().unwrap_or(0),
+            },
             kept_at: edge.map_or(0, |edge| edge.kept_at),
         };
         let root = growth.tree.root();
@@ -254,7 +261,16 @@ impl CheckpointBuilder {
         let old = start.edge.as_ref().map_or("", |(_, line)| line);
         let lines = format!("{json}\n{old}\n");
         small_file::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
-        let signed = self.put(&self.audit, NEWEST, new.size, root)?;
+        // One of the same size may be cosigned already, too.
+        let own = [self.signing.signer.public().clone()];
+        let is_same = |text: &String| {
+            let stored = checkpoints::opened(text, &own);
+            stored.is_ok_and(|stored| (stored.size, stored.root) == (new.size, root))
+        };
+        let signed = match small_file::read(&self.audit, NEWEST)?.filter(is_same) {
+            Some(stored) => stored,
+            None => self.put(&self.audit, NEWEST, new.size, root)?,
+        };
         LastSigned::write(&self.keys, &signed)?;
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
         self.covered.fetch_max(new.size, Ordering::Relaxed);
@@ -417,7 +433,8 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Stores the roots of full segments, if those before are stored.
+    /// Stores the roots of full segments, if those before are stored; a requested checkpoint stores
+    /// all.
     fn keep_roots(&self, segments: &[(Segment, Hash)]) -> Result<(), Error> {
         let Some((first, _)) = segments.first() else { return Ok(()) };
         if !checkpoints::roots_reach(&self.audit, *first)? {

@@ -138,6 +138,12 @@ pub enum Error {
     /// The gateway's lifetime has ended.
     #[error("the gateway has stopped")]
     Stopped,
+    /// The list of roots is missing, short or damaged.
+    #[error(
+        "`roots`, which must list the full segments, does not reach that far or is damaged; \
+         `portcullis audit checkpoint` stores it anew"
+    )]
+    NoRoots,
     /// The log is not the one for which the operator agreed to a repair.
     #[error("the log changed since it was looked at; look again")]
     Changed,

@@ -39,6 +39,12 @@ impl AuditLog {
             .collect();
         segments.sort();
         segments.truncate(segments.len().saturating_sub(2));
+        if !checkpoints::roots_reach(
+            &audit,
+            segments.last().map_or(Segment(0), |last| last.next()),
+        )? {
+            return Err(Error::NoRoots);
+        }
         let (mut count, mut saved) = (0, 0);
         for segment in segments.into_iter().filter(|s| s.next().first() <= newest.size) {
             let plain = open(&audit, &segment.to_string())?;

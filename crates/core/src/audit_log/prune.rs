@@ -78,7 +78,7 @@ impl AuditLog {
         if !checkpoints::roots_reach(&audit, until)? {
             return Ok(Pruning::Nothing(
                 "`roots`, which must list the removed segments, does not reach that far or is \
-             damaged; `portcullis audit checkpoint` continues it",
+                 damaged; `portcullis audit checkpoint` stores it anew",
             ));
         }
         let gone = segments.iter().filter(|(segment, _)| *segment < until);
