@@ -218,7 +218,12 @@ pub fn unpacked(
                 if plain.iter().any(|plain| plain == name) {
                     continue;
                 }
-                let length = match content_size(open(&entry.name)?) {
+                let file = match open(&entry.name) {
+                    // It was pruned since the files were listed.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    file => file?,
+                };
+                let length = match content_size(file) {
                     // It is a segment that cannot be read, which opening it reports.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => entry.length,
                     length => length?,

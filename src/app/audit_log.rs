@@ -87,9 +87,7 @@ pub(crate) fn begun_log(directory: &Path) -> Result<Option<Log>, Failure> {
         Ok(log) if !log.is_empty() => Ok(Some(log)),
         Ok(log) if !is_unused(directory)? => complete(directory, log).map(Some),
         Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            is_unused(directory).map(|_unused| None)
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_unused(directory)? => Ok(None),
         Err(error) => Err(unreadable(directory, &error)),
     }
 }
@@ -189,6 +187,13 @@ pub(crate) fn unreadable(directory: &Path, error: &io::Error) -> Failure {
 
 /// Returns the failure for a log that is missing.
 fn missing(directory: &Path) -> Failure {
+    if is_unused(directory).is_ok_and(|is_unused| !is_unused) {
+        return Failure::new(format_args!(
+            "the audit log at `{}` changed while it was read: a segment that it had was removed",
+            directory.display()
+        ))
+        .help("`portcullis audit prune` does that: run this command again");
+    }
     match was_signed(directory) {
         Err(failure) => failure,
         Ok(true) => gone(directory),

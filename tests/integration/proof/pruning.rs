@@ -139,3 +139,39 @@ fn what_a_target_does_not_have_is_not_pruned_unasked() {
     let status = run(&["audit", "ship", "--status", "--json"]).ok().json();
     assert_eq!(status["behind"], 0, "{status}");
 }
+
+/// No command stored them anew, and `compress` took the log for damaged.
+#[test]
+fn roots_that_are_lost_are_stored_anew() {
+    let world = World::new();
+    write_log(&world, 140_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let complete = std::fs::read_to_string(audit(&world).join("roots")).unwrap();
+    for left in ["", &complete[..65]] {
+        std::fs::write(audit(&world).join("roots"), left).unwrap();
+        let refused = world.run(&["audit", "compress"]);
+        assert_eq!(refused.code, if left.is_empty() { 1 } else { 0 }, "{refused:?}");
+        world.run(&["audit", "checkpoint"]).ok();
+        assert_eq!(std::fs::read_to_string(audit(&world).join("roots")).unwrap(), complete);
+    }
+    world.run(&["audit", "prune", "--before", "2026-06-01", "--yes"]).ok();
+    world.run(&["audit", "verify"]).ok();
+}
+
+/// They took the log for damaged, and advised to begin a new one.
+#[test]
+fn reading_commands_beside_a_prune_find_no_damage() {
+    let world = World::new();
+    write_log(&world, 200_000, "2026-01-01T00:00:00.000000Z");
+    world.run(&["audit", "checkpoint"]).ok();
+    let prune = ["audit", "prune", "--before", "2026-06-01", "--yes"];
+    let mut pruning = world.command(&prune).stdout(std::process::Stdio::null()).spawn().unwrap();
+    while pruning.try_wait().unwrap().is_none() {
+        for args in [&["status"][..], &["audit", "blame", "src/file-1.rs"]] {
+            let read = world.run(args);
+            let is_changed = read.code == 1 && read.stderr.contains("changed while it was read");
+            assert!(read.code == 0 || is_changed, "{args:?}: {read:?}");
+        }
+    }
+    world.run(&["audit", "verify"]).ok();
+}
