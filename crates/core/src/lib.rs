@@ -166,7 +166,7 @@ pub use gateway::{
     Error, ErrorKind, Exchange, Gateway, GatewayMetrics, HostRule, Import, LinkDecisions,
     MountView, MovedEntry, OpenConnection, PolicyListener, Question, Recalled, RecoveryError,
     Refusal, RefusedRequest, ReloadError, Reply, Request, RuleCount, SharedLimits, TOKEN_PREFIX,
-    Ticket, Times, VisibleEntry, WriteOver, unified_diff,
+    Ticket, Times, VisibleEntry, WriteOver, decide_entries, decide_name, unified_diff,
 };
 pub use ops::{
     Base, BufferError, Buffers, Committed, Content, Entries, Entry, EntryKind, Event, FileMatches,

@@ -115,12 +115,16 @@ impl<'a> WorkspaceView<'a> {
         self.0.walk(path)
     }
 
-    /// Returns the missing directories above `path`, outermost first.
+    /// Returns the missing directories above `path`, outermost first, and the error that prevents
+    /// their creation: [`Error::NotADirectory`] when another kind of entry is on the way.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`] when another kind of entry is on the way.
-    pub fn missing_ancestors(self, path: &WorkspacePath) -> Result<Vec<WorkspacePath>, Error> {
-        self.0.missing_ancestors(path)
+    /// Of the system.
+    pub fn ancestors_to_make(
+        self,
+        path: &WorkspacePath,
+    ) -> Result<(Vec<WorkspacePath>, Option<Error>), Error> {
+        self.0.ancestors_to_make(path)
     }
 
     /// Reads the content of the file at `path`; `None` if it has more than `limit` bytes.

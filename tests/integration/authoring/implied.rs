@@ -138,3 +138,74 @@ fn explain_of_a_rename_through_a_link_missed_what_it_discloses() {
         }
     }
 }
+
+/// It said that such renames are allowed where the gateway denied, and the other way round.
+#[test]
+fn explain_of_a_rename_decided_in_another_order_than_the_gateway() {
+    const EXTENSIONS: &str = "[extensions]\nallow = { write = [\"md\"], read = [\"txt\"] }\n";
+    let mkdir = |effect: &str, path: &str| {
+        format!(
+            "[[rules]]\nid = \"way\"\neffect = \"{effect}\"\noperations = [\"mkdir\"]\n\
+             paths = [\"{path}\"]\nscope = \"entry\"\n"
+        )
+    };
+    let hidden = "[[rules]]\nid = \"closed\"\neffect = \"deny\"\noperations = [\"read\"]\n\
+        paths = [\"x.md\"]\nscope = \"entry\"\n[[rules]]\nid = \"kept\"\neffect = \"deny\"\n\
+        operations = [\"remove\", \"rename\"]\npaths = [\"dir/*\"]\n";
+    let reserved = format!(".portcullis-{}.tmp", "0".repeat(32));
+    for (rules, from, to, rule) in [
+        // A file has the extension of its new name, also where a directory has that name.
+        (EXTENSIONS, "x.md", "other", Some("extensions.allow.write")),
+        (EXTENSIONS, "nothing", "other", Some("extensions.allow.write")),
+        (EXTENSIONS, "x.md", "y.txt", Some("extensions.allow.write")),
+        // Directories on the way are decided on before it is told that a file is there.
+        (&mkdir("deny", "file"), "x.md", "file/new", Some("way")),
+        (&mkdir("deny", "file/sub"), "nothing", "file/sub/new", Some("way")),
+        (&mkdir("deny", "elsewhere"), "x.md", "file/new", None),
+        // Nothing is decided on after that.
+        (EXTENSIONS, "dir", "file/new", None),
+        (EXTENSIONS, "x.md", "file/new.txt", Some("extensions.allow.write")),
+        // Names come before what is there.
+        (hidden, "dir/n.txt", "y", Some("kept")),
+        (hidden, "x.md", "other", Some("closed")),
+        (hidden, "dir", "other", Some("kept")),
+        ("", "x.md", &reserved, Some("names.reserved")),
+    ] {
+        let world = World::with_rules(rules);
+        for file in ["file", "x.md", "dir/n.txt", "other/z.md"] {
+            world.file(file, "text");
+        }
+        let case = format!("{rules}{from} {to}");
+        let explain = ["policy", "explain", "rename", from, "--to", to, "--json"];
+        let explained = world.run(&explain).ok().json();
+        let decision = &explained["decision"];
+        let moved = world.fs(&["mv", from, to]);
+        match rule {
+            Some(rule) => {
+                moved.denied(rule);
+                assert_eq!(
+                    (&decision["effect"], &decision["rule"]),
+                    (&"deny".into(), &rule.into())
+                );
+            }
+            None => {
+                assert!(moved.stderr.contains("not a directory"), "{case}: {moved:?}");
+                assert_eq!(decision["effect"], "allow", "{case}: {explained}");
+                let note = "on the way, nothing can be decided: not a directory";
+                assert!(explained["notes"].as_array().unwrap().contains(&note.into()), "{case}");
+            }
+        }
+    }
+    let world = World::with_rules(EXTENSIONS);
+    world.file("x.md", "text");
+    world.file("other/z.md", "text");
+    let explained = world.run(&["policy", "explain", "rename", "x.md", "--to", "other"]).ok();
+    assert!(explained.text().contains("note: moved, `x.md` is denied by"), "{explained:?}");
+    // A question about a directory that cannot be made is asked.
+    let world = World::with_rules(&mkdir("ask", "file/sub"));
+    world.file("file", "text");
+    world.file("x.md", "text");
+    let explain = ["policy", "explain", "rename", "x.md", "--to", "file/sub/new", "--json"];
+    let decision = world.run(&explain).ok().json()["decision"].clone();
+    assert_eq!((&decision["effect"], &decision["rule"]), (&"ask".into(), &"way".into()));
+}

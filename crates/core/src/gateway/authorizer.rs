@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Decides on one name; denies names that are reserved for the gateway.
-pub(super) fn decide_name(policy: &Policy, query: &Query<'_>) -> Decision {
+pub fn decide_name(policy: &Policy, query: &Query<'_>) -> Decision {
     if TempName::is_reserved(query.path) { reserved() } else { policy.evaluate(query) }
 }
 
@@ -53,7 +53,12 @@ impl Authorizer<'_> {
     }
 
     /// Decides on an entry beneath the requested path, of which the object is known.
-    fn decide_entry(&self, access: Access, path: &WorkspacePath, object: &Object) -> Decision {
+    pub(super) fn decide_entry(
+        &self,
+        access: Access,
+        path: &WorkspacePath,
+        object: &Object,
+    ) -> Decision {
         if TempName::is_reserved(path) {
             return reserved();
         }
@@ -291,25 +296,29 @@ impl Authorizer<'_> {
                 let reason = "the new path of something that is not shown is too long";
                 return Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)));
             };
-            let moved = Object { links: 1, ..object };
-            self.require_beneath(
-                from,
-                (old, &object),
-                self.decide_entry(Access::Write, &new, &moved),
-            )?;
-            let opened = self.policy.evaluate_move(self.agent, old, &new, Some(&object));
-            self.require_beneath(from, (old, &object), opened)?;
-            // Of the operator's undo, too: another session may have made the link meanwhile. So an
-            // agent moves none that could not be moved back.
-            if object.kind == ObjectKind::Symlink {
-                for path in [Some(&new), (!self.is_operators).then_some(old)].into_iter().flatten()
-                {
-                    let linked = self.policy.evaluate_link(self.agent, path);
-                    self.require_beneath(from, (old, &object), linked)?;
-                }
-            }
+            self.decide_new_name((old, &new), &object)
+                .try_for_each(|decision| self.require_beneath(from, (old, &object), decision))?;
         }
         Ok(())
+    }
+
+    /// Decides on the `new` name that a rename gives to an entry which is at `old`.
+    pub(super) fn decide_new_name<'a>(
+        &'a self,
+        (old, new): (&'a WorkspacePath, &'a WorkspacePath),
+        object: &'a Object,
+    ) -> impl Iterator<Item = Decision> + 'a {
+        let moved = Object { links: 1, ..*object };
+        // Of the operator's undo, too: another session may have made the link meanwhile. So an
+        // agent moves none that could not be moved back.
+        let links = [Some(new), (!self.is_operators).then_some(old)];
+        let links = links.into_iter().flatten().filter(|_| object.kind == ObjectKind::Symlink);
+        [
+            self.decide_entry(Access::Write, new, &moved),
+            self.policy.evaluate_move(self.agent, old, new, Some(object)),
+        ]
+        .into_iter()
+        .chain(links.map(|path| self.policy.evaluate_link(self.agent, path)))
     }
 
     /// Requires that a decision about an entry beneath `root`, the requested path, is no denial. The

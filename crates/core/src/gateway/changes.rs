@@ -4,22 +4,28 @@ use portcullis_audit::Draft;
 
 use super::{
     approval_preview::MAX_SHOWN,
-    error::{Failure, HIDDEN},
+    authorizer::Authorizer,
+    error::{Failure, HIDDEN, never_served},
     link_decisions::LinkDecisions,
     link_targets::{self, Move},
+    obligations::Obligations,
     reply::{Attempt, Changed},
     request::Request,
     transaction::Transaction,
 };
 use crate::{
     model::{
-        Access, AsOperation, Operation, WorkspacePath,
+        Access, AgentName, AsOperation, Operation, OperationKind, WorkspacePath,
         request::{Append, Edit, Mkdir, Remove, Rename, SetAttributes, Symlink, Write},
     },
     ops::{self, Base, Context, ExchangeEntry, SealedChange, SomeAttributes, prepare},
-    policy::{Decision, ObjectKind, Secrets},
-    workspace::{self, Permit, VisitedName, Walked},
+    policy::{Decision, ObjectKind, Policy, Secrets},
+    view::WorkspaceView,
+    workspace::{self, Permit, Resolved, VisitedName, Walked},
 };
+
+/// The reason for which a link keeps a directory from being moved, if it is not shown.
+const HIDDEN_LINK: &str = "a link that is not shown would lead out of the workspace";
 
 type Preparation<'a> = Result<SealedChange<'a>, ops::Error>;
 
@@ -147,8 +153,57 @@ fn check_links(
     if transaction.authorizer().lists(link, &object) {
         return Err(workspace::Error::Outside.into());
     }
-    let reason = "a link that is not shown would lead out of the workspace";
-    Err(Failure::hidden(Decision::built_in_denial(HIDDEN, reason)))
+    Err(Failure::hidden(Decision::built_in_denial(HIDDEN, HIDDEN_LINK)))
+}
+
+/// Decides on what an agent's removal of `from` does to the entries beneath it, or its rename to the
+/// new name with them. `decided` gets the decisions in the gateway's order, which ends with the first
+/// denial, each with the path before the change.
+///
+/// # Errors
+/// When the entries cannot be read, or would get no new path.
+pub fn decide_entries(
+    (policy, agent): (&Policy, &AgentName),
+    workspace: WorkspaceView<'_>,
+    (from, to): (&Resolved, Option<&WorkspacePath>),
+    decided: &mut dyn FnMut(&WorkspacePath, Decision),
+) -> Result<(), workspace::Error> {
+    let operation = if to.is_some() { OperationKind::Rename } else { OperationKind::Remove };
+    let obligations = &Obligations::default();
+    let authorizer = Authorizer { policy, agent, operation, is_operators: false, obligations };
+    let (root, object) = (from.path(), from.object());
+    let tree = match object.kind {
+        ObjectKind::Directory => workspace.walk(root)?,
+        _ => Vec::new(),
+    };
+    let beneath = || tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
+    for (path, object) in beneath() {
+        decided(path, authorizer.decide_entry(Access::Remove, path, &object));
+    }
+    let Some(to) = to else { return Ok(()) };
+    let entries = || std::iter::once((root, object)).chain(beneath());
+    let new: Option<Vec<_>> = entries().map(|(old, _)| old.rebase(root, to)).collect();
+    for ((old, object), new) in entries().zip(new.ok_or(workspace::Error::TooLong)?) {
+        authorizer.decide_new_name((old, &new), &object).for_each(|made| decided(old, made));
+    }
+    if object.kind == ObjectKind::Symlink {
+        let target = workspace.link_target(root)?;
+        if let Err(error) = LinkDecisions::check_target(policy, agent, workspace, to, &target) {
+            decided(root, never_served(&error).ok_or(error)?);
+        }
+    }
+    let listing = LinkDecisions::listing(policy, agent);
+    let follows = |visited: VisitedName<'_>| listing.is_shown(visited);
+    let moved = Move { from: root, to, agent_follows: Some(&follows) };
+    if let Some((link, object)) = moved.first_refused(workspace, root, entries())? {
+        let outside = workspace::Error::Outside;
+        let decision = match authorizer.lists(link, &object) {
+            true => never_served(&outside).ok_or(outside)?,
+            false => Decision::built_in_denial(HIDDEN, HIDDEN_LINK),
+        };
+        decided(link, decision);
+    }
+    Ok(())
 }
 
 /// Refuses a link that leads out of the workspace, or would if a name on its way became a link.

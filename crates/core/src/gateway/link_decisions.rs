@@ -4,12 +4,12 @@
 use super::{
     authorizer::{Authorizer, decide_name},
     error::never_served,
-    link_targets::{Move, climbs_later},
+    link_targets::climbs_later,
     search::{beginning, begun},
 };
 use crate::{
     model::{Access, AgentName, OperationKind, WorkspacePath},
-    policy::{Decision, Object, Policy, Query},
+    policy::{Decision, Policy, Query},
     view::WorkspaceView,
     workspace::{self, Follow, Resolved, VisitedName},
 };
@@ -102,7 +102,7 @@ impl LinkDecisions<'_> {
     /// # Errors
     /// [`workspace::Error::Outside`], [`workspace::Error::Mount`], [`workspace::Error::Loop`] and
     /// errors of the system.
-    pub fn check_target(
+    pub(super) fn check_target(
         policy: &Policy,
         agent: &AgentName,
         workspace: WorkspaceView<'_>,
@@ -114,25 +114,6 @@ impl LinkDecisions<'_> {
         }
         // Resolved as the agent would resolve it, which may list the target or not.
         LinkDecisions::listing(policy, agent).target(workspace, link, target).map(drop)
-    }
-
-    /// Returns the first link among the entries of a directory that an agent moves which leads out of
-    /// the workspace either before or after that, and not both.
-    ///
-    /// # Errors
-    /// When a link cannot be read or its target cannot be resolved.
-    pub fn first_refused<'e>(
-        policy: &Policy,
-        agent: &AgentName,
-        workspace: WorkspaceView<'_>,
-        (from, to): (&WorkspacePath, &WorkspacePath),
-        entries: impl IntoIterator<Item = (&'e WorkspacePath, Object)>,
-    ) -> Result<Option<&'e WorkspacePath>, workspace::Error> {
-        let listing = LinkDecisions::listing(policy, agent);
-        let agent_follows: Option<&dyn Fn(VisitedName<'_>) -> bool> =
-            Some(&|visited| listing.is_shown(visited));
-        let led = Move { from, to, agent_follows }.first_refused(workspace, from, entries)?;
-        Ok(led.map(|(link, _)| link))
     }
 
     /// True if the visited component may be followed.

@@ -72,8 +72,9 @@ use std::{
 use cap_std::fs::Dir;
 
 pub use approvals::{Answer, AnswerError, Approvals, Approver, Binding, Question, Ticket};
+pub use authorizer::decide_name;
 pub use batch::BatchError;
-pub use changes::{ContentChange, Exchange, WriteOver};
+pub use changes::{ContentChange, Exchange, WriteOver, decide_entries};
 pub use client::Client;
 pub use commands::{AllowedCommand, CommandRequest};
 pub use connect::ConnectionAttempt;

@@ -5,13 +5,13 @@ use std::iter;
 use serde_json::{Value, json};
 
 use super::{
-    implied::{ImpliedDecisions, canonical},
+    implied::{ImpliedDecisions, ImpliedPart, MOVED, keep},
     search::{Search, is_entrywise},
 };
 use crate::{
     app::failure::Failure,
     cli::rows::prose,
-    gateway::{Follow, LinkDecisions, Resolved, WorkspaceView},
+    gateway::{Follow, LinkDecisions, Resolved, WorkspaceView, decide_name},
     model::{Access, AgentName, Escaped, OperationKind, WorkspacePath},
     policy::{
         Decision, Effect, Explanation, Object, ObjectKind, Policy, Query, SourceLocation,
@@ -33,6 +33,9 @@ pub(super) struct EntryDecisions {
     pub(super) notes: Vec<String>,
     /// Refusals by the workspace itself.
     pub(super) refused: Vec<Decision>,
+    /// The number of answers before the first error of the workspace, after which the gateway decides
+    /// no more.
+    pub(super) stopped_at: Option<usize>,
 }
 
 /// Returns the decision on an operation with all of its parts.
@@ -44,89 +47,95 @@ pub(super) fn explained(
     path: &WorkspacePath,
     to: Option<&WorkspacePath>,
 ) -> Result<(Decision, Vec<Answer>, Vec<String>), Failure> {
+    const NOTHING: &str = "nothing was asked";
     let entrywise = is_entrywise(operation);
-    let EntryDecisions { answers, mut notes, refused } = match entrywise {
+    let EntryDecisions { answers, mut notes, refused, stopped_at } = match entrywise {
         true => Search { policy, workspace, agent, operation }.asked(path),
         false => answers(policy, workspace, agent, operation, path, to),
     };
     notes.extend(iter::once(path).chain(to).filter_map(|path| scratch_note(policy, path)));
-    // The record of a search names the first denial, but the last allowance.
-    let stricter: fn(Decision, Decision) -> Decision = match entrywise {
-        true => |before, after| if before.is_deny() { before } else { after.and(before) },
-        false => Decision::and,
+    let answered = |answer: &Answer| answer.explanation.decision.clone();
+    if entrywise {
+        // The record of a search names the first denial, but the last allowance.
+        let stricter = |before: Decision, after: Decision| {
+            if before.is_deny() { before } else { after.and(before) }
+        };
+        let decision = answers.iter().map(answered).chain(refused).reduce(stricter);
+        return Ok((decision.ok_or_else(|| Failure::new(NOTHING))?, answers, notes));
+    }
+    let by_name = |access, path| decide_name(policy, &Query { agent, operation, access, path });
+    // The gateway decides on all requested names before it looks at anything.
+    let requested = path_accesses(operation, path, to);
+    let names = requested.into_iter().map(|(access, path)| by_name(access, path));
+    let names = names.chain(to.map(|to| policy.evaluate_move_by_name(agent, path, to)));
+    let named = names.reduce(Decision::and).ok_or_else(|| Failure::new(NOTHING))?;
+    let mut decided = Decided { before: named.clone(), decision: named };
+    for answer in answers.iter().take(stopped_at.unwrap_or(answers.len())) {
+        decided.add(by_name(answer.access, &answer.path));
+        decided.add(answered(answer));
+    }
+    for refusal in refused {
+        decided.add(refusal);
+    }
+    let implied = ImpliedDecisions { policy, workspace, agent, operation };
+    let parts =
+        [ImpliedPart::OnTheWay, ImpliedPart::Entries].into_iter().filter(|_| stopped_at.is_none());
+    for part in parts {
+        if decided.decision.is_deny() {
+            break;
+        }
+        let mut found = None;
+        let ended = implied.decide(part, path, to, &mut |location, path, decision| {
+            let changes = decided.add(decision.clone());
+            // The decision on a name that was asked about is shown already.
+            if changes || location != MOVED {
+                keep(&mut found, (location, path), decision);
+            }
+        });
+        if let Some((location, decision)) = found {
+            notes.push(format!("{location} is {}", sentence(&decision)));
+        }
+        if let (Err(error), false) = (ended, decided.decision.is_deny()) {
+            notes.push(format!("{part}, nothing can be decided: {error}"));
+            LinkDecisions::refused(&error).into_iter().for_each(|refusal| _ = decided.add(refusal));
+            break;
+        }
+    }
+    let Decided { before, decision } = decided;
+    // A denial that does not follow from the requested names reveals what is there, so an agent that
+    // may not look learns of it after an approval only. A restore is the operator's request.
+    let may_look = |answer: &Answer| {
+        policy.labels().of(&answer.path).is_empty() && policy.may_look(agent, &answer.path)
     };
-    let mut decision = answers
-        .iter()
-        .map(|answer| answer.explanation.decision.clone())
-        .chain(refused)
-        .reduce(stricter)
-        .ok_or_else(|| Failure::new("nothing was asked"))?;
-    if let Some(to) = to {
-        let moving = moving(workspace, operation, path);
-        // What moves is at the canonical path, and so is its new name.
-        let [from, new] = [path, to].map(|path| canonical(workspace, path));
-        decision = decision
-            .and(policy.evaluate_move_by_name(agent, path, to))
-            .and(policy.evaluate_move(agent, &from, &new, moving.as_ref()));
-        if moving.is_some_and(|moving| moving.kind == ObjectKind::Symlink) {
-            let led = workspace.link_target(&from).and_then(|target| {
-                LinkDecisions::check_target(policy, agent, workspace, &new, &target)
-            });
-            if let Err(error) = led {
-                notes.push(format!("the link's target would be refused at `{new}`: {error}"));
-                decision = LinkDecisions::refused(&error).into_iter().fold(decision, Decision::and);
-            }
-        }
-    }
-    if !decision.is_deny() {
-        let beside = ImpliedDecisions { policy, workspace, agent, operation };
-        let locations = [
-            ("beneath it", "", beside.beneath(path, to)),
-            ("on the way", "the directory ", beside.on_the_way(path, to)),
-        ];
-        for (location, noun, found) in locations {
-            match found {
-                Ok(Some((path, found))) => {
-                    notes.push(format!("{location}, {noun}`{path}` is {}", sentence(&found)));
-                    decision = decision.and(found);
-                }
-                Ok(None) => {}
-                Err(error) => notes.push(format!("{location}, nothing can be decided: {error}")),
-            }
-        }
-    }
     if decision.is_deny()
-        && !entrywise
-        && let Some(question) = question_before(policy, agent, operation, (path, to), &answers)
+        && before.is_ask()
+        && operation != OperationKind::Restore
+        && !answers.iter().all(may_look)
     {
         notes.push(format!("after an approval it is {}", sentence(&decision)));
-        decision = question;
+        return Ok((before, answers, notes));
     }
     Ok((decision, answers, notes))
 }
 
-/// Returns the question that comes before a denial, if there is one. A denial that does not follow
-/// from the requested names reveals what is there, so an agent that may not look learns of it after
-/// an approval only.
-fn question_before(
-    policy: &Policy,
-    agent: &AgentName,
-    operation: OperationKind,
-    (path, to): (&WorkspacePath, Option<&WorkspacePath>),
-    answers: &[Answer],
-) -> Option<Decision> {
-    let by_name = |access, path| policy.evaluate(&Query { agent, operation, access, path });
-    let requested = path_accesses(operation, path, to);
-    let is_denied = requested.iter().any(|(access, path)| by_name(*access, path).is_deny())
-        || to.is_some_and(|to| policy.evaluate_move_by_name(agent, path, to).is_deny());
-    let may_look = |answer: &Answer| {
-        policy.labels().of(&answer.path).is_empty() && policy.may_look(agent, &answer.path)
-    };
-    // A restore is the operator's request.
-    if operation == OperationKind::Restore || is_denied || answers.iter().all(may_look) {
-        return None;
+/// Decisions in the order of the gateway, which stops at the first denial.
+struct Decided {
+    /// The strictest decision that precedes the denial, if there is one.
+    before: Decision,
+    decision: Decision,
+}
+
+impl Decided {
+    /// Adds a decision; returns true if it makes the entire decision stricter.
+    fn add(&mut self, next: Decision) -> bool {
+        let strictness = |decision: &Decision| (decision.effect(), decision.would_deny());
+        if self.decision.is_deny() {
+            return false;
+        }
+        self.before = self.decision.clone();
+        self.decision = self.decision.clone().and(next);
+        strictness(&self.decision) > strictness(&self.before)
     }
-    answers.iter().map(|answer| by_name(answer.access, &answer.path)).find(Decision::is_ask)
 }
 
 /// Returns a note on a path in a scratch directory, where this decision does not apply to programs.
@@ -159,6 +168,7 @@ pub(super) fn answers(
     };
     let moving = moving(workspace, operation, path);
     let (mut answers, mut notes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let mut stopped_at = None;
     for (access, path) in path_accesses(operation, path, to) {
         let explain = |path: &WorkspacePath, resolved: Option<&Resolved>| {
             let query = Query { agent, operation, access, path };
@@ -187,15 +197,18 @@ pub(super) fn answers(
             Err(error) => {
                 notes.push(format!("`{path}` would be refused by the workspace: {error}"));
                 answers.extend(iter::once(path).chain(&followed).map(|name| explain(name, None)));
-                refused.extend(LinkDecisions::refused(&error));
+                if stopped_at.is_none() {
+                    stopped_at = Some(answers.len());
+                    refused.extend(LinkDecisions::refused(&error));
+                }
             }
         }
     }
-    EntryDecisions { answers, notes, refused }
+    EntryDecisions { answers, notes, refused, stopped_at }
 }
 
 /// Returns the object that a rename moves.
-pub(super) fn moving(
+fn moving(
     workspace: WorkspaceView<'_>,
     operation: OperationKind,
     path: &WorkspacePath,
@@ -207,7 +220,7 @@ pub(super) fn moving(
 
 /// Returns the existing or future object at a path: for a missing one, the moved
 /// object.
-pub(super) fn there(resolved: &Resolved, moving: Option<Object>) -> Object {
+fn there(resolved: &Resolved, moving: Option<Object>) -> Object {
     match (resolved.object(), moving) {
         (Object { kind: ObjectKind::Missing, through_symlink, .. }, Some(moving)) => {
             Object { through_symlink, links: 1, ..moving }

@@ -1,11 +1,16 @@
 //! Decisions besides those on the named paths: on everything in a directory that is
 //! removed or renamed, and on missing directories of the path.
 
+use std::fmt;
+
 use crate::{
-    gateway::{Follow, LinkDecisions, WorkspaceError, WorkspaceView},
+    gateway::{Follow, Resolved, WorkspaceError, WorkspaceView, decide_entries},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, ObjectKind, Policy, Query},
 };
+
+/// The location of an entry that a rename moves, of which the old name was asked about.
+pub(super) const MOVED: &str = "moved,";
 
 /// The operation that is explained.
 pub(super) struct ImpliedDecisions<'a> {
@@ -15,68 +20,63 @@ pub(super) struct ImpliedDecisions<'a> {
     pub(super) operation: OperationKind,
 }
 
-/// The strictest decision that is no plain allowance, with its path.
-type NamedDecision = Option<(WorkspacePath, Decision)>;
+/// A part of the operation, in the order in which the gateway decides.
+#[derive(Clone, Copy)]
+pub(super) enum ImpliedPart {
+    /// The missing directories of the path.
+    OnTheWay,
+    /// The entry that is removed or renamed, with everything beneath it.
+    Entries,
+}
+
+/// A consumer of decisions, each with its location and path.
+type Decide<'a> = dyn FnMut(&'static str, &WorkspacePath, Decision) + 'a;
 
 impl ImpliedDecisions<'_> {
-    /// Decides on everything beneath a directory that is removed or renamed.
+    /// Decides on one part.
     ///
     /// # Errors
-    /// When an entry in it has an invalid name, which the gateway refuses, too.
-    pub(super) fn beneath(
+    /// When the gateway fails there.
+    pub(super) fn decide(
+        &self,
+        part: ImpliedPart,
+        path: &WorkspacePath,
+        to: Option<&WorkspacePath>,
+        decided: &mut Decide<'_>,
+    ) -> Result<(), WorkspaceError> {
+        match part {
+            ImpliedPart::OnTheWay => self.on_the_way(path, to, decided),
+            ImpliedPart::Entries => self.entries(path, to, decided),
+        }
+    }
+
+    /// Decides on what is removed or renamed; for an entry in it with an invalid name, the gateway
+    /// fails.
+    fn entries(
         &self,
         path: &WorkspacePath,
         to: Option<&WorkspacePath>,
-    ) -> Result<NamedDecision, WorkspaceError> {
+        decided: &mut Decide<'_>,
+    ) -> Result<(), WorkspaceError> {
         if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
-            return Ok(None);
+            return Ok(());
         }
-        // A path that cannot be resolved has a note of its own.
-        let Ok(resolved) = self.workspace.resolve(path, Follow::No) else { return Ok(None) };
-        if resolved.object().kind != ObjectKind::Directory {
-            return Ok(None);
-        }
-        let mut found = None;
-        let to = to.map(|to| canonical(self.workspace, to));
-        let tree = self.workspace.walk(resolved.path())?;
-        for walked in &tree {
-            let new = to
-                .as_ref()
-                .map(|to| walked.path.rebase(resolved.path(), to).ok_or(WorkspaceError::TooLong));
-            let new = new.transpose()?;
-            let (agent, operation, object) =
-                (self.agent, self.operation, walked.stat.object(false));
-            let new = new.as_ref();
-            let decision = self.policy.decide(agent, operation, &walked.path, new, Some(&object));
-            keep(&mut found, walked.path.clone(), decision);
-        }
-        if let Some(to) = &to {
-            let entries = tree.iter().map(|walked| (&walked.path, walked.stat.object(false)));
-            let (from, workspace) = (resolved.path(), self.workspace);
-            let led = LinkDecisions::first_refused(
-                self.policy,
-                self.agent,
-                workspace,
-                (from, to),
-                entries,
-            )?;
-            let refused = LinkDecisions::refused(&WorkspaceError::Outside);
-            if let (Some(link), Some(refused)) = (led, refused) {
-                keep(&mut found, link.clone(), refused);
-            }
-        }
-        Ok(found)
+        let resolve = |path| self.workspace.resolve(path, Follow::No);
+        let (from, to) = (resolve(path)?, to.map(resolve).transpose()?);
+        let names = (&from, to.as_ref().map(Resolved::path));
+        decide_entries((self.policy, self.agent), self.workspace, names, &mut |entry, decision| {
+            let location = if entry == from.path() { MOVED } else { "beneath it," };
+            decided(location, entry, decision);
+        })
     }
 
     /// Decides on the missing directories of the path; only denials by a rule count.
-    ///
-    /// # Errors
-    /// When an entry on the path is no directory.
-    pub(super) fn on_the_way(
+    fn on_the_way(
         &self,
         path: &WorkspacePath,
         to: Option<&WorkspacePath>,
-    ) -> Result<NamedDecision, WorkspaceError> {
+        decided: &mut Decide<'_>,
+    ) -> Result<(), WorkspaceError> {
         use OperationKind as O;
         let (made, follow) = match self.operation {
             O::Write | O::Append | O::Mkdir => (Some(path), Follow::Yes),
@@ -84,37 +84,44 @@ impl ImpliedDecisions<'_> {
             O::Restore | O::Symlink => (Some(path), Follow::No),
             _ => (None, Follow::No),
         };
-        let Some(Ok(resolved)) = made.map(|path| self.workspace.resolve(path, follow)) else {
-            return Ok(None);
-        };
+        let Some(made) = made else { return Ok(()) };
+        let resolved = self.workspace.resolve(made, follow)?;
         if resolved.object().kind != ObjectKind::Missing {
-            return Ok(None);
+            return Ok(());
         }
-        let mut found = None;
-        for path in self.workspace.missing_ancestors(resolved.path())? {
-            let (agent, operation, access) = (self.agent, O::Mkdir, Access::Write);
-            let query = Query { agent, operation, access, path: &path };
+        let (missing, error) = self.workspace.ancestors_to_make(resolved.path())?;
+        for path in &missing {
+            let query =
+                Query { agent: self.agent, operation: O::Mkdir, access: Access::Write, path };
             let decision = match self.operation {
                 O::Restore => self.policy.evaluate_returning(&query, None),
                 _ => self.policy.evaluate(&query),
             };
             if !decision.is_default_deny() {
-                keep(&mut found, path, decision);
+                decided("on the way, the directory", path, decision);
             }
         }
-        Ok(found)
+        error.map_or(Ok(()), Err)
     }
 }
 
-/// Returns the path of an entry to which no link leads; that of one that cannot be resolved as it is.
-pub(super) fn canonical(workspace: WorkspaceView<'_>, path: &WorkspacePath) -> WorkspacePath {
-    let resolved = workspace.resolve(path, Follow::No);
-    resolved.map_or_else(|_| path.clone(), |resolved| resolved.path().clone())
+impl fmt::Display for ImpliedPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OnTheWay => "on the way",
+            Self::Entries => "beneath it",
+        })
+    }
 }
 
-fn keep(found: &mut NamedDecision, path: WorkspacePath, decision: Decision) {
+/// Keeps the strictest decision that is no plain allowance, with the text of its location.
+pub(super) fn keep(
+    found: &mut Option<(String, Decision)>,
+    (location, path): (&str, &WorkspacePath),
+    decision: Decision,
+) {
     let strictest = found.as_ref().is_none_or(|(_, known)| decision.effect() > known.effect());
     if strictest && (!decision.is_allow() || decision.would_deny()) {
-        *found = Some((path, decision));
+        *found = Some((format!("{location} `{path}`"), decision));
     }
 }
