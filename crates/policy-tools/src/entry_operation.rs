@@ -204,6 +204,17 @@ pub(super) fn decide_entering(
     }
 }
 
+/// Returns true if an operation that enters directories begins at this one, or passes into it.
+pub fn is_entered(
+    policy: &Policy,
+    agent: &AgentName,
+    entry_operation: EntryOperation,
+    directory: &TreeEntry,
+) -> bool {
+    decide_entering(policy, agent, entry_operation.operation(), directory)
+        .is_none_or(|decision| decision.is_allow())
+}
+
 /// Decides on every access to a path that the operation needs. Returns the first denial, else a
 /// decision to ask, else the last allowance, which is that of the access that the operation is
 /// listed under.

@@ -38,7 +38,7 @@ use portcullis_review as review;
 
 pub use compare::SettingChange;
 pub use diff::{Change, ComparedPolicy, Diff, PathOrigin, diff};
-pub use entry_operation::{EntryOperation, decide_entry};
+pub use entry_operation::{EntryOperation, decide_entry, is_entered};
 pub use history::{Count, Recorded};
 pub use init::{FirstPolicy, InitError, first_policy};
 pub use learn::{Learned, NewExtension, Proposal, learn};

@@ -268,3 +268,31 @@ fn what_only_a_search_or_a_watch_may_show_is_access_too() {
         assert_eq!(diff(open, &name).code, 0, "{operation}");
     }
 }
+
+/// Files in a directory that no glob enters counted as found.
+#[test]
+fn files_that_no_glob_shows_are_not_in_its_tree() {
+    let rules = "[[rules]]\nid = \"closed\"\neffect = \"EFFECT\"\noperations = [\"glob\", \"grep\", \
+        \"watch\"]\npaths = [\"d\"]\nscope = \"entry\"\n";
+    for effect in ["deny", "ask"] {
+        let world = World::with_rules(&rules.replace("EFFECT", effect));
+        for file in ["d/f", "d/in/g", "e"] {
+            world.file(file, "text");
+        }
+        let can = |operation: &str| {
+            let who = ["policy", "explain", "--who", "cli", "--can", operation, "--json"];
+            world.run(&who).ok().json()["paths"].clone()
+        };
+        assert_eq!(can("glob"), serde_json::json!(["d/in/g", "e"]));
+        // A file is searched and watched by its name.
+        for operation in ["grep", "watch"] {
+            assert_eq!(can(operation), serde_json::json!(["d/f", "d/in/g", "e"]));
+        }
+        for (directory, found) in [(".", "e\n"), ("d", ""), ("d/in", "d/in/g\n")] {
+            let done = world.fs(&["glob", "**", directory]);
+            assert_eq!(done.text(), found, "{effect} {directory}: {done:?}");
+        }
+        assert!(world.fs(&["glob", "**", "d/f"]).stderr.contains("not a directory"));
+        world.fs(&["grep", "text", "d/f"]).ok();
+    }
+}

@@ -1,7 +1,11 @@
 //! `policy explain --who AGENT --can OPERATION`: all entries of the workspace for which
 //! the agent may use the operation, as a tree.
 
-use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+    str::FromStr,
+};
 
 use serde_json::json;
 
@@ -15,7 +19,7 @@ use crate::{
     cli::render::unknown_word,
     model::{AgentName, Quoted},
     policy::{Decision, Effect, ObjectKind, Policy},
-    policy_tools::{EntryOperation, Tree, decide_entry},
+    policy_tools::{EntryOperation, Tree, decide_entry, is_entered},
 };
 
 /// The operation in question.
@@ -77,9 +81,20 @@ pub(super) fn run(
     let AllowedOperation(operation) = can;
     let mut root = Node::default();
     let (mut paths, mut asks, mut observed) = (Vec::new(), Vec::new(), Vec::new());
+    // No glob begins at a file, so one is found only where its directory is entered.
+    let mut closed = BTreeSet::new();
     for entry in &tree.entries {
+        if operation == EntryOperation::Glob
+            && entry.object.kind == ObjectKind::Directory
+            && !is_entered(&policy, agent, operation, entry)
+        {
+            closed.insert(entry.path.clone());
+        }
+        let is_closed = entry.path.parent().is_some_and(|parent| closed.contains(&parent));
         let ways = can.ways().iter();
-        let judged = ways.filter_map(|way| decide_entry(&policy, agent, *way, entry));
+        let judged = ways
+            .filter_map(|way| decide_entry(&policy, agent, *way, entry))
+            .map(|decision| if is_closed { decision.denying() } else { decision });
         let can = judged.min_by_key(|decision| (decision.effect(), decision.would_deny()));
         // A directory is removed with its entries, so they count instead of it.
         let counts = can.filter(|_| {
