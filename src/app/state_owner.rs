@@ -7,7 +7,6 @@
 use std::{
     fs::File,
     io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -158,8 +157,7 @@ pub(crate) fn of_another(path: &Path, owner: &Path, root: &Path) -> Failure {
 }
 
 /// Refuses to take the state directory from a workspace that is still at its path: it would serve
-/// two. A link at its path may lead to where it is now. The same directory under another path is no
-/// other workspace.
+/// two. A link at its path may lead to where it is now.
 fn check_left(owner: &Path, root: &Path) -> Result<(), Failure> {
     let there = match operator_files::metadata(owner) {
         Err(error)
@@ -169,9 +167,7 @@ fn check_left(owner: &Path, root: &Path) -> Result<(), Failure> {
         }
         there => there.or_fail(format_args!("cannot look at `{}`", owner.display()))?,
     };
-    let here = operator_files::metadata(root);
-    let here = here.or_fail(format_args!("cannot look at `{}`", root.display()))?;
-    if !there.is_dir() || (there.dev(), there.ino()) == (here.dev(), here.ino()) {
+    if !there.is_dir() || operator_files::canonicalize(owner).is_ok_and(|path| path == root) {
         return Ok(());
     }
     let (old, here) = (owner.display(), root.display());

@@ -3,7 +3,7 @@
 use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use cap_std::fs::Dir;
@@ -258,6 +258,24 @@ fn a_workspace_that_left_a_link_to_it_lost_its_state_directory() {
     // The workspace itself, which has moved.
     adopt(&moved).ok();
     assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], text(&two.own));
+}
+
+/// Regression: the workspace, which was at both paths, had no state directory any more at its own.
+#[test]
+fn a_workspace_that_is_mounted_at_another_path_too_lost_its_state_directory() {
+    let two = two();
+    let inner = two.world.command(&["fs", "read", "f.txt", "--adopt", text(&two.own)]);
+    let script = "mount --bind \"$1\" \"$2\" && PORTCULLIS_WORKSPACE=$2 && shift 2 && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-Urm", "sh", "-c", script, "sh", text(&two.own), text(&two.other)])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_clear()
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let refused = done(command.output().unwrap());
+    assert!(refused.code == 1 && refused.stderr.contains("is still there"), "{refused:?}");
+    two.world.fs(&["read", "f.txt"]).ok();
 }
 
 /// Regression: `--workspace` was not compared with the owner of `--state`, so the log of another
