@@ -1,5 +1,7 @@
 //! Messages between `portcullis approve` and a gateway: one line of JSON each way.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -154,7 +156,7 @@ impl From<&Question> for Item {
             reason: rule.reason().map(str::to_owned),
         });
         let elapsed = question.since.elapsed();
-        let left = question.timeout.map(|timeout| timeout.saturating_sub(elapsed).as_secs());
+        let left = question.timeout.map(|timeout| rounded_up(timeout.saturating_sub(elapsed)));
         Self {
             id: question.id.clone(),
             agent: question.session.agent.to_string(),
@@ -177,11 +179,29 @@ impl From<&Question> for Item {
     }
 }
 
+/// Returns the seconds of a time, with a begun one as a whole.
+fn rounded_up(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
 impl From<AnswerError> for Reply {
     fn from(error: AnswerError) -> Self {
         match error {
             AnswerError::Unknown(_) => Self::Unknown,
             AnswerError::Over { how, .. } => Self::Over(how),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request with a timeout of one second was announced as one that waits up to 0 s.
+    #[test]
+    fn a_begun_second_is_left_whole() {
+        let left = [0, 1, 999, 1000, 1001].map(|millis| rounded_up(Duration::from_millis(millis)));
+        assert_eq!(left, [0, 1, 1, 1, 2]);
+        assert_eq!(rounded_up(Duration::from_secs(1) - Duration::from_nanos(1)), 1);
     }
 }
