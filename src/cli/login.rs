@@ -26,8 +26,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxOptions,
     /// A port of this machine's loopback interface at which the browser reaches the login, which
-    /// listens at the same port in its sandbox; `auto` opens the ports that the kernel picks for the
-    /// login, as long as it listens there
+    /// listens at the same port in its sandbox; `auto` opens at most four ports at which the login
+    /// listens, from 32768 to 60999, until it ends
     #[arg(long, value_name = "PORT|auto")]
     callback: Option<CallbackPort>,
     /// The agent's program and the arguments that log it in [default: the preset's]

@@ -39,7 +39,7 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(10);
 pub(in crate::cli) enum CallbackPort {
     /// The port that the operator names.
     Named(u16),
-    /// A port that the kernel picks for the login.
+    /// The high ports at which the login listens.
     Auto,
 }
 
@@ -73,8 +73,8 @@ impl fmt::Display for CallbackPort {
             Self::Named(port) => write!(f, "port {port} of the loopback interface"),
             Self::Auto => write!(
                 f,
-                "the port of the loopback interface at which it listens, if the kernel picks it \
-                 (at most {MAX_PORTS} ports)"
+                "the ports of the loopback interface at which it listens, from 32768 to 60999 (at \
+                 most {MAX_PORTS})"
             ),
         }
     }
