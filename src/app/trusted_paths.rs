@@ -3,13 +3,15 @@
 
 use std::{
     ffi::OsStr,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
 use etcetera::BaseStrategy as _;
-use rustix::fs::{FileType, access, lstat, stat};
+use rustix::fs::{FileType, lstat};
 
 use super::{
+    executed_files::{all_on_path, executed, named_in},
     failure::{Context as _, Failure},
     notifier, state_directory, state_owner,
 };
@@ -144,10 +146,19 @@ pub(crate) fn of_state(state: &Path) -> Vec<(Trusted, PathBuf)> {
     [(Trusted::State, state.to_owned())].into_iter().chain(files).collect()
 }
 
+/// Maximum of the certificates in a directory.
+const MAX_CERTIFICATES: usize = 4096;
+
 /// Returns the program's own locations and files, and those of the configuration.
 pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>, Failure> {
-    let mut found = places();
-    found.extend(program()?);
+    let mut found = listed(places())?;
+    found.extend(in_use(operator, audit)?);
+    Ok(found)
+}
+
+/// Returns the program's own files, and those of the configuration.
+pub(crate) fn in_use(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>, Failure> {
+    let mut found = program()?;
     let files = operator.path.iter().chain(&operator.named).chain(&audit.file);
     found.extend(files.map(|path| (Trusted::Configuration, path.clone())));
     let copies = audit.ship.iter().map(|target| PathBuf::from(&target.to));
@@ -162,24 +173,59 @@ pub(crate) fn own(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPath>
         found.extend(credential.ca.iter().map(|path| (Trusted::Certificate, path.clone())));
     }
     if !audit.ship.is_empty() || !operator.notifications.is_empty() || operator.has_service {
-        found.extend(named_certificates().map(|path| (Trusted::Certificate, path)));
+        let certificates = named_certificates()?;
+        found.extend(certificates.into_iter().map(|path| (Trusted::Certificate, path)));
     }
-    let mut signer = audit.signer.iter();
-    let program = signer.next().filter(|program| program.starts_with('/'));
-    found.extend(program.map(|program| (Trusted::Signer, program.into())));
-    let notifier = notifier::program(&operator.notifications);
-    found.extend(notifier.map(|program| (Trusted::Notifier, program)));
-    let keys = signer.flat_map(|argument| named_in(argument));
-    found.extend(keys.map(|key| (Trusted::SignerKey, key)));
+    if let Some((program, arguments)) = audit.signer.split_first() {
+        // Paths among the arguments may be the key.
+        let names = arguments.iter().filter(|argument| !argument.contains('/'));
+        let line = [program].into_iter().chain(names).map(OsStr::new);
+        // A signer starts in `/`.
+        let files = executed(line, Path::new("/"))?;
+        found.extend(files.into_iter().map(|file| (Trusted::Signer, file)));
+        let keys = arguments.iter().flat_map(|argument| named_in(argument));
+        found.extend(keys.map(|key| (Trusted::SignerKey, key)));
+    }
+    if let Some(program) = notifier::program(&operator.notifications) {
+        let files = executed([program.as_os_str()], Path::new("/"))?;
+        found.extend(files.into_iter().map(|file| (Trusted::Notifier, file)));
+    }
     listed(found)
 }
 
-/// Returns the certificates that the environment names in place of the system's.
-fn named_certificates() -> impl Iterator<Item = PathBuf> {
-    let directories = std::env::var_os("SSL_CERT_DIR").unwrap_or_default();
-    let directories: Vec<_> = std::env::split_paths(&directories).collect();
+/// Returns the certificates that the environment names in place of the system's: a file, and
+/// directories with their entries, which may be links.
+fn named_certificates() -> Result<Vec<PathBuf>, Failure> {
+    let is_named = |path: &PathBuf| !path.as_os_str().is_empty();
     let file = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    file.into_iter().chain(directories).filter(|path| !path.as_os_str().is_empty())
+    let mut found: Vec<_> = file.into_iter().filter(is_named).collect();
+    let directories = std::env::var_os("SSL_CERT_DIR").unwrap_or_default();
+    for directory in std::env::split_paths(&directories).filter(is_named) {
+        let shown = directory.display();
+        let entries = match operator_files::read_dir(&directory) {
+            // Only of these it is known that they have no entries.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                None
+            }
+            read => Some(read),
+        };
+        let doing = format!("cannot read the directory of certificates `{shown}`");
+        for (number, entry) in
+            entries.transpose().or_fail(&doing)?.into_iter().flatten().enumerate()
+        {
+            if number == MAX_CERTIFICATES {
+                return Err(Failure::new(format_args!(
+                    "the directory of certificates `{shown}` has more than {MAX_CERTIFICATES} entries"
+                ))
+                .help("name a file with the certificates instead: SSL_CERT_FILE"));
+            }
+            found.push(entry.or_fail(&doing)?.path());
+        }
+        found.push(directory);
+    }
+    Ok(found)
 }
 
 /// Returns the files of a policy, and the paths by which they were looked up, which lead to the
@@ -206,9 +252,11 @@ pub(crate) fn listed(found: Vec<(Trusted, PathBuf)>) -> Result<Vec<TrustedPath>,
     for (role, path) in found {
         let path = std::path::absolute(&path)
             .or_fail(format_args!("cannot look up the {role} `{}`", path.display()))?;
-        let path = TrustedPath { role, path };
-        if !paths.contains(&path) {
-            paths.push(path);
+        // Bytes are compared, because there may be thousands of certificates.
+        let is_known =
+            |known: &TrustedPath| known.role == role && known.path.as_os_str() == path.as_os_str();
+        if !paths.iter().any(is_known) {
+            paths.push(TrustedPath { role, path });
         }
     }
     Ok(paths)
@@ -226,7 +274,7 @@ pub(crate) fn homes_below(data: &Path) -> PathBuf {
 
 /// Returns the default locations of configuration, state, homes and scratch directories, with and
 /// without the variables that set them: a later start may have others.
-fn places() -> Vec<(Trusted, PathBuf)> {
+pub(crate) fn places() -> Vec<(Trusted, PathBuf)> {
     // Without a home directory there are none.
     let Ok(dirs) = etcetera::base_strategy::Xdg::new() else { return Vec::new() };
     let home = dirs.home_dir();
@@ -261,7 +309,7 @@ pub(super) fn found_on_path(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// Finds a program that the operator starts outside of a sandbox: the first that a shell could find
-/// by this name, and that no agent can choose. `None` if a shell finds none.
+/// by this name, and that no agent can choose, nor its interpreter. `None` if a shell finds none.
 ///
 /// # Errors
 /// When an agent could choose all that there are.
@@ -270,57 +318,19 @@ pub(crate) fn operators_program(
     workspace: &Path,
 ) -> Result<Option<PathBuf>, Failure> {
     let agents = of_agents(workspace, &[])?;
+    let here = std::path::absolute(".").or_fail("cannot look up a program")?;
+    let check = |path: &Path| -> Result<(), Failure> {
+        let files = executed([path.as_os_str()], &here)?;
+        let mut ways = files.iter().map(|file| agents.check_way(&"program", file));
+        ways.try_for_each(|checked| checked.map_err(Failure::new))
+    };
     let mut refused = None;
     for path in all_on_path(name) {
-        let path = std::path::absolute(path).or_fail("cannot look up a program")?;
-        match agents.check_way(&"program", &path) {
+        let path = here.join(path);
+        match check(&path) {
             Ok(()) => return Ok(Some(path)),
-            Err(error) => refused = refused.or(Some(error)),
+            Err(failure) => refused = refused.or(Some(failure)),
         }
     }
-    refused.map_or(Ok(None), |error| Err(Failure::new(error)))
-}
-
-/// Returns the programs that a shell could find by this name, in its order.
-fn all_on_path(name: &OsStr) -> Vec<PathBuf> {
-    let path = Path::new(name);
-    if name.as_encoded_bytes().contains(&b'/') {
-        return vec![path.to_owned()];
-    }
-    let is_program = |path: &PathBuf| {
-        stat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode).is_file())
-            && access(path, rustix::fs::Access::EXEC_OK).is_ok()
-    };
-    let directories = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&directories).map(|directory| directory.join(path));
-    found.filter(is_program).collect()
-}
-
-/// Returns the files that an argument may name: the path from its first `/` on, as in `-k/PATH`,
-/// `--key=x=/PATH` and `file:///PATH`, and a relative one, as in `PATH` and `--key=PATH`, because a
-/// signer starts in `/`.
-fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
-    let absolute = argument.split_once('/').map(|(_, path)| path.trim_start_matches('/'));
-    let value = argument.rsplit('=').next();
-    let relative = value.filter(|path| path.contains('/') && !path.starts_with('/'));
-    let found = [absolute, relative].into_iter().flatten();
-    found.filter(|path| !path.is_empty()).map(|path| Path::new("/").join(path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: only `/x/key` of `home/x/key` was checked.
-    #[test]
-    fn a_relative_argument_of_a_signer_is_looked_up_where_the_signer_begins() {
-        let names = |argument: &str, path: &str| named_in(argument).any(|p| p == Path::new(path));
-        assert!(names("home/x/key", "/home/x/key"));
-        assert!(names("--key=home/x/key", "/home/x/key"));
-        assert!(names("../home/x/key", "/../home/x/key"));
-        for argument in ["/x/key", "-k/x/key", "--key=a=/x/key", "file:///x/key"] {
-            assert!(names(argument, "/x/key"), "{argument}");
-        }
-        assert_eq!(named_in("sign").chain(named_in("/")).next(), None);
-    }
+    refused.map_or(Ok(None), Err)
 }

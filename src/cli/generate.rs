@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -13,6 +13,7 @@ use crate::app::{
     failure::{Context as _, Failure},
     new_file::Destination,
     output,
+    trusted_paths::operators_program,
 };
 
 /// Print a script that makes a shell complete this command
@@ -51,7 +52,7 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command) -> Result<ExitCode, Fa
         let page = generated::root_page(command).or_fail("cannot make the manual page")?;
         // A terminal shows the page's markup; `man` shows the page.
         if io::stdout().is_terminal()
-            && let Ok(code) = show(&page)
+            && let Ok(Some(code)) = show(&page)
         {
             return Ok(code);
         }
@@ -62,14 +63,18 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has `man` show a page.
-fn show(page: &[u8]) -> io::Result<ExitCode> {
-    let mut man = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn()?;
+/// Has `man` show a page; `None` if there is none.
+fn show(page: &[u8]) -> Result<Option<ExitCode>, Failure> {
+    const DOING: &str = "cannot start `man`";
+    let Some(man) = operators_program("man".as_ref(), Path::new("."))? else { return Ok(None) };
+    let mut man =
+        Command::new(man).args(["-l", "-"]).stdin(Stdio::piped()).spawn().or_fail(DOING)?;
     if let Some(mut input) = man.stdin.take() {
         // A reader that leaves early has seen enough.
         let _ = input.write_all(page);
     }
-    Ok(if man.wait()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let ended = man.wait().or_fail(DOING)?;
+    Ok(Some(if ended.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 fn print(bytes: &[u8]) -> ExitCode {

@@ -12,6 +12,7 @@ use crate::{
     app::{
         failure::{Context as _, Failure},
         new_file::Destination,
+        trusted_paths::operators_program,
     },
     model::Escaped,
     operator_files,
@@ -102,12 +103,12 @@ fn advise(args: &Args, share: &Path) {
         errln!("  help: fpath+=({})", share.join("zsh/site-functions").display());
     }
     let found = || {
-        let mut man = Command::new("man");
+        let mut man = Command::new(operators_program("man".as_ref(), Path::new(".")).ok()??);
         man.args(["--where", "portcullis"]).stdin(Stdio::null());
-        man.stdout(Stdio::null()).stderr(Stdio::null()).status().map(|status| status.success())
+        man.stdout(Stdio::null()).stderr(Stdio::null()).status().ok().map(|status| status.success())
     };
     // Without `man` there is nothing to say.
-    if !args.completions && matches!(found(), Ok(false)) {
+    if !args.completions && found() == Some(false) {
         errln!("portcullis: note: `man portcullis` does not look there yet");
         errln!("  help: export MANPATH={}:", share.join("man").display());
     }

@@ -436,6 +436,32 @@ fn certificates_of_the_environment_were_taken_from_the_workspace() {
     }
 }
 
+/// Regression: the directory was compared, but not the links in it that `openssl rehash` makes.
+#[test]
+fn certificates_of_a_directory_were_taken_from_the_workspace() {
+    let world = World::new();
+    let (config, certificates) = (world.base().join("portcullis.toml"), world.base().join("ca"));
+    let text = "[approvals.notify]\nwebhook = \"https://example.org/\"\n";
+    std::fs::write(&config, text).unwrap();
+    std::fs::create_dir(&certificates).unwrap();
+    let link = certificates.join("0a1b2c3d.0");
+    let lists = || {
+        let mut command = world.command(&["fs", "ls", "--config", config.to_str().unwrap()]);
+        done(command.env("SSL_CERT_DIR", &certificates).output().unwrap())
+    };
+    for target in [world.file("dev-ca.crt", "none\n"), world.path("not-yet.crt")] {
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let refused = lists();
+        let named = format!("the certificate `{}`", link.display());
+        assert!(refused.code == 1 && refused.stderr.contains(&named), "{refused:?}");
+        std::fs::remove_file(&link).unwrap();
+    }
+    std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+    lists().ok();
+    std::fs::remove_dir_all(&certificates).unwrap();
+    lists().ok();
+}
+
 #[test]
 fn a_policy_or_a_state_inside_the_workspace_is_refused() {
     let mut world = World::new();

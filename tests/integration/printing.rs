@@ -200,6 +200,27 @@ fn no_pager_is_found_through_the_workspace() {
     assert!(!shown.text().contains("agent:") && shown.text().contains("a.txt"), "{shown:?}");
 }
 
+/// Regression: only the pager itself was compared, not the interpreter that its first line names.
+#[test]
+fn no_pager_is_started_by_an_interpreter_of_the_workspace() {
+    let world = world();
+    let (directory, interpreter) = (world.base().join("tools"), world.path("py"));
+    std::fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", &interpreter).unwrap();
+    let pager = directory.join("less");
+    std::fs::write(&pager, format!("#!{}\necho agent:\ncat\n", interpreter.display())).unwrap();
+    std::fs::set_permissions(&pager, PermissionsExt::from_mode(0o755)).unwrap();
+    let script = format!(r#"PAGER={} exec "$0" "$@""#, pager.display());
+    let shown = by_a_shell(&world, "", &script, &["audit", "query"]);
+    let text = shown.text();
+    assert!(!text.contains("agent:") && text.contains("a.txt"), "{shown:?}");
+    assert!(text.contains("cannot start the pager"), "{shown:?}");
+    std::fs::rename(&pager, directory.join("man")).unwrap();
+    let script = format!(r#"PATH={} exec "$0" "$@""#, directory.display());
+    let shown = by_a_shell(&world, "", &script, &["man"]);
+    assert!(shown.code == 0 && !shown.text().contains("agent:"), "{shown:?}");
+}
+
 /// A pager that needs no text stood between the operator and the message, and one that failed was
 /// taken for one that had shown the text.
 #[test]

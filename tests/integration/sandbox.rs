@@ -34,6 +34,7 @@ mod processes;
 mod start;
 mod terminals;
 mod trusted;
+mod trusted_programs;
 
 /// An unprivileged user that need not be in `/etc/passwd`.
 const USER: &str = "4321";

@@ -116,6 +116,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "crates/serve/src/token.rs",
             "src/app/agent_sandbox.rs",
             "src/app/bootstrap.rs",
+            "src/app/executed_files.rs",
             "src/app/launch.rs",
             "src/app/opened.rs",
             "src/app/preset_hosts.rs",

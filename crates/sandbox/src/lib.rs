@@ -94,7 +94,7 @@ pub use process::{
     own_program, stop_signals, suspend, suspend_signal, unblock_signals, while_stoppable,
 };
 pub use program::{PROGRAM_COMMAND, Program, run_program};
-pub use program_files::ProgramError;
+pub use program_files::{ProgramError, interpreter_line};
 pub use resolve::canonicalize_missing;
 pub use resolver::ResolverFiles;
 pub use running_agent::RunningAgent;

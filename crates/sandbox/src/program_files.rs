@@ -170,20 +170,31 @@ impl Search<'_> {
     /// Returns the program that runs `program`: the one in the first line of a script, or the
     /// dynamic linker of an ELF file.
     fn interpreter(&self, program: &Path, is_doubtful: bool) -> Option<PathBuf> {
-        let head = head(program).ok()?;
-        if let Some(line) = head.strip_prefix(b"#!") {
-            let line = line.split(|b| *b == b'\n').next()?;
-            let mut words =
-                line.split(|b| matches!(b, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
-            let first = PathBuf::from(OsStr::from_bytes(words.next()?));
-            if first.file_name() != Some(OsStr::new("env")) {
-                return Some(first);
-            }
-            let word = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
-            return self.locate(OsStr::from_bytes(word), is_doubtful).ok();
+        let mut words = interpreter_line(program).ok()?.into_iter();
+        let first = PathBuf::from(words.next()?);
+        if first.file_name() != Some(OsStr::new("env")) {
+            return Some(first);
         }
-        dynamic_linker(&head)
+        let is_name = |word: &OsString| {
+            !matches!(word.as_bytes(), [b'-', ..]) && !word.as_bytes().contains(&b'=')
+        };
+        self.locate(&words.find(is_name)?, is_doubtful).ok()
     }
+}
+
+/// Returns the words of a script's first line after `#!`: its interpreter and arguments. Of another
+/// program that is linked dynamically, returns the dynamic linker.
+///
+/// # Errors
+/// If the program is no file, or cannot be read.
+pub fn interpreter_line(program: &Path) -> io::Result<Vec<OsString>> {
+    let head = head(program)?;
+    let Some(line) = head.strip_prefix(b"#!") else {
+        return Ok(dynamic_linker(&head).map(OsString::from).into_iter().collect());
+    };
+    let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
+    let words = line.split(|b| matches!(b, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
+    Ok(words.map(|word| OsStr::from_bytes(word).to_owned()).collect())
 }
 
 fn executable(path: &Path) -> io::Result<()> {

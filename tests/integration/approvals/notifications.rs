@@ -201,6 +201,25 @@ fn a_notify_send_that_the_agent_could_replace_is_refused() {
     assert!(!world.path("ran").exists(), "{refused:?}");
 }
 
+/// Regression: only the program was compared, not the interpreter that its first line names.
+#[test]
+fn the_interpreter_of_notify_send_lay_in_the_workspace() {
+    let world = world();
+    configure(&world, "desktop = true");
+    let (path, shown) = fake_notify_send(&world);
+    let interpreter = world.path("python");
+    std::os::unix::fs::symlink("/bin/sh", &interpreter).unwrap();
+    let text = format!("#!{}\necho >> {}\n", interpreter.display(), shown.display());
+    std::fs::write(world.base().join("programs/notify-send"), text).unwrap();
+    for args in [&["fs", "ls"][..], &["config", "check", "--notify"]] {
+        let mut command = world.command(args);
+        let refused = done(command.env("PATH", &path).current_dir(world.root()).output().unwrap());
+        let named = format!("`{}`", interpreter.display());
+        assert!(refused.code == 1 && refused.stderr.contains(&named), "{refused:?}");
+    }
+    assert!(!shown.exists());
+}
+
 #[test]
 fn config_check_sends_a_notification_for_a_try() {
     let (world, server) = (World::new(), Server::start("200 OK"));

@@ -10,7 +10,7 @@ use super::*;
 use crate::common::World;
 
 /// A place with directories and links, owned by the user that runs.
-fn world(directories: &[&str], links: &[(&str, &str)]) -> SandboxWorld {
+pub(super) fn world(directories: &[&str], links: &[(&str, &str)]) -> SandboxWorld {
     let world = SandboxWorld::new(users()[0]);
     for name in directories {
         std::fs::create_dir_all(world.base().join(name)).unwrap();
@@ -29,7 +29,7 @@ fn put_policy(world: &SandboxWorld, name: &str) {
 
 /// Checks that `portcullis ARGS…` does not start, and that its error names `path`.
 #[track_caller]
-fn refused(command: &mut Command, path: &Path) {
+pub(super) fn refused(command: &mut Command, path: &Path) {
     let ended = end(command.spawn().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
     let named = format!("`{}`", path.display());
@@ -44,14 +44,14 @@ fn transports<'a>(options: &[&'a str]) -> [Vec<&'a str>; 3] {
 }
 
 #[track_caller]
-fn refused_at_every_transport(world: &SandboxWorld, options: &[&str], path: &str) {
+pub(super) fn refused_at_every_transport(world: &SandboxWorld, options: &[&str], path: &str) {
     for command in transports(options) {
         refused(&mut world.command(&command), &world.base().join(path));
     }
 }
 
 #[track_caller]
-fn starts(world: &SandboxWorld, options: &[&str]) {
+pub(super) fn starts(world: &SandboxWorld, options: &[&str]) {
     let ended = world.run(options, &["/bin/true"]);
     assert_eq!(ended.code, 0, "{options:?}: {ended:?}");
 }
