@@ -196,7 +196,7 @@ impl Plan {
             }
         }
         if let Some(before) = before {
-            self.check_fresh(before)?;
+            self.check_service(before)?;
         }
         loop {
             self.keep_apart(before, &mut faults);

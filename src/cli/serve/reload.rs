@@ -40,6 +40,9 @@ impl Broker {
             "portcullis: warning: the changed configuration is not accepted: {}",
             failure.message()
         );
+        if let Some(help) = failure.advice() {
+            errln!("  help: {help}");
+        }
         self.service_log.deny("reload", failure.message(), facts([]));
     }
 

@@ -1,4 +1,4 @@
-//! Policies and states that lie where an agent of a served workspace may change them.
+//! Policies, states and files of the service that lie where an agent of a served workspace may change them.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -103,6 +103,90 @@ fn copies_of_a_changed_configuration_do_not_go_into_a_workspace() {
     }
     service.stop();
     assert!(!copies.exists());
+}
+
+/// Has the service read everything again; its configuration is refused because of `path`, and no
+/// workspace is.
+fn refused_for(site: &Site, service: &Service, path: &str) {
+    let said = site.reload_refused(service);
+    assert_eq!(said["facts"], json!({}), "{said}");
+    let named = format!("`{}`", site.base().join(path).display());
+    assert!(said["reason"].as_str().unwrap().contains(&named), "{said}");
+    for workspace in ["shop", "docs"] {
+        assert_eq!(reads(service, site, workspace), format!("of {workspace}\n"));
+    }
+}
+
+impl Site {
+    /// Has the service read everything again; returns the single record of that.
+    fn reload_refused(&self, service: &Service) -> Value {
+        let said = || -> Vec<Value> {
+            let records = self.records("serve").into_iter();
+            records.filter(|record| record["op"] == "reload").collect()
+        };
+        let before = said().len();
+        service.signal(Signal::HUP);
+        let record = wait(|| said().split_off(before).into_iter().next());
+        assert_eq!(record["decision"], "deny", "{record}");
+        record
+    }
+}
+
+/// Regression: a path that had not changed was compared as one of a workspace's. The workspace was
+/// served no more, and the program that its agent had written signed for the other one.
+#[test]
+fn a_signer_that_leads_into_a_workspace_now_refused_the_workspace_only() {
+    let site = site();
+    let base = site.base();
+    fs::create_dir(site.root("docs").join("s")).unwrap();
+    for directory in [base.join("etc"), site.root("docs").join("s")] {
+        fs::copy("/bin/true", directory.join("sign")).unwrap();
+    }
+    symlink("etc", base.join("live")).unwrap();
+    let key = "example.com/log-1+8b4c54b3+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
+    let sign = base.join("live/sign");
+    edit(&site, "[serve]", &format!("[audit]\nsigner = [{sign:?}]\npublicKey = {key:?}\n[serve]"));
+    let service = Service::start(&mut site.command(&[]));
+    fs::remove_file(base.join("live")).unwrap();
+    symlink("roots/docs/s", base.join("live")).unwrap();
+    refused_for(&site, &service, "live/sign");
+    fs::remove_file(base.join("live")).unwrap();
+    symlink("etc", base.join("live")).unwrap();
+    site.reload(&service, 0);
+    service.stop();
+}
+
+/// Regression: a link of an agent's on the way chose an older configuration, which came in force for
+/// the other workspaces, or for all if it did not name the agent's.
+#[test]
+fn a_configuration_chosen_by_a_link_of_a_workspace_came_in_force() {
+    for has_docs in [true, false] {
+        let mut site = site();
+        let base = site.base();
+        let old = site.add_agent("old", "workspaces = [\"shop\"]");
+        if !has_docs {
+            site.workspaces.retain(|name| name != "docs");
+        }
+        site.write();
+        let mut text = fs::read_to_string(site.config()).unwrap();
+        for begin in ["roots/", "states/", "policy.toml"] {
+            let whole = format!("\"{}/{begin}", base.display());
+            text = text.replace(&format!("\"{begin}"), &whole);
+        }
+        fs::write(base.join("etc/portcullis.toml"), text).unwrap();
+        site.agents.retain(|(name, ..)| name != "old");
+        site.workspaces = vec!["shop".to_owned(), "docs".to_owned()];
+        let service = site.serve();
+        assert_eq!(service.open(&old, "shop").err(), Some(401));
+        // A worker that starts later refuses the path itself.
+        assert_eq!(reads(&service, &site, "docs"), "of docs\n");
+        symlink("../../etc", site.root("docs").join("link")).unwrap();
+        fs::remove_file(site.config()).unwrap();
+        symlink("roots/docs/link/portcullis.toml", site.config()).unwrap();
+        refused_for(&site, &service, "portcullis.toml");
+        assert_eq!(service.open(&old, "shop").err(), Some(401));
+        service.stop();
+    }
 }
 
 /// A workspace that comes must not bring the policy of another under its agent.

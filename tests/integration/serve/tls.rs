@@ -103,6 +103,28 @@ fn a_service_goes_on_with_its_certificate_while_the_files_are_exchanged() {
     service.stop();
 }
 
+/// Regression: the workspace was served no more, and what its agent had written was read as the
+/// certificate.
+#[test]
+fn a_certificate_that_leads_into_a_workspace_now_was_read() {
+    let mut site = site();
+    let base = site.base();
+    site.settings = "tls = { certificate = \"live/c.pem\", key = \"live/k.pem\" }".to_owned();
+    std::os::unix::fs::symlink(".", base.join("live")).unwrap();
+    let service = site.serve();
+    fs::write(site.root("shop").join("c.pem"), CERTIFICATE).unwrap();
+    fs::write(site.root("shop").join("k.pem"), KEY).unwrap();
+    fs::remove_file(base.join("live")).unwrap();
+    std::os::unix::fs::symlink("roots/shop", base.join("live")).unwrap();
+    service.signal(rustix::process::Signal::HUP);
+    let note = site.await_record("serve", |record| record["op"] == "reload");
+    assert_eq!((&note["decision"], &note["facts"]), (&"deny".into(), &serde_json::json!({})));
+    let named = format!("the certificate `{}`", base.join("live/c.pem").display());
+    assert!(note["reason"].as_str().unwrap().contains(&named), "{note}");
+    assert_eq!(status(&ask(&service).unwrap()), 200);
+    service.stop();
+}
+
 /// Kills the front, and waits for another.
 fn kill_front(service: &Service) {
     let front = service.processes("front-process").pop().unwrap();

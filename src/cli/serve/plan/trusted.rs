@@ -47,28 +47,30 @@ impl Plan {
         }
     }
 
-    /// Checks the paths of the service itself that are trusted now and were not `before`, such
-    /// as a directory for copies. If one lies in a workspace, former or current, the whole
-    /// configuration is refused: the workspace is not at fault, and its agent may have created
-    /// a link there.
-    pub(super) fn check_fresh(&self, before: &Self) -> Result<(), Failure> {
-        let known = before.trusted_of_service()?;
-        let mut trusted = self.trusted_of_service()?;
-        trusted.retain(|path| !known.contains(path));
+    /// Checks the trusted paths that belong to no workspace, such as the configuration, a
+    /// certificate or the signer. If one lies in, or is named through, a workspace served now or
+    /// `before`, the whole configuration is refused: that workspace is not at fault, and its agent
+    /// may have chosen what the path leads to. A path that did not change may lead elsewhere now.
+    pub(super) fn check_service(&self, before: &Self) -> Result<(), Failure> {
         let agents = agents(before.places.values().chain(self.places.values()));
-        TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)
+        let paths = TrustedPaths { trusted: self.trusted_of_service()?, agents };
+        paths.check_trusted().map_err(|error| {
+            Failure::new(error).help(
+                "correct the path, and reload again; a signer in use is run by its path until then",
+            )
+        })
     }
 
     /// Returns all trusted paths except policies.
     fn trusted(&self) -> Result<Vec<TrustedPath>, Failure> {
         let states = self.places.values().flat_map(|place| [&place.state, &place.named_state]);
         let states = states.flat_map(|path| trusted_paths::of_state(path));
-        let mut trusted = trusted_paths::listed(states.collect())?;
+        let mut trusted = trusted_paths::listed(states.chain(trusted_paths::places()).collect())?;
         trusted.extend(self.trusted_of_service()?);
         Ok(trusted)
     }
 
-    /// Returns the trusted paths that belong to no workspace.
+    /// Returns the trusted paths that belong to no workspace, and that the service uses.
     fn trusted_of_service(&self) -> Result<Vec<TrustedPath>, Failure> {
         let mut found = trusted_paths::of_state(&self.state);
         found.extend(trusted_paths::of_state(&self.named_state));
@@ -84,7 +86,7 @@ impl Plan {
             }
         }
         let mut trusted = trusted_paths::listed(found)?;
-        trusted.extend(trusted_paths::own(&self.operator, &self.audit)?);
+        trusted.extend(trusted_paths::in_use(&self.operator, &self.audit)?);
         Ok(trusted)
     }
 
