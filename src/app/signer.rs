@@ -5,6 +5,7 @@
 use std::{
     io::{self, Read as _, Write as _},
     os::{fd::OwnedFd, unix::process::CommandExt as _},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread,
@@ -18,8 +19,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     failure::{Context as _, Failure},
     process::check_children,
+    trusted_paths,
 };
-use crate::{gateway::Signer, model::Escaped, sandbox::Channel};
+use crate::{
+    config::audit::Audit, gateway::Signer, model::Escaped, operator_files::canonicalize,
+    sandbox::Channel,
+};
 
 /// Timeout of the command. Less than the broker waits for a gateway that is about to
 /// end.
@@ -141,10 +146,12 @@ fn signs(public: &PublicKey, text: &str, lines: String) -> Result<String, String
 /// A program as signer: it gets the note's text on its standard input and prints
 /// signature lines, or the complete note.
 pub(crate) struct Program {
-    pub(crate) command: Vec<String>,
-    pub(crate) public: PublicKey,
+    command: Vec<String>,
+    public: PublicKey,
     /// The variables that it does not get: those of credentials.
-    pub(crate) without: Vec<String>,
+    without: Vec<String>,
+    /// Its files, and those to which they led when they were compared with the workspaces.
+    files: Vec<(PathBuf, Option<PathBuf>)>,
 }
 
 impl Signer for Program {
@@ -158,8 +165,34 @@ impl Signer for Program {
 }
 
 impl Program {
+    /// Returns the signer of `audit`, whose log has the key `public`.
+    ///
+    /// # Errors
+    /// When a file of it cannot be read.
+    pub(crate) fn new(
+        audit: &Audit,
+        public: PublicKey,
+        without: Vec<String>,
+    ) -> Result<Self, Failure> {
+        let files = trusted_paths::signer(audit)?.into_iter();
+        let files = files.map(|(_, path)| (path.clone(), canonicalize(&path).ok())).collect();
+        Ok(Self { command: audit.signer.clone(), public, without, files })
+    }
+
+    /// Refuses a file that leads elsewhere now: an agent may have made what is there.
+    fn check_files(&self) -> Result<(), String> {
+        let moved = self.files.iter().find(|(path, led)| canonicalize(path).ok() != *led);
+        moved.map_or(Ok(()), |(path, _)| {
+            Err(format!(
+                "`{}` leads elsewhere than when the gateway started: start it again",
+                path.display()
+            ))
+        })
+    }
+
     /// Runs the signer; kills it with all of its processes after a timeout.
     fn run(&self, text: &str) -> Result<String, String> {
+        self.check_files()?;
         let (program, arguments) = self.command.split_first().ok_or("no signer is configured")?;
         check_children().map_err(|failure| failure.message().to_owned())?;
         let failed = |error: io::Error| format!("`{program}`: {error}");

@@ -176,21 +176,25 @@ pub(crate) fn in_use(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPa
         let certificates = named_certificates()?;
         found.extend(certificates.into_iter().map(|path| (Trusted::Certificate, path)));
     }
-    if let Some((program, arguments)) = audit.signer.split_first() {
-        // Paths among the arguments may be the key.
-        let names = arguments.iter().filter(|argument| !argument.contains('/'));
-        let line = [program].into_iter().chain(names).map(OsStr::new);
-        // A signer starts in `/`.
-        let files = executed(line, Path::new("/"))?;
-        found.extend(files.into_iter().map(|file| (Trusted::Signer, file)));
-        let keys = arguments.iter().flat_map(|argument| named_in(argument));
-        found.extend(keys.map(|key| (Trusted::SignerKey, key)));
-    }
+    found.extend(signer(audit)?);
     if let Some(program) = notifier::program(&operator.notifications) {
         let files = executed([program.as_os_str()], Path::new("/"))?;
         found.extend(files.into_iter().map(|file| (Trusted::Notifier, file)));
     }
     listed(found)
+}
+
+/// Returns the files that are executed when the signer starts, and those that its arguments name.
+pub(crate) fn signer(audit: &Audit) -> Result<Vec<(Trusted, PathBuf)>, Failure> {
+    let Some((program, arguments)) = audit.signer.split_first() else { return Ok(Vec::new()) };
+    // Paths among the arguments may be the key.
+    let names = arguments.iter().filter(|argument| !argument.contains('/'));
+    let line = [program].into_iter().chain(names).map(OsStr::new);
+    // A signer starts in `/`.
+    let files = executed(line, Path::new("/"))?;
+    let keys = arguments.iter().flat_map(|argument| named_in(argument));
+    let files = files.into_iter().map(|file| (Trusted::Signer, file));
+    Ok(files.chain(keys.map(|key| (Trusted::SignerKey, key))).collect())
 }
 
 /// Returns the certificates that the environment names in place of the system's: a file, and

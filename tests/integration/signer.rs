@@ -167,6 +167,32 @@ fn the_broker_runs_the_signer_and_the_gateway_never_has_the_key() {
     assert_eq!(records[0]["facts"]["checkpointKey"], json!(signed.public));
 }
 
+/// It was executed from wherever its path led, also if that was the workspace of an agent.
+#[test]
+fn a_signer_whose_path_leads_elsewhere_is_not_executed() {
+    let signed = Signed::new();
+    let (link, other) = (signed.world.base().join("live"), signed.world.base().join("other"));
+    std::os::unix::fs::symlink("signer", &link).unwrap();
+    signed.configure(&link.join("sign.py"));
+    let mut scripted_agent = signed.start();
+    for _ in 0..5 {
+        receipt(&scripted_agent.ask(scripted_agent.read("a")));
+    }
+    signed.wait("a checkpoint while it serves", || signed.covered() > 4);
+    std::fs::create_dir(&other).unwrap();
+    for name in ["sign.py", "mode"] {
+        std::fs::copy(signed.place.join(name), other.join(name)).unwrap();
+    }
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("other", &link).unwrap();
+    for _ in 0..10 {
+        receipt(&scripted_agent.ask(scripted_agent.read("a")));
+    }
+    let (status, complaints) = scripted_agent.end();
+    assert!(status.success() && complaints.contains("leads elsewhere"), "{complaints}");
+    assert!(!other.join("runs").exists());
+}
+
 #[test]
 fn a_signer_that_goes_wrong_costs_checkpoints_only() {
     for (mode, word) in

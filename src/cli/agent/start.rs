@@ -121,9 +121,8 @@ pub(in crate::cli) fn start_gateway(
         if let Some(public) = opened.audit.signer_key() {
             let (asked, asking) = Channel::pair().or_fail("cannot start the gateway")?;
             files.push(asking.into());
-            let command = opened.audit.signer.clone();
             let without = opened.operator.key_variables().map(str::to_owned).collect();
-            signers.push((asked, Program { command, public, without }));
+            signers.push((asked, Program::new(&opened.audit, public, without)?));
         }
         if let Some((child, channel)) = notifier {
             // It ends with this process.

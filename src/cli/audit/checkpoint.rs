@@ -82,10 +82,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// Opens the log with the operator's signer, for a command that serves no client.
 pub(super) fn open(state: &cap_std::fs::Dir, audit: &Audit) -> Result<AuditLog, Failure> {
     let signing = match audit.signer_key() {
-        Some(public) => {
-            let (command, without) = (audit.signer.clone(), Vec::new());
-            Signing::by(Box::new(Program { command, public, without }))
-        }
+        Some(public) => Signing::by(Box::new(Program::new(audit, public, Vec::new())?)),
         None => own_key(state, AUDIT_LOG)?,
     };
     open_audit_log(state, Some(signing), AUDIT_LOG)

@@ -158,9 +158,8 @@ impl WorkerProcess {
             .send(&ToWorker::Start(Box::new(order)), &descriptors)
             .or_fail("cannot start a worker")?;
         if let Some(public) = signer {
-            let command = plan.audit.signer.clone();
             let without = plan.operator.key_variables().map(str::to_owned).collect();
-            signer::serve(asked, Program { command, public, without })?;
+            signer::serve(asked, Program::new(&plan.audit, public, without)?)?;
         }
         let now = Instant::now();
         Ok(Self {
