@@ -307,6 +307,15 @@ impl Audit {
                 );
                 return Err(("ship", reason));
             }
+            // Also where a service adds a name to each.
+            let place = |target: &Target| target.to.trim_end_matches('/').to_owned();
+            if self.ship.iter().take(number).any(|other| place(other) == place(target)) {
+                let reason = format!(
+                    "`ship[{number}].to` is that of another target, whatever its options: give \
+                     each target a directory or prefix of its own"
+                );
+                return Err(("ship", reason));
+            }
         }
         Ok(self)
     }
@@ -396,6 +405,11 @@ mod tests {
             ("[audit]\nship = [{ to = '/x', option = {} }]", "did you mean `options`?"),
             ("[audit]\nship = [{ to = 'relative' }]", "absolute directory"),
             ("[audit]\nship = [{ to = 'https://x/put?token=a' }]", "no `?`"),
+            (
+                "[audit]\nship = [{ to = 's3://b/p', options = { endpoint = 'http://x' } }, { to = \
+                 's3://b/p/', options = { endpoint = 'http://y' } }]",
+                "of its own",
+            ),
             ("[audit", "unclosed"),
         ] {
             let error = parse(text).unwrap_err();
