@@ -10,9 +10,13 @@ use crate::common::{Done, World, done};
 
 mod gaps;
 #[cfg(feature = "full")]
+mod reads;
+#[cfg(feature = "full")]
 mod remote;
 #[cfg(feature = "full")]
 mod replies;
+#[cfg(feature = "full")]
+mod server;
 
 /// The copies beneath a target, the oldest first.
 pub(crate) fn copies(target: &Path) -> Vec<PathBuf> {

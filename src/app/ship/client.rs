@@ -5,6 +5,7 @@
 
 use std::{error::Error as _, io, ops::RangeInclusive, pin::Pin, time::Duration};
 
+use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::SignedDuration;
 use object_store::{
@@ -151,7 +152,13 @@ impl HttpService for BlockingService {
 async fn answer(client: &Client, request: HttpRequest) -> Result<HttpResponse, HttpError> {
     let wrong = |kind, words: String| HttpError::new(kind, io::Error::other(words));
     let from = request.uri().to_string();
-    let (parts, mut rest) = client.call(request).await?.into_parts();
+    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let (mut parts, mut rest) = client.call(request).await?.into_parts();
+    // The library takes 405 for a missing file, and 501 for a passing error.
+    let has_no_reads = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
+    if is_read && has_no_reads.contains(&parts.status) {
+        parts.status = StatusCode::FORBIDDEN;
+    }
     let status = parts.status;
     if let Some(to) = parts.headers.get(LOCATION).filter(|_| status.is_redirection()) {
         let to = String::from_utf8_lossy(to.as_bytes());

@@ -25,7 +25,7 @@ pub(super) struct CopyState {
 }
 
 /// Checks the newest checkpoint of a copy, its sealed `segments` and the open one, since the
-/// checkpoint alone does not prove that the segments exist. `None` where the store cannot be read.
+/// checkpoint alone does not prove that the segments exist. `None` where the store refuses reads.
 pub(super) fn look(
     store: &mut dyn Store,
     progress: &ShipProgress,
@@ -61,7 +61,7 @@ pub(crate) struct IncompleteTarget {
 }
 
 /// Returns a target whose copy lacks segments of the log before `end`. A directory is read;
-/// elsewhere the length of each segment is compared. Only an HTTP server that cannot be read is
+/// elsewhere the length of each segment is compared. Only an HTTP server that refuses reads is
 /// trusted for its replies.
 pub(crate) fn lacking(state: &Path, targets: &[Target], end: Segment) -> Option<IncompleteTarget> {
     targets.iter().find_map(|target| {
@@ -103,7 +103,7 @@ fn hold(
         }
         // A writer to an HTTP server may lack the right to read.
         None if !place.to.starts_with("http") => {
-            return Ok(Some("it cannot be read".to_owned()));
+            return Ok(Some("it refuses reads, without which nothing can be checked".to_owned()));
         }
         _ => {}
     }

@@ -6,15 +6,16 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use portcullis_audit::{MAX_NOTE, NEWEST};
+use portcullis_audit::NEWEST;
 use serde::Serialize;
 
 use super::{
     completeness::look,
     destinations::{GONE, existing, within},
+    log::SegmentReader,
     progress::{ShipProgress, known, records_of},
 };
-use crate::{config::audit::Target, operator_files, review::read_regular};
+use crate::{config::audit::Target, operator_files};
 
 /// The lag of a target.
 #[derive(Debug, Clone, Serialize)]
@@ -45,7 +46,8 @@ impl Lag {
 /// Returns the lag of each target behind the checkpoints in the state directory.
 pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
     let log = state.join("audit");
-    let covered = covered(&log).unwrap_or(0);
+    let newest = SegmentReader::new(state).newest().ok().flatten();
+    let covered = newest.as_deref().and_then(records_of).unwrap_or(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let of = |target: &Target| {
         let (known, unknown) = match known(state, target) {
@@ -69,11 +71,6 @@ pub(crate) fn lag(state: &Path, targets: &[Target]) -> Vec<Lag> {
         Lag { to: target.shown(), copy, records, behind, seconds, error }
     };
     targets.iter().map(of).collect()
-}
-
-/// Returns the number of records that the newest checkpoint covers.
-fn covered(log: &Path) -> Option<u64> {
-    records_of(&read_regular(&log.join(NEWEST), MAX_NOTE as u64).ok()?)
 }
 
 /// Returns the number of records in a copy, and the reason why it is not the number

@@ -7,12 +7,12 @@ use std::{
 };
 
 use portcullis_audit::{
-    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, LogFile, MAX_LINE, NEWEST, Note, ROOTS,
-    RecordView, Segment, Source as _,
+    Checkpoint, Directory, FRONTIER, HISTORY, Hash, KEYS, LogFile, MAX_LINE, MAX_NOTE, NEWEST,
+    Note, ROOTS, RecordView, Segment, Source as _,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{gateway::AuditLog, operator_files};
+use crate::{gateway::AuditLog, operator_files, review::read_regular};
 
 /// Maximum of bytes of a file that is no segment: the roots of a million segments.
 const MAX_SMALL_FILE: u64 = 64 << 20;
@@ -44,6 +44,7 @@ struct FrontierFields {
 
 /// The log in a directory.
 pub(super) struct SegmentReader {
+    state: PathBuf,
     path: PathBuf,
     files: Directory,
 }
@@ -51,7 +52,7 @@ pub(super) struct SegmentReader {
 impl SegmentReader {
     pub(super) fn new(state: &Path) -> Self {
         let path = state.join("audit");
-        Self { files: Directory::new(&path), path }
+        Self { state: state.to_owned(), files: Directory::new(&path), path }
     }
 
     /// Returns time and inode number of the newest checkpoint.
@@ -60,22 +61,57 @@ impl SegmentReader {
         Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?, stat.st_ino))
     }
 
-    /// Returns the extent of the newest checkpoint; `None` while it is being written.
+    /// Returns the newest checkpoint: where its file is missing, that beside the private key, else
+    /// the largest stored one.
+    pub(super) fn newest(&self) -> Result<Option<Vec<u8>>, String> {
+        if let Some(note) = self.small(NEWEST)? {
+            return Ok(Some(note));
+        }
+        match read_regular(&self.state.join(AuditLog::LAST_SIGNED), MAX_NOTE as u64) {
+            Ok(note) => return Ok(Some(note)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("cannot read `{}`: {error}", AuditLog::LAST_SIGNED)),
+        }
+        let names = self.files.history().map_err(|error| error.to_string())?;
+        let sizes = names.iter().filter_map(|name| name.parse::<u64>().ok());
+        sizes.max().map_or(Ok(None), |size| self.small(&format!("{HISTORY}/{size}")))
+    }
+
+    /// Returns the extent of the newest checkpoint; `None` if the log has none.
     pub(super) fn covered(&self) -> Result<Option<CheckpointExtent>, String> {
-        let Some(note) = self.small(NEWEST)? else { return Ok(None) };
-        let checkpoint = Note::parse(&note).and_then(|note| Checkpoint::of(&note));
-        let size = checkpoint.map_err(|error| error.to_string())?.size;
+        let mut newest = self.newest()?;
+        loop {
+            let Some(note) = newest else { return Ok(None) };
+            let checkpoint = Note::parse(&note).and_then(|note| Checkpoint::of(&note));
+            let size = checkpoint.map_err(|error| error.to_string())?.size;
+            let Some(last) = size.checked_sub(1) else { return Ok(None) };
+            if let Some(edge) = self.edge(size)? {
+                // `frontier` is not signed, so it is checked.
+                return match self.end(edge.segment, edge.offset)? {
+                    Some((end, seq)) if seq == Some(last) => {
+                        Ok(Some(CheckpointExtent { note, size, end }))
+                    }
+                    _ => Err(format!("`{FRONTIER}` does not say where record {last} ends")),
+                };
+            }
+            newest = self.newest()?;
+            // A gateway may have made others meanwhile.
+            if newest.as_ref() == Some(&note) {
+                return Err(format!(
+                    "`{FRONTIER}` is missing or does not name the newest checkpoint: `portcullis \
+                     audit checkpoint` writes it again"
+                ));
+            }
+        }
+    }
+
+    /// Returns the line of `frontier` about a checkpoint of `size` records.
+    fn edge(&self, size: u64) -> Result<Option<FrontierFields>, String> {
         let lines = self.small(FRONTIER)?.unwrap_or_default();
         let lines = String::from_utf8_lossy(&lines);
         let mut edges =
             lines.lines().filter_map(|line| serde_json::from_str::<FrontierFields>(line).ok());
-        let edge = edges.find(|edge| edge.size == size);
-        let Some((last, edge)) = size.checked_sub(1).zip(edge) else { return Ok(None) };
-        // `frontier` is not signed, so it is checked.
-        match self.end(edge.segment, edge.offset)? {
-            Some((end, seq)) if seq == Some(last) => Ok(Some(CheckpointExtent { note, size, end })),
-            _ => Err(format!("`{FRONTIER}` does not say where record {last} ends")),
-        }
+        Ok(edges.find(|edge| edge.size == size))
     }
 
     /// Returns the end of records and the number of the last one; `None` if there is no such
@@ -118,6 +154,8 @@ impl SegmentReader {
         let line = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let record = whole.and_then(|_| RecordView::parse(line).ok());
         let end = LogEnd { segment, offset, leaf: Hash::leaf(line) };
+        // No record ends beyond the segment.
+        let record = record.filter(|_| offset <= length);
         Ok(Some((end, record.map(|record| record.seq))))
     }
 

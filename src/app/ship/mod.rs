@@ -30,7 +30,7 @@ use crate::{
 };
 
 use destinations::within;
-use shipper::{Shipper, refuse_overlap};
+use shipper::{Sent, Shipper, refuse_overlap};
 
 pub(crate) use completeness::lacking;
 pub(crate) use lag::{Lag, lag};
@@ -141,20 +141,21 @@ pub(crate) fn beneath(targets: &[Target], name: &str) -> Vec<Target> {
     targets.iter().map(|target| within(target, name)).collect()
 }
 
-/// Sends to every target; returns the location of each copy, with the number of its records or
-/// an error.
+/// Sends to every target, and looks for each sealed segment in its copy; returns the location of
+/// each copy, with the number of its records or an error.
 pub(crate) fn once(state: &Path, targets: &[Target]) -> Vec<(String, Result<u64, String>)> {
     let send = |target: &Target| {
         let mut shipper = match Shipper::new(state, target) {
             Ok(shipper) => shipper,
             Err(error) => return (target.shown(), Err(error)),
         };
-        let sent = match shipper.lock() {
-            Ok(Some(_lock)) => shipper.send(),
-            Ok(None) => Err("another process sends to it at the moment".to_owned()),
+        shipper.checks_segments = true;
+        let sent = match shipper.send_alone() {
+            Ok(Sent::All) => Ok(shipper.progress.records),
+            Ok(Sent::ByAnother) => Err("another process sends to it at the moment".to_owned()),
             Err(error) => Err(error),
         };
-        (shipper.place().shown(), sent.map(|()| shipper.progress.records))
+        (shipper.place().shown(), sent)
     };
     targets.iter().map(send).collect()
 }

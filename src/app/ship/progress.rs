@@ -19,6 +19,8 @@ pub(crate) struct ShipProgress {
     /// The open segment, and the number of its bytes sent.
     pub(super) segment: u64,
     pub(super) offset: u64,
+    /// The number of bytes that the next piece has, from the first attempt to send it; 0 before.
+    pub(super) piece: u64,
     /// The size of each sealed segment in bytes, as sent.
     pub(super) sealed: BTreeMap<u64, u64>,
     /// Number of records that the last sent checkpoint covers.

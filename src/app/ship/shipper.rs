@@ -12,7 +12,7 @@ use super::{
     Shutdown,
     completeness::look,
     destinations::{GONE, begin, existing, within},
-    log::{self, CheckpointExtent, SegmentReader},
+    log::{self, CheckpointExtent, LogEnd, SegmentReader},
     progress::{FOLDER, ShipProgress, file_name, known, shortened},
     target::Store,
 };
@@ -33,7 +33,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The sender of the records that the newest checkpoint covers.
 #[derive(PartialEq, Eq)]
-enum Sent {
+pub(super) enum Sent {
     /// All of them are sent.
     All,
     /// Another process sends, perhaps up to an earlier checkpoint.
@@ -51,6 +51,8 @@ pub(super) struct Shipper {
     pub(super) progress: ShipProgress,
     /// The error of reading the progress, if something was sent.
     unknown: Option<String>,
+    /// True if each attempt looks for all sealed segments, also where that is expensive.
+    pub(super) checks_segments: bool,
 }
 
 /// Sends in the background until the end is near. All contact with a target happens on this
@@ -110,26 +112,39 @@ impl Shipper {
         let (_, state_dir) = state_directory::open(state).map_err(|f| f.message().to_owned())?;
         state_dir.create_dir_all(FOLDER).map_err(|error| error.to_string())?;
         let name = file_name(target);
-        // Records sent without a known progress are sent again, with a warning.
-        let (progress, unknown) = match known(state, target) {
-            Ok(progress) => (progress.unwrap_or_default(), None),
-            Err(reason) => (ShipProgress::default(), Some(reason)),
-        };
-        Ok(Self {
+        let mut shipper = Self {
             log: SegmentReader::new(state),
             path: state.to_owned(),
             state: state_dir,
             name,
             target: target.clone(),
             store: None,
-            progress: ShipProgress { to: target.shown(), ..progress },
-            unknown,
-        })
+            progress: ShipProgress::default(),
+            unknown: None,
+            checks_segments: false,
+        };
+        shipper.read_progress();
+        Ok(shipper)
+    }
+
+    /// Reads the stored progress. Records sent without a known progress are sent again, with a
+    /// warning.
+    fn read_progress(&mut self) {
+        let (progress, unknown) = match known(&self.path, &self.target) {
+            Ok(progress) => (progress.unwrap_or_default(), None),
+            Err(reason) => (ShipProgress::default(), Some(reason)),
+        };
+        // The open store is that of the former copy.
+        if progress.copy != self.progress.copy {
+            self.store = None;
+        }
+        self.progress = ShipProgress { to: self.target.shown(), ..progress };
+        self.unknown = unknown;
     }
 
     /// Takes the lock that keeps other processes from sending to this target; `None` if one has
     /// it.
-    pub(super) fn lock(&self) -> Result<Option<cap_std::fs::File>, String> {
+    fn lock(&self) -> Result<Option<cap_std::fs::File>, String> {
         let mut options = cap_std::fs::OpenOptions::new();
         let options = options.create(true).write(true);
         let file = self.state.open_with(format!("{}.lock", self.name), options);
@@ -156,17 +171,15 @@ impl Shipper {
     }
 
     /// Sends, unless another process does.
-    fn send_alone(&mut self) -> Result<Sent, String> {
+    pub(super) fn send_alone(&mut self) -> Result<Sent, String> {
         let Some(_lock) = self.lock()? else { return Ok(Sent::ByAnother) };
         // Another process may have sent meanwhile.
-        if let Ok(Some(known)) = known(&self.path, &self.target) {
-            self.progress = ShipProgress { to: self.target.shown(), ..known };
-        }
+        self.read_progress();
         self.send().map(|()| Sent::All)
     }
 
     /// Sends the records that the newest checkpoint covers.
-    pub(super) fn send(&mut self) -> Result<(), String> {
+    fn send(&mut self) -> Result<(), String> {
         let sent = self.send_all().map_err(|reason| shortened(&reason));
         self.progress.error = sent.as_ref().err().cloned();
         let kept = self.keep();
@@ -174,7 +187,16 @@ impl Shipper {
     }
 
     fn send_all(&mut self) -> Result<(), String> {
-        let Some(CheckpointExtent { note, size, end }) = self.log.covered()? else { return Ok(()) };
+        let Some(CheckpointExtent { note, size, end }) = self.log.covered()? else {
+            return match self.progress.records {
+                0 => Ok(()),
+                _ => Err(
+                    "the log has no checkpoint any more: `portcullis audit verify` says what is \
+                     missing"
+                        .to_owned(),
+                ),
+            };
+        };
         if self.progress.copy.is_empty() {
             self.begin()?;
             if let Some(reason) = self.unknown.take() {
@@ -185,7 +207,7 @@ impl Shipper {
                     Escaped(&copy)
                 );
             }
-        } else if let Some(reason) = self.obstacle(size)? {
+        } else if let Some(reason) = self.obstacle(size, &end)? {
             let former = self.place().shown();
             self.begin()?;
             let copy = self.place().shown();
@@ -211,7 +233,7 @@ impl Shipper {
         for name in others.iter().filter(|name| ![KEYS, NEWEST].contains(&name.as_str())) {
             self.put_own(name)?;
         }
-        self.put(NEWEST, note)?;
+        self.put_newest(note)?;
         let ShipProgress { records, end: last, at, .. } = &mut self.progress;
         (*records, *last, *at) = (size, Some(end), begun);
         Ok(())
@@ -248,9 +270,10 @@ impl Shipper {
         self.keep()
     }
 
-    /// Returns the reason why the copy cannot be continued up to `size` records, if any.
-    fn obstacle(&mut self, size: u64) -> Result<Option<&'static str>, String> {
-        let ShipProgress { records, segment, end, .. } = self.progress.clone();
+    /// Returns the reason why the copy cannot be continued up to `size` records, which end at
+    /// `until`, if any.
+    fn obstacle(&mut self, size: u64, until: &LogEnd) -> Result<Option<&'static str>, String> {
+        let ShipProgress { records, segment, offset, piece, end, .. } = self.progress.clone();
         if segment < self.log.first_segment()? {
             return Ok(Some("records that the copy does not have were pruned"));
         }
@@ -260,15 +283,33 @@ impl Shipper {
             }
             None => true,
         };
-        if size < records || !is_same {
+        let is_beyond = (segment, offset.saturating_add(piece)) > (until.segment, until.offset);
+        if size < records || is_beyond || !is_same {
             return Ok(Some("the log does not go on from what was sent"));
         }
-        let progress = self.progress.clone();
+        let (progress, checks_segments) = (self.progress.clone(), self.checks_segments);
         let Some(store) = self.existing()? else { return Ok(Some(GONE)) };
-        let sealed = progress.sealed.keys().copied().filter(|_| store.is_near());
-        let sealed: Vec<_> = sealed.collect();
-        let found = look(store, &progress, sealed.into_iter())?;
+        let is_near = store.is_near();
+        let sealed = progress.sealed.keys().copied().filter(|_| is_near || checks_segments);
+        let found = match look(store, &progress, sealed) {
+            // A server that takes records need not return them. A prune relies on none of this.
+            Err(_) if !is_near => None,
+            found => found?,
+        };
         Ok(found.is_some_and(|found| !found.is_whole).then_some(GONE))
+    }
+
+    /// Sends the newest checkpoint. A target that loses it at once is no copy: otherwise each
+    /// attempt would begin another one.
+    fn put_newest(&mut self, note: Vec<u8>) -> Result<(), String> {
+        self.put(NEWEST, note)?;
+        match self.store()?.checkpoint() {
+            Ok(Some(None)) => Err(format!(
+                "it accepted `{NEWEST}` and says now that there is none: a target returns what it \
+                 was sent, or refuses reads (401, 403, 405 or 501)"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn put(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
@@ -291,13 +332,13 @@ impl Shipper {
         self.put(&format!("{segment}{PACKED}"), packed)?;
         self.store()?.sealed(&segment.to_string())?;
         let next = segment.next();
-        (self.progress.segment, self.progress.offset) = (next.0, 0);
+        (self.progress.segment, self.progress.offset, self.progress.piece) = (next.0, 0, 0);
         self.progress.sealed.insert(segment.0, length);
         let (size, name) = (next.first(), format!("{HISTORY}/{}", next.first()));
         // With that checkpoint the copy is a valid log until the rest is sent.
         if let Some(note) = self.log.small(&name)?.filter(|_| size > self.progress.records) {
             self.put(&name, note.clone())?;
-            self.put(NEWEST, note)?;
+            self.put_newest(note)?;
             self.progress.records = size;
             self.progress.end = self.log.end(next.0, 0)?.map(|(end, _)| end);
         }
@@ -308,10 +349,16 @@ impl Shipper {
     fn piece(&mut self, until: u64) -> Result<(), String> {
         let segment = Segment(self.progress.segment);
         let offset = self.progress.offset;
-        let length = (until - offset).min(MAX_PIECE);
+        // A server may finish a failed request after the next one, which sends the same bytes then.
+        let length = match self.progress.piece {
+            0 => (until - offset).min(MAX_PIECE),
+            length => length,
+        };
         let bytes = self.log.part(segment, offset, length)?;
+        self.progress.piece = length;
+        self.keep()?;
         self.store()?.piece(&segment.to_string(), offset, bytes)?;
-        self.progress.offset = offset + length;
+        (self.progress.offset, self.progress.piece) = (offset + length, 0);
         self.keep()
     }
 

@@ -27,8 +27,6 @@ pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     runtime: Runtime,
-    /// True for object storage, which reports missing objects.
-    is_bucket: bool,
     /// Pieces of the open segment sent by this process.
     pieces: Vec<Path>,
 }
@@ -96,8 +94,7 @@ impl Remote {
                 (Arc::new(store), Path::default())
             }
         };
-        let is_bucket = target.to.starts_with("s3://");
-        Ok(Self { store, prefix, runtime, is_bucket, pieces: Vec::new() })
+        Ok(Self { store, prefix, runtime, pieces: Vec::new() })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -166,14 +163,16 @@ impl Store for Remote {
     }
 
     fn checkpoint(&mut self) -> Result<Option<Option<Vec<u8>>>, String> {
+        use object_store::Error::{NotFound, PermissionDenied, Unauthenticated};
         let path = self.path(NEWEST);
         let newest = self.runtime.block_on(async { self.store.get(&path).await?.bytes().await });
-        Ok(match newest {
-            Ok(note) => Some(Some(note.to_vec())),
-            Err(object_store::Error::NotFound { .. }) if self.is_bucket => Some(None),
+        match newest {
+            Ok(note) => Ok(Some(Some(note.to_vec()))),
+            Err(NotFound { .. }) => Ok(Some(None)),
             // A writer may lack the right to read.
-            Err(_) => None,
-        })
+            Err(PermissionDenied { .. } | Unauthenticated { .. }) => Ok(None),
+            Err(error) => Err(format!("cannot read `{NEWEST}`: {}", reason(&error))),
+        }
     }
 
     fn length(&mut self, name: &str) -> Result<Option<u64>, String> {

@@ -12,8 +12,8 @@ pub(super) trait Store: Send {
     /// Stores a piece of the open segment.
     fn piece(&mut self, segment: &str, offset: u64, bytes: Vec<u8>) -> Result<(), String>;
 
-    /// Returns the newest checkpoint that arrived, if one did; `None` where the store cannot be
-    /// read.
+    /// Returns the newest checkpoint that arrived, if one did; `None` where the store refuses
+    /// reads.
     fn checkpoint(&mut self) -> Result<Option<Option<Vec<u8>>>, String>;
 
     /// Returns the size of the file `name` in bytes; `None` if it is missing.

@@ -93,7 +93,10 @@ fn refuse_unshipped(state: &Path, targets: &[Target], end: Segment) -> Result<()
             Escaped(&lacking.place),
             Escaped(&lacking.reason)
         ))
-        .help("`portcullis audit ship` sends them; `--unshipped` removes them all the same")),
+        .help(
+            "`portcullis audit ship` sends what a target lacks; `--unshipped` removes the records \
+             all the same",
+        )),
         None => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A log of two full segments and one that is open, with a checkpoint.
-fn world_of_segments() -> World {
+pub(super) fn world_of_segments() -> World {
     let world = World::new();
     write_log(&world, 2 * SEGMENT_RECORDS + 500, |seq| {
         (Kind::Decision, decision("coder", "read", &format!("f{}", seq % 100), "allow", "r"))
@@ -171,4 +171,55 @@ fn progress_that_cannot_be_read_is_told() {
     let sent = run(&world, world.base(), &["audit", "ship"]).ok();
     assert!(sent.stderr.contains("another copy is begun"), "{sent:?}");
     assert_eq!(copies(&target).len(), 2);
+}
+
+/// The records were said to be copied when nothing could be sent: no error, and no lag.
+#[test]
+fn a_log_without_its_frontier_or_checkpoint_was_not_copied_unnoticed() {
+    let world = World::new();
+    let target = configure(world.base());
+    world.file("a", "x");
+    let next = || {
+        world.fs(&["read", "a"]).ok();
+        world.run(&["audit", "checkpoint"]).ok();
+        world.run(&["audit", "verify", "--json"]).ok().json()["signed"]["records"].as_u64()
+    };
+    let status = || run(&world, world.base(), &["audit", "ship", "--status", "--json"]).ok().json();
+    next();
+    let sent = run(&world, world.base(), &["audit", "ship"]).ok();
+    assert!(!sent.text().ends_with(": 0 records\n"), "{sent:?}");
+
+    next();
+    fs::remove_file(world.state().join("audit/frontier")).unwrap();
+    let refused = run(&world, world.base(), &["audit", "ship"]);
+    assert!(refused.code == 1 && refused.stderr.contains("audit checkpoint"), "{refused:?}");
+    let late = status();
+    assert!(late["behind"].as_u64() > Some(0) && late["error"].is_string(), "{late}");
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
+    let all = world.run(&["audit", "verify", "--json"]).ok().json()["signed"]["records"].as_u64();
+    assert_eq!(Some(records(&world, &the_copy(&target))), all);
+
+    // The one beside the private key counts.
+    let all = next();
+    fs::remove_file(world.state().join("audit/checkpoint")).unwrap();
+    assert!(status()["behind"].as_u64() > Some(0), "{}", status());
+    run(&world, world.base(), &["audit", "ship"]).ok();
+    assert_eq!(Some(records(&world, &the_copy(&target))), all);
+    for name in ["keys/signed", "audit/checkpoints"] {
+        let path = world.state().join(name);
+        fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).unwrap();
+    }
+    let refused = run(&world, world.base(), &["audit", "ship"]);
+    assert!(refused.code == 1 && refused.stderr.contains("no checkpoint any more"), "{refused:?}");
+}
+
+/// Nothing is signed yet, so there is nothing to send.
+#[test]
+fn a_log_that_never_had_a_checkpoint_is_no_error() {
+    let world = World::new();
+    configure(world.base());
+    write_log(&world, 5, |_| (Kind::Decision, decision("coder", "read", "f", "allow", "r")));
+    let sent = run(&world, world.base(), &["audit", "ship"]).ok();
+    assert!(sent.text().ends_with(": 0 records\n"), "{sent:?}");
 }

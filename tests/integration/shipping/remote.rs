@@ -62,7 +62,7 @@ fn doctor(world: &World) -> Value {
 
 /// Makes a log of the arrived files as docs/proof.md describes, and verifies
 /// it.
-fn verify(world: &World, copy: &Path) -> Value {
+pub(super) fn verify(world: &World, copy: &Path) -> Value {
     let together = "for s in tail/*/; do s=$(basename \"$s\"); \
                     [ -e \"$s.zst\" ] || cat tail/\"$s\"/* > \"$s\"; done; rm -r tail";
     let shell = Command::new("/bin/sh").args(["-c", together]).current_dir(copy).status();

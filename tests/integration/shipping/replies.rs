@@ -1,92 +1,12 @@
 //! Possible replies of a target over HTTP.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
-    thread,
-};
-
 use serde_json::Value;
 
-use super::run;
+use super::{run, server::Server};
 use crate::common::{World, done};
 
-/// A server that replies as the test determines, and stores the heads of requests.
-struct Server {
-    port: u16,
-    answer: Arc<Mutex<Vec<u8>>>,
-    heads: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Self {
-            port: listener.local_addr().unwrap().port(),
-            answer: Arc::default(),
-            heads: Arc::default(),
-        };
-        let (answer, heads) = (Arc::clone(&server.answer), Arc::clone(&server.heads));
-        server.says("201 Created", "", "");
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (answer, heads) = (Arc::clone(&answer), Arc::clone(&heads));
-                thread::spawn(move || serve(stream.unwrap(), &answer, &heads));
-            }
-        });
-        server
-    }
-
-    fn says(&self, status: &str, header: &str, body: &str) {
-        let length = body.len();
-        let text = format!(
-            "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{header}\r\n{body}"
-        );
-        *self.answer.lock().unwrap() = text.into_bytes();
-    }
-
-    fn heads(&self) -> Vec<String> {
-        std::mem::take(&mut self.heads.lock().unwrap())
-    }
-}
-
-fn serve(mut stream: TcpStream, answer: &Mutex<Vec<u8>>, heads: &Mutex<Vec<String>>) {
-    let mut bytes = Vec::new();
-    let head = loop {
-        let mut buffer = [0; 4096];
-        let read = stream.read(&mut buffer).unwrap_or(0);
-        if read == 0 {
-            return;
-        }
-        bytes.extend_from_slice(&buffer[..read]);
-        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            break end + 4;
-        }
-    };
-    let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
-    let length = text.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap())
-    });
-    let mut left = length.unwrap_or(0).saturating_sub(bytes.len() - head);
-    while left > 0 {
-        let mut buffer = vec![0; left.min(65_536)];
-        match stream.read(&mut buffer).unwrap_or(0) {
-            0 => return,
-            read => left -= read,
-        }
-    }
-    // Content that a target does not return is not seen.
-    let is_put = text.starts_with("PUT ");
-    heads.lock().unwrap().push(text);
-    let refused = b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec();
-    let answer = if is_put { answer.lock().unwrap().clone() } else { refused };
-    let _ = stream.write_all(&answer);
-}
-
 /// A world with a log whose target is `to`, where `PORT` is the server's.
-fn world(server: &Server, to: &str, more: &str) -> World {
+pub(super) fn world(server: &Server, to: &str, more: &str) -> World {
     let world = World::new();
     let to = to.replace("PORT", &server.port.to_string());
     let config = format!("[audit]\nship = [{{ to = \"{to}\"{more} }}]\n");
@@ -97,17 +17,17 @@ fn world(server: &Server, to: &str, more: &str) -> World {
 }
 
 /// Another record, and a checkpoint of it.
-fn next(world: &World) {
+pub(super) fn next(world: &World) {
     world.fs(&["read", "a"]).ok();
     world.run(&["audit", "checkpoint"]).ok();
 }
 
-fn status(world: &World) -> Value {
+pub(super) fn status(world: &World) -> Value {
     run(world, world.base(), &["audit", "ship", "--status", "--json"]).ok().json()
 }
 
 /// The names of copies to which something was sent.
-fn copies(heads: &[String]) -> Vec<String> {
+pub(super) fn copies(heads: &[String]) -> Vec<String> {
     let mut names: Vec<_> = heads
         .iter()
         .filter_map(|head| head.strip_prefix("PUT /log/")?.split('/').next().map(str::to_owned))
