@@ -73,6 +73,16 @@ fn a_cosigned_checkpoint_is_kept_where_the_frontier_is_lost() {
     );
 }
 
+/// The file was not written again before the next record.
+#[test]
+fn a_checkpoint_that_is_lost_is_signed_again() {
+    let world = world();
+    world.run(&["audit", "checkpoint"]).ok();
+    std::fs::remove_file(audit(&world).join("checkpoint")).unwrap();
+    assert_eq!(world.run(&["audit", "checkpoint"]).ok().text().lines().count(), 5);
+    world.run(&["audit", "verify"]).ok();
+}
+
 /// An exit code of 0 had been read as if it had cosigned.
 #[test]
 fn a_witness_that_cosigned_nothing_is_named() {

@@ -214,8 +214,13 @@ impl CheckpointBuilder {
         }
         let is_kept =
             !is_requested || size == 0 || start.edge().is_some_and(|edge| edge.kept == size);
-        let is_signed =
-            snapshot.next == size && is_kept && !start.is_lost() && !self.is_by_former_key()?;
+        let is_there =
+            self.audit.stat(NEWEST).map_err(Error::io("look at the checkpoint"))?.is_some();
+        let is_signed = snapshot.next == size
+            && is_kept
+            && is_there
+            && !start.is_lost()
+            && !self.is_by_former_key()?;
         if snapshot.next < size || is_signed {
             // Another gateway's checkpoint covers all records that this one knows.
             log.lock().unwrap_or_else(PoisonError::into_inner).forget(size);
