@@ -12,7 +12,7 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, Once},
     thread,
     time::Duration,
 };
@@ -159,7 +159,7 @@ fn answer(request: &Request, pid: i32, approvals: &Approvals) -> Reply {
 /// returns true for the reply.
 ///
 /// # Errors
-/// When a gateway cannot be asked.
+/// When the gateways cannot be found.
 pub(crate) fn send(
     state: BorrowedFd<'_>,
     request: &Request,
@@ -184,7 +184,17 @@ pub(crate) fn send(
             }
             // The gateway has ended meanwhile, and with it its pending requests.
             Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
+            // Requests wait in other gateways, too.
+            Err(error) => {
+                static NOTED: Once = Once::new();
+                // `approve --watch` asks again and again.
+                NOTED.call_once(|| {
+                    errln!(
+                        "portcullis: warning: a gateway of this workspace does not answer ({error}): \
+                         requests that wait in it are left out"
+                    );
+                });
+            }
         }
     }
     Ok(())

@@ -68,7 +68,7 @@ fn executables<'a>(line: impl IntoIterator<Item = &'a OsStr>, directory: &Path) 
     }
     for word in words {
         let word = word.as_encoded_bytes();
-        let name = word.strip_prefix(b"-S").unwrap_or(word);
+        let name = split_string(word).unwrap_or(word);
         if name.is_empty() || name.starts_with(b"-") || name.iter().any(|b| b"/=".contains(b)) {
             continue;
         }
@@ -82,6 +82,16 @@ fn executables<'a>(line: impl IntoIterator<Item = &'a OsStr>, directory: &Path) 
         }
     }
     found
+}
+
+/// Returns the text that an option of env(1) has it split: `-S…`, with other letters before the `S`
+/// or not, or `--split-string=…`.
+fn split_string(word: &[u8]) -> Option<&[u8]> {
+    if word.starts_with(b"--") {
+        return word.strip_prefix(b"--split-string=");
+    }
+    let letters = word.strip_prefix(b"-")?;
+    letters.splitn(2, |letter| *letter == b'S').nth(1)
 }
 
 /// Returns the programs that a shell could find by this name, in its order.
@@ -117,6 +127,17 @@ pub(super) fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Only `-S` was known.
+    #[test]
+    fn options_of_env_that_name_a_program_are_known() {
+        for word in ["-Spython3", "-vSpython3", "--split-string=python3"] {
+            assert_eq!(split_string(word.as_bytes()), Some(&b"python3"[..]), "{word}");
+        }
+        for word in ["python3", "-i", "--debug", "-"] {
+            assert_eq!(split_string(word.as_bytes()), None, "{word}");
+        }
+    }
 
     /// Regression: only `/x/key` of `home/x/key` was checked.
     #[test]

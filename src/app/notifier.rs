@@ -20,16 +20,19 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    executed_files::all_on_path,
     failure::{Context as _, Failure},
     process::{self, Child},
-    trusted_paths::{found_on_path, operators_program},
+    trusted_paths::{first_of_operator, of_agents, served_agents},
 };
 use crate::{
     config::{
         Operator,
         approvals::{Notifications, Webhook},
     },
-    sandbox::{Channel, ChannelError, become_gateway, refuse_descriptors},
+    sandbox::{
+        AgentPath, Channel, ChannelError, Trusted, TrustedPaths, become_gateway, refuse_descriptors,
+    },
 };
 
 use delivery::Delivery;
@@ -58,13 +61,27 @@ struct WaitingRequests {
     ids: Vec<String>,
 }
 
-/// Returns the program that shows notifications on a desktop, if the configuration wants it.
-pub(crate) fn program(notifications: &Notifications) -> Option<PathBuf> {
-    notifications.desktop.then(|| found_on_path(NOTIFY_SEND.as_ref())).flatten()
+/// Finds the program that shows notifications on a desktop, if the configuration wants it: the first
+/// in `PATH` that none of the `agents` can choose. It is looked up once, because an agent could make
+/// another one later.
+///
+/// # Errors
+/// When an agent could choose all that there are.
+pub(crate) fn find(
+    notifications: &Notifications,
+    agents: Vec<AgentPath>,
+) -> Result<Option<PathBuf>, Failure> {
+    if !notifications.desktop {
+        return Ok(None);
+    }
+    let agents = TrustedPaths { trusted: Vec::new(), agents };
+    let found = all_on_path(NOTIFY_SEND.as_ref()).into_iter().filter(|path| path.is_absolute());
+    first_of_operator(&Trusted::Notifier, found, &agents)
 }
 
-/// Returns what the notifier does, with the `program` that was found.
-fn order(notifications: &Notifications, program: Option<PathBuf>) -> Option<NotifierOrder> {
+/// Returns what the notifier does.
+fn order(notifications: &Notifications) -> Option<NotifierOrder> {
+    let program = notifications.program.clone();
     if notifications.desktop && program.is_none() {
         errln!("portcullis: warning: there is no `{NOTIFY_SEND}`: no desktop notifications");
         errln!("  help: install it (libnotify), or remove `desktop` from `[approvals.notify]`");
@@ -81,7 +98,7 @@ fn order(notifications: &Notifications, program: Option<PathBuf>) -> Option<Noti
 pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Failure> {
     const DOING: &str = "cannot start the notifier";
     let notifications = &operator.notifications;
-    let Some(order) = order(notifications, program(notifications)) else { return Ok(None) };
+    let Some(order) = order(notifications) else { return Ok(None) };
     let (child, channel) = process::spawn_beside(COMMAND, operator.key_variables())?;
     channel.send(&order, &[]).or_fail(DOING)?;
     Ok(Some((child, channel.into())))
@@ -91,15 +108,15 @@ pub(crate) fn start(operator: &Operator) -> Result<Option<(Child, OwnedFd)>, Fai
 ///
 /// # Errors
 /// When something of the configuration is not there, and the first failure.
-pub(crate) fn send_test(notifications: &Notifications, reference: &str) -> Result<(), String> {
-    let program = match notifications.desktop {
-        // No start has checked that no agent can choose it.
-        true => operators_program(NOTIFY_SEND.as_ref(), Path::new("."))
-            .map_err(|failure| failure.message().to_owned())?,
-        false => None,
+pub(crate) fn send_test(operator: &Operator, reference: &str) -> Result<(), String> {
+    // No start has checked that no agent can choose it.
+    let find = || {
+        let here = of_agents(Path::new("."), &[])?.agents;
+        find(&operator.notifications, [here, served_agents(operator)?].concat())
     };
-    let order =
-        order(notifications, program).ok_or("there is no program or server that gets it")?;
+    let program = find().map_err(|failure| failure.message().to_owned())?;
+    let notifications = &Notifications { program, ..operator.notifications.clone() };
+    let order = order(notifications).ok_or("there is no program or server that gets it")?;
     let is_missing = notifications.desktop && order.program.is_none();
     Delivery::new(order.program, order.webhook)?.send(reference, 1)?;
     if is_missing { Err(format!("to the desktop: there is no `{NOTIFY_SEND}`")) } else { Ok(()) }

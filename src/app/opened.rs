@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     failure::{Context as _, Failure},
-    notifier::Notifier,
+    notifier::{self, Notifier},
     options::Common,
     policy_loading::{load_trusted, warn_of_observing, warn_of_unused_keys},
     policy_rollback,
@@ -109,7 +109,7 @@ impl Opened {
 
     fn open_checked(
         locations: &Locations<'_>,
-        operator: Operator,
+        mut operator: Operator,
         audit: Audit,
         LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
         added: Additional<impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>>,
@@ -118,10 +118,6 @@ impl Opened {
         let named =
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
-        let mut trusted = trusted_paths::listed(trusted_paths::of_state(&state_path))?;
-        trusted.extend(trusted_paths::own(&operator, &audit)?);
-        trusted.extend(added.trusted);
-        let policy_files = trusted_paths::policy(&texts, &operator)?;
         let root = workspace.root();
         let mut agents = vec![AgentPath {
             access: Access::Workspace,
@@ -134,6 +130,12 @@ impl Opened {
             target: None,
         }));
         agents.extend((added.agents)(root, &policy)?);
+        let all = [&agents[..], &trusted_paths::served_agents(&operator)?].concat();
+        operator.notifications.program = notifier::find(&operator.notifications, all)?;
+        let mut trusted = trusted_paths::listed(trusted_paths::of_state(&state_path))?;
+        trusted.extend(trusted_paths::own(&operator, &audit)?);
+        trusted.extend(added.trusted);
+        let policy_files = trusted_paths::policy(&texts, &operator)?;
         // The checks come before the state directory is created in a wrong place.
         let checked = [&trusted[..], &policy_files].concat();
         if !added.is_served {

@@ -61,10 +61,13 @@ pub(crate) fn of(state: &Dir, path: &Path) -> Result<Option<PathBuf>, Failure> {
     let Some(log) = begun_log(&directory)? else { return Ok(noted) };
     let recorded = recorded_workspace(&log).map_err(|error| unreadable(&directory, &error))?;
     match (noted, recorded) {
-        (Some(noted), Some(recorded)) if noted != recorded => {
-            Err(contradicted(path, &noted, &recorded))
+        // An adoption is recorded before the file is written.
+        (Some(noted), Some(recorded))
+            if noted != recorded.path && recorded.adopted.as_ref() != Some(&noted) =>
+        {
+            Err(contradicted(path, &noted, &recorded.path))
         }
-        (noted, recorded) => Ok(recorded.or(noted)),
+        (noted, recorded) => Ok(recorded.map(|recorded| recorded.path).or(noted)),
     }
 }
 
@@ -128,7 +131,11 @@ pub(crate) fn check(
 ) -> Result<StateOwnership, Failure> {
     let shown = path.display();
     match (of(state, path)?, adopt) {
-        (Some(owner), _) if owner == root => Ok(StateOwnership::Own),
+        (Some(owner), _) if owner == root => Ok(match noted(state, path)? {
+            // An adoption died between its record and the file.
+            Some(old) if old != root => StateOwnership::Adopted(old),
+            _ => StateOwnership::Own,
+        }),
         (Some(owner), Some(old)) if is_named(&owner, old) => {
             check_left(&owner, root)?;
             check_unused(path)?;
@@ -241,7 +248,9 @@ impl StateOwnership {
             // Another workspace may adopt the directory at this moment: one of them is the first.
             let _lock = lock(state).or_fail("cannot lock the state directory")?;
             match of(state, path)? {
-                Some(owner) if owner != *old => return Err(of_another(path, &owner, root)),
+                Some(owner) if owner != *old && owner != root => {
+                    return Err(of_another(path, &owner, root));
+                }
                 _ => {}
             }
             let recorded = record()?;

@@ -3,6 +3,7 @@
 
 use std::{
     ffi::OsStr,
+    fmt,
     io::ErrorKind,
     path::{Path, PathBuf},
 };
@@ -13,7 +14,7 @@ use rustix::fs::{FileType, lstat};
 use super::{
     executed_files::{all_on_path, executed, named_in},
     failure::{Context as _, Failure},
-    notifier, state_directory, state_owner,
+    state_directory, state_owner,
 };
 use crate::{
     config::{
@@ -108,13 +109,21 @@ pub(crate) fn check_under(
 /// # Errors
 /// When it could, and when the configuration of `serve` cannot be used.
 pub(crate) fn check_served(trusted: Vec<TrustedPath>, operator: &Operator) -> Result<(), Failure> {
+    let agents = served_agents(operator)?;
+    TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)
+}
+
+/// Returns the workspaces of `serve` in the configuration.
+///
+/// # Errors
+/// When the configuration of `serve` cannot be used.
+pub(crate) fn served_agents(operator: &Operator) -> Result<Vec<AgentPath>, Failure> {
     let Some(path) = operator.path.as_ref().filter(|_| operator.has_service) else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let service = Service::load(path).map_err(Failure::new)?;
     let workspace = |path: PathBuf| AgentPath { access: Access::Workspace, path, target: None };
-    let agents = service.workspaces.into_iter().map(|served| workspace(served.root)).collect();
-    TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)
+    Ok(service.workspaces.into_iter().map(|served| workspace(served.root)).collect())
 }
 
 /// Returns the paths that agents of the workspace may change, also `writable`, through which no
@@ -177,7 +186,7 @@ pub(crate) fn in_use(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPa
         found.extend(certificates.into_iter().map(|path| (Trusted::Certificate, path)));
     }
     found.extend(signer(audit)?);
-    if let Some(program) = notifier::program(&operator.notifications) {
+    if let Some(program) = &operator.notifications.program {
         let files = executed([program.as_os_str()], Path::new("/"))?;
         found.extend(files.into_iter().map(|file| (Trusted::Notifier, file)));
     }
@@ -303,17 +312,17 @@ pub(crate) fn shared_by_agents() -> impl Iterator<Item = AgentPath> {
 /// Returns this program, and the path by which it was started.
 fn program() -> Result<Vec<(Trusted, PathBuf)>, Failure> {
     let own = own_program().or_fail("cannot find this program's own file")?;
-    let named = std::env::args_os().next().and_then(|name| found_on_path(&name));
+    let named = std::env::args_os().next();
+    let named = named.and_then(|name| all_on_path(&name).into_iter().next());
     Ok([Some(own), named].into_iter().flatten().map(|path| (Trusted::Program, path)).collect())
 }
 
-/// Returns the program that a shell finds by this name.
-pub(super) fn found_on_path(name: &OsStr) -> Option<PathBuf> {
-    all_on_path(name).into_iter().next()
-}
+/// Directories of the system, which no agent may change.
+pub(super) const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
 
-/// Finds a program that the operator starts outside of a sandbox: the first that a shell could find
-/// by this name, and that no agent can choose, nor its interpreter. `None` if a shell finds none.
+/// Finds a program that the operator starts outside of a sandbox: by its path, or the first that a
+/// shell could find by this name in a directory of the system. No agent of the workspace can choose
+/// it, nor its interpreter. `None` if there is none.
 ///
 /// # Errors
 /// When an agent could choose all that there are.
@@ -321,15 +330,34 @@ pub(crate) fn operators_program(
     name: &OsStr,
     workspace: &Path,
 ) -> Result<Option<PathBuf>, Failure> {
-    let agents = of_agents(workspace, &[])?;
+    // Of other workspaces' agents, and of what a policy lets agents write, nothing is known here.
+    let is_of_system = |path: &PathBuf| {
+        let target = operator_files::canonicalize(path);
+        target.is_ok_and(|target| SYSTEM.iter().any(|system| target.starts_with(system)))
+    };
+    let is_named = name.as_encoded_bytes().contains(&b'/');
+    let found = all_on_path(name).into_iter();
+    let found = found.filter(|path| is_named || path.is_absolute() && is_of_system(path));
+    first_of_operator(&"program", found, &of_agents(workspace, &[])?)
+}
+
+/// Returns the first program that no agent can choose, nor its interpreter; `None` if there is none.
+///
+/// # Errors
+/// When an agent could choose each of them.
+pub(super) fn first_of_operator(
+    role: &dyn fmt::Display,
+    programs: impl Iterator<Item = PathBuf>,
+    agents: &TrustedPaths,
+) -> Result<Option<PathBuf>, Failure> {
     let here = std::path::absolute(".").or_fail("cannot look up a program")?;
     let check = |path: &Path| -> Result<(), Failure> {
         let files = executed([path.as_os_str()], &here)?;
-        let mut ways = files.iter().map(|file| agents.check_way(&"program", file));
+        let mut ways = files.iter().map(|file| agents.check_way(role, file));
         ways.try_for_each(|checked| checked.map_err(Failure::new))
     };
     let mut refused = None;
-    for path in all_on_path(name) {
+    for path in programs {
         let path = here.join(path);
         match check(&path) {
             Ok(()) => return Ok(Some(path)),

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .help("set `desktop = true` or `webhook = \"URL\"` in it"));
         }
         let reference = random_hex::<4>().or_fail("cannot send a notification")?;
-        notifier::send_test(&operator.notifications, &reference).map_err(|reason| {
+        notifier::send_test(&operator, &reference).map_err(|reason| {
             Failure::new(format_args!("a notification was not sent: {reason}"))
         })?;
         errln!("portcullis: sent a notification with the reference {reference}");

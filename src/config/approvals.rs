@@ -1,7 +1,7 @@
 //! `[approvals.notify]` of the operator's configuration: where a notification goes when a request
 //! waits for an approval.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -30,6 +30,8 @@ const FIELDS: &[Field] = &[optional(
 pub struct Notifications {
     /// True if `notify-send` shows them on the operator's desktop.
     pub desktop: bool,
+    /// That program, once it is found.
+    pub program: Option<PathBuf>,
     /// The server that gets them.
     pub webhook: Option<Webhook>,
 }
@@ -142,7 +144,7 @@ impl Notify {
                 .map(|(name, value)| (name.into_inner(), value.into_inner()))
                 .collect(),
         });
-        Notifications { desktop, webhook }
+        Notifications { desktop, program: None, webhook }
     }
 }
 

@@ -122,3 +122,22 @@ pub(crate) fn id(waiting: &Value) -> String {
 pub(crate) fn kinds(world: &World, kind: &str) -> Vec<Value> {
     world.records().into_iter().filter(|record| record["kind"] == kind).collect()
 }
+
+/// No request could be seen, approved or rejected while one gateway of the workspace was stopped.
+#[test]
+fn a_gateway_that_does_not_answer_hid_the_requests_of_others() {
+    let world = world();
+    let stopped = begin(&world, &["rm", "src/payments/card.ts"], "");
+    let hidden = id(&waiting(&world, 1)[0]);
+    let pid = rustix::process::Pid::from_child(&stopped);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let other = begin(&world, &["write", "src/payments/new.ts"], "x\n");
+    let shown = waiting(&world, 1);
+    assert_ne!(id(&shown[0]), hidden);
+    let approved = world.run(&["approve", "--yes", &id(&shown[0])]).ok();
+    assert!(approved.stderr.contains("does not answer"), "{approved:?}");
+    end(other).ok();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    world.run(&["approve", "--yes", &hidden]).ok();
+    end(stopped).ok();
+}

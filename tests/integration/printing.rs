@@ -219,6 +219,13 @@ fn no_pager_is_started_by_an_interpreter_of_the_workspace() {
     let script = format!(r#"PATH={} exec "$0" "$@""#, directory.display());
     let shown = by_a_shell(&world, "", &script, &["man"]);
     assert!(shown.code == 0 && !shown.text().contains("agent:"), "{shown:?}");
+    // Nor one that agents of other workspaces, or of a policy, may have made: by its name, a pager is
+    // looked for among the programs of the system.
+    std::fs::write(directory.join("less"), "#!/bin/sh\necho agent:\ncat\n").unwrap();
+    std::fs::set_permissions(directory.join("less"), PermissionsExt::from_mode(0o755)).unwrap();
+    let script = format!(r#"PATH={}:$PATH exec "$0" "$@""#, directory.display());
+    let shown = by_a_shell(&world, "", &script, &["audit", "query"]);
+    assert!(!shown.text().contains("agent:") && shown.text().contains("a.txt"), "{shown:?}");
 }
 
 /// A pager that needs no text stood between the operator and the message, and one that failed was

@@ -521,3 +521,20 @@ fn two_adoptions_at_once_gave_one_state_directory_to_two_workspaces() {
         two.world.run(&["fs", "stat", ".", "--workspace", text(owner)]).ok();
     }
 }
+
+/// The file `workspace` had to be removed by hand.
+#[test]
+fn an_adoption_that_died_before_its_file_was_written_is_finished() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    let adopt = ["fs", "stat", ".", "--workspace", text(&moved), "--adopt", text(&two.own)];
+    two.world.run(&adopt).ok();
+    std::fs::write(two.world.state().join("workspace"), text(&two.own)).unwrap();
+    for command in [&adopt[..], &adopt[..5]] {
+        two.world.run(command).ok();
+        let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+        assert_eq!(noted.trim_end(), text(&moved));
+    }
+    two.refused(&["fs", "stat", ".", "--workspace", text(&two.other)]);
+}

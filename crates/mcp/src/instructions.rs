@@ -82,7 +82,7 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
          What you replace or remove is kept in a backup first. You have no tool to undo; your \
          user has: `portcullis undo --session {session}` takes back what this session \
          changed, and asks before. Every call is recorded.",
-        session = shared.session.id,
+        session = shared.session.recorded_id(),
     );
     let room = MAX_INSTRUCTIONS.saturating_sub(before.len() + after.len());
     before + &named(&denials(&policy, &shared.session.agent), room) + &after

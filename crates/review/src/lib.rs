@@ -43,7 +43,7 @@ pub use field::{Field, UnknownField, verdict};
 pub use filter::{Filter, PathFilter};
 pub use index::forget_index;
 pub use log::{Log, LogStart};
-pub use origin::recorded_workspace;
+pub use origin::{RecordedWorkspace, recorded_workspace};
 pub use patch::{Patch, Patches};
 pub use scan::{ScanOrder, Scanned};
 pub use session::{

@@ -9,13 +9,22 @@ use super::{Filter, Log};
 /// Maximum number of bytes at the end of a log that are looked at before whole segments are.
 const END: u64 = 1 << 20;
 
+/// The workspace of a `start` record; untrusted text.
+#[derive(Debug)]
+pub struct RecordedWorkspace {
+    /// Its path.
+    pub path: PathBuf,
+    /// The path of the one that had the state directory before, if it was adopted.
+    pub adopted: Option<PathBuf>,
+}
+
 /// Returns the workspace that the newest `start` record names; untrusted text. `None` if no record
 /// names one. Reads only what was recorded since that record and, if that is more than a little,
 /// the rest of its segment.
 ///
 /// # Errors
 /// If the log cannot be read.
-pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
+pub fn recorded_workspace(log: &Log) -> io::Result<Option<RecordedWorkspace>> {
     match at_end(log)? {
         Some(found) => Ok(Some(found)),
         None => {
@@ -26,13 +35,15 @@ pub fn recorded_workspace(log: &Log) -> io::Result<Option<PathBuf>> {
 }
 
 /// Returns the workspace that a record names, if it is a `start` record.
-fn named(record: &RecordView<'_>) -> Option<PathBuf> {
+fn named(record: &RecordView<'_>) -> Option<RecordedWorkspace> {
     let path = PathBuf::from(record.fact("workspace")?);
-    (record.kind == Kind::Start && path.is_absolute()).then_some(path)
+    let adopted = record.fact("adopted").map(PathBuf::from);
+    (record.kind == Kind::Start && path.is_absolute())
+        .then_some(RecordedWorkspace { path, adopted })
 }
 
 /// Returns the one that the last lines of the log name.
-fn at_end(log: &Log) -> io::Result<Option<PathBuf>> {
+fn at_end(log: &Log) -> io::Result<Option<RecordedWorkspace>> {
     let Some(last) = log.parts.last() else { return Ok(None) };
     let mut file = log.source.open(&last.segment.to_string())?;
     // Commands that show records report damage.

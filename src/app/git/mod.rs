@@ -45,8 +45,6 @@ pub(crate) struct Bounds {
 
 /// The limits of a process that the operator started and waits for.
 const ORDERED: Bounds = Bounds { memory: 4 << 30, seconds: 60, timeout: Duration::from_secs(600) };
-/// Directories with programs that a confined process can execute.
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
 
 const CONFIG: &str = "\tbare = true
 \tcommitGraph = false
@@ -74,7 +72,7 @@ impl Git {
         let mut found = found.filter_map(|directory| {
             let named = directory.join("git");
             let program = operator_files::canonicalize(&named).ok()?;
-            let is_system = SYSTEM.iter().any(|system| program.starts_with(system));
+            let is_system = trusted_paths::SYSTEM.iter().any(|system| program.starts_with(system));
             let is_chosen_by_us = || paths.check_way(&"program", &named).is_ok();
             (is_system && is_chosen_by_us()).then_some(program)
         });

@@ -53,10 +53,11 @@ impl LogSource {
                 bar.restart();
                 let found = recorded_workspace(log);
                 bar.restart();
-                found.map_err(|error| match self.directory() {
+                let found = found.map_err(|error| match self.directory() {
                     Ok(directory) => unreadable(&directory, &error),
                     Err(failure) => failure,
-                })?
+                })?;
+                found.map(|found| found.path)
             }
         };
         let Some(root) = root else {

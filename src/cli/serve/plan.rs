@@ -18,6 +18,7 @@ use super::{
 use crate::{
     app::{
         failure::{Context as _, Exit, Failure},
+        notifier,
         output::colours_on_stderr,
         policy_loading::warn_of_unused_keys,
         service_check, state_directory, state_owner, token, trusted_paths,
@@ -195,6 +196,16 @@ impl Plan {
                 Err(failure) => faults.push(self.leave(entry.name, before, failure)),
             }
         }
+        let served = before.iter().flat_map(|before| before.places.values());
+        let found = notifier::find(
+            &self.operator.notifications,
+            agents(served.chain(self.places.values())),
+        );
+        self.operator.notifications.program = match before {
+            None => found?,
+            // An agent could keep a reload from being accepted.
+            Some(before) => found.unwrap_or_else(|_| before.operator.notifications.program.clone()),
+        };
         if let Some(before) = before {
             self.check_service(before)?;
         }

@@ -143,6 +143,8 @@ impl WorkerProcess {
         workspace: &ServedWorkspace,
         unreachable: UnreachablePaths,
     ) -> Result<Self, Failure> {
+        // A path may lead elsewhere than at the start, or the last reload.
+        plan.check_service(plan)?;
         let (child, channel) = worker::spawn()?;
         let (mut order, policy) = order(plan, workspace, unreachable, false)?;
         let (notifier, notifying) = notifier::start(&plan.operator)?.unzip();

@@ -1,6 +1,10 @@
 //! Policies, states and files of the service that lie where an agent of a served workspace may change them.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -150,9 +154,44 @@ fn a_signer_that_leads_into_a_workspace_now_refused_the_workspace_only() {
     fs::remove_file(base.join("live")).unwrap();
     symlink("roots/docs/s", base.join("live")).unwrap();
     refused_for(&site, &service, "live/sign");
+    // A worker that started later took the program for the operator's.
+    for worker in service.processes("worker-process") {
+        kill(worker, Signal::KILL);
+    }
+    assert_eq!(service.open(site.token("all"), "shop").err(), Some(503));
     fs::remove_file(base.join("live")).unwrap();
     symlink("etc", base.join("live")).unwrap();
     site.reload(&service, 0);
+    service.stop();
+}
+
+/// Regression: workers that started later looked the program up again, and executed that of an agent.
+/// It also kept reloads from being accepted.
+#[test]
+fn a_notify_send_that_an_agent_made_after_the_start_is_not_executed() {
+    let site = site();
+    let (base, marks) = (site.base(), site.base().join("marks"));
+    let place = |directory: &Path, word: &str| {
+        fs::create_dir_all(directory).unwrap();
+        let program = directory.join("notify-send");
+        fs::write(&program, format!("#!/bin/sh\necho {word} >> {}\n", marks.display())).unwrap();
+        fs::set_permissions(program, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    place(&base.join("good"), "good");
+    edit(&site, "[serve]", "[approvals.notify]\ndesktop = true\n[serve]");
+    let asks = "[limits]\napprovalTimeout = \"3s\"\n[[rules]]\nid = \"asks\"\neffect = \"ask\"\n\
+                operations = [\"write\"]\npaths = [\"asked\"]\n";
+    fs::write(base.join("etc/q.toml"), format!("{ALL}\n{asks}")).unwrap();
+    let bin = site.root("docs").join("bin");
+    let path = format!("{}:{}:/usr/bin:/bin", bin.display(), base.join("good").display());
+    let service = Service::start(site.command(&[]).env("PATH", path));
+    place(&bin, "agent");
+    site.reload(&service, 0);
+    let mut session = service.session(site.token("all"), "shop");
+    session.ask("write", json!({ "path": "asked", "content": "x" }));
+    let shown = wait(|| fs::read_to_string(&marks).ok().filter(|shown| !shown.is_empty()));
+    assert_eq!(shown, "good\n");
+    drop(session);
     service.stop();
 }
 

@@ -81,6 +81,11 @@ impl LastCheckpoint {
     }
 }
 
+/// Writes a checkpoint to the file `name`.
+fn write(folder: &Folder, name: &str, note: &str) -> Result<(), Error> {
+    small_file::write(folder, name, note.as_bytes(), RenameFlags::empty())
+}
+
 /// The tree up to a checkpoint: a line of the file `frontier`. It is trusted only if its root is
 /// that of a signed checkpoint.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -237,7 +242,7 @@ impl CheckpointBuilder {
         }
         self.keep_roots(&growth.segments)?;
         for (size, root) in &growth.boundaries {
-            self.put(&history, &size.to_string(), *size, *root)?;
+            write(&history, &size.to_string(), &self.sign(*size, *root)?)?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut new = StoredFrontier {
@@ -256,9 +261,15 @@ impl CheckpointBuilder {
         let many = new.size.saturating_sub(new.kept) >= self.signing.records;
         let is_due =
             is_requested || many || now.abs_diff(new.kept_at) >= self.signing.interval.as_secs();
-        // A stored one of this size may be cosigned already.
+        // One of the same records may be cosigned already.
+        let newest = self.stored(&self.audit, NEWEST, new.size, root)?;
+        let stored = self.stored(&history, &new.size.to_string(), new.size, root)?;
+        let signed = match newest.iter().chain(&stored).max_by_key(|text| text.len()) {
+            Some(text) => text.clone(),
+            None => self.sign(new.size, root)?,
+        };
         if is_due && new.size > new.kept {
-            self.put(&history, &new.size.to_string(), new.size, root)?;
+            write(&history, &new.size.to_string(), &signed)?;
             (new.kept, new.kept_at) = (new.size, now);
         }
         // The old line is needed if the process dies before the checkpoint has its name.
@@ -266,16 +277,9 @@ impl CheckpointBuilder {
         let old = start.edge.as_ref().map_or("", |(_, line)| line);
         let lines = format!("{json}\n{old}\n");
         small_file::put(&self.audit, FRONTIER, lines.as_bytes(), RenameFlags::empty(), false)?;
-        // One of the same size may be cosigned already, too.
-        let own = [self.signing.signer.public().clone()];
-        let is_same = |text: &String| {
-            let stored = checkpoints::opened(text, &own);
-            stored.is_ok_and(|stored| (stored.size, stored.root) == (new.size, root))
-        };
-        let signed = match small_file::read(&self.audit, NEWEST)?.filter(is_same) {
-            Some(stored) => stored,
-            None => self.put(&self.audit, NEWEST, new.size, root)?,
-        };
+        if newest.as_ref() != Some(&signed) {
+            write(&self.audit, NEWEST, &signed)?;
+        }
         LastSigned::write(&self.keys, &signed)?;
         log.lock().unwrap_or_else(PoisonError::into_inner).forget(new.size);
         self.covered.fetch_max(new.size, Ordering::Relaxed);
@@ -294,17 +298,31 @@ impl CheckpointBuilder {
         Ok(newest.is_some_and(|text| !is_own(&text)))
     }
 
-    /// Signs a tree head and writes it to `name`; returns the text.
-    fn put(&self, folder: &Folder, name: &str, size: u64, root: Hash) -> Result<String, Error> {
+    /// Returns the checkpoint in the file `name`, if the log's key signed this tree head there.
+    fn stored(
+        &self,
+        folder: &Folder,
+        name: &str,
+        size: u64,
+        root: Hash,
+    ) -> Result<Option<String>, Error> {
+        let own = std::slice::from_ref(self.signing.signer.public());
+        let is_same = |text: &String| {
+            let stored = checkpoints::opened(text, own);
+            stored.is_ok_and(|stored| (stored.size, stored.root) == (size, root))
+        };
+        Ok(small_file::read(folder, name)?.filter(is_same))
+    }
+
+    /// Signs a tree head; returns the checkpoint.
+    fn sign(&self, size: u64, root: Hash) -> Result<String, Error> {
         let key = self.signing.signer.public();
         let text = Checkpoint { origin: key.name().to_owned(), size, root }.to_string();
         let lines = self.signing.signer.sign(&text).map_err(Error::Signer)?;
-        let note = Note::assemble(&text, &lines)
+        Note::assemble(&text, &lines)
             .and_then(|note| note.verify(std::slice::from_ref(key)).map(|_signed| note))
-            .map_err(|error| Error::Signer(format!("what it answered does not sign: {error}")))?
-            .to_string();
-        small_file::write(folder, name, note.as_bytes(), RenameFlags::empty())?;
-        Ok(note)
+            .map(|note| note.to_string())
+            .map_err(|error| Error::Signer(format!("what it answered does not sign: {error}")))
     }
 
     /// Returns the start of the next checkpoint.

@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Entry<'a> {
     pub(super) role: &'a dyn fmt::Display,
     pub(super) path: &'a Path,
-    target: PathBuf,
+    pub(super) target: PathBuf,
     pub(super) location: FileLocation,
     pub(super) names: Vec<PathBuf>,
 }

@@ -50,15 +50,14 @@ impl Plan {
     /// Checks the trusted paths that belong to no workspace, such as the configuration, a
     /// certificate or the signer. If one lies in, or is named through, a workspace served now or
     /// `before`, the whole configuration is refused: that workspace is not at fault, and its agent
-    /// may have chosen what the path leads to. A path that did not change may lead elsewhere now.
-    pub(super) fn check_service(&self, before: &Self) -> Result<(), Failure> {
+    /// may have chosen what the path leads to. A path that did not change may lead elsewhere now, also
+    /// when a worker starts.
+    pub(in crate::cli::serve) fn check_service(&self, before: &Self) -> Result<(), Failure> {
         let agents = agents(before.places.values().chain(self.places.values()));
         let paths = TrustedPaths { trusted: self.trusted_of_service()?, agents };
-        paths.check_trusted().map_err(|error| {
-            Failure::new(error).help(
-                "correct the path, and reload again; a signer in use is run by its path until then",
-            )
-        })
+        paths
+            .check_trusted()
+            .map_err(|error| Failure::new(error).help("correct the path, and reload again"))
     }
 
     /// Returns all trusted paths except policies.
