@@ -5,6 +5,7 @@
 mod asked_paths;
 mod attributes;
 mod complete_workspace;
+mod counted_directories;
 mod failed;
 mod interleaved;
 mod last;

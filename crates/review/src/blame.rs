@@ -227,8 +227,9 @@ fn names(path: &WorkspacePath, renames: Vec<Change>) -> Result<Vec<Span>, BlameE
     Ok(spans)
 }
 
-/// True if the change was of the object at `name`, by itself or with a directory above it, or made
-/// it as a parent.
+/// True if the change was of the object at `name`, by itself or with a directory above it, or counts
+/// it among the parents that it made. Of two changes that count it only one made it, and the log does
+/// not say which.
 fn touches(change: &Change, name: &WorkspacePath) -> bool {
     let above = |path: &WorkspacePath| name.is_within(path);
     match change.operation {

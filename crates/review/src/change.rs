@@ -70,7 +70,8 @@ pub struct Change {
     pub entry: Option<EntryIdentity>,
     /// The entry that got the old path in an exchange.
     pub other_entry: Option<EntryIdentity>,
-    /// Number of parent directories that were made.
+    /// Number of parent directories that were missing when it was decided. Another request may have
+    /// made some of them meanwhile.
     pub directories: usize,
     /// The records that it undid, if it is of an undo; several changes may undo one record.
     pub undoes: Option<Vec<u64>>,

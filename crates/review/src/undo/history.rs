@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use portcullis_audit::{Hash, Kind, Reader, RecordView, Segment, Source};
 
-use super::Error;
+use super::{Error, known_directories::KnownDirectories};
 use crate::{
     change::{CONTINUES, Change, was_made},
     gateway::SomeAttributes,
@@ -213,7 +213,9 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn finish(self, select: &Select, start: u64, first: u64) -> Result<History, Error> {
+    fn finish(mut self, select: &Select, start: u64, first: u64) -> Result<History, Error> {
+        let mut known = KnownDirectories::default();
+        self.changes.retain(|_, change| known.take(change));
         let mut history = History::default();
         let mut sessions = BTreeSet::new();
         let undone = match select {

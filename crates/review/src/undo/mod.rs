@@ -16,6 +16,7 @@ mod collapse;
 mod error;
 mod history;
 mod interruption;
+mod known_directories;
 mod net_change;
 mod path_index;
 mod perform;
