@@ -169,18 +169,18 @@ fn no_pager_is_found_through_the_workspace() {
     std::fs::write(&program, "#!/bin/sh\necho agent:\ncat\n").unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let (bin, query) = (directory.display(), ["audit", "query"]);
-    for (setting, is_paged) in [
-        (format!("PATH={bin}"), false),
-        (format!("PAGER={bin}/less"), false),
+    for (setting, is_refused, is_paged) in [
+        (format!("PATH={bin}"), false, false),
+        (format!("PAGER={bin}/less"), true, false),
         // The state directory alone leads to the workspace.
-        (format!("unset PORTCULLIS_WORKSPACE; cd /; PATH={bin}"), false),
-        (format!("PATH={bin}:/usr/bin PAGER='sed s/^/paged:/'"), true),
+        (format!("unset PORTCULLIS_WORKSPACE; cd /; PAGER={bin}/less"), true, false),
+        (format!("PATH={bin}:/usr/bin PAGER='sed s/^/paged:/'"), false, true),
     ] {
         let script = format!(r#"{setting} exec "$0" "$@""#);
         let shown = by_a_shell(&world, "", &script, &query);
         let text = shown.text();
         assert!(!text.contains("agent:") && text.contains("a.txt"), "{setting}: {shown:?}");
-        assert_eq!(text.contains("cannot start the pager"), !is_paged, "{setting}: {shown:?}");
+        assert_eq!(text.contains("cannot start the pager"), is_refused, "{setting}: {shown:?}");
         assert_eq!(text.contains("paged:"), is_paged, "{setting}: {shown:?}");
     }
     std::fs::rename(&program, directory.join("sed")).unwrap();
@@ -223,7 +223,6 @@ fn no_pager_is_started_by_an_interpreter_of_the_workspace() {
     // looked for among the programs of the system.
     std::fs::write(directory.join("less"), "#!/bin/sh\necho agent:\ncat\n").unwrap();
     std::fs::set_permissions(directory.join("less"), PermissionsExt::from_mode(0o755)).unwrap();
-    let script = format!(r#"PATH={}:$PATH exec "$0" "$@""#, directory.display());
     let shown = by_a_shell(&world, "", &script, &["audit", "query"]);
     assert!(!shown.text().contains("agent:") && shown.text().contains("a.txt"), "{shown:?}");
 }

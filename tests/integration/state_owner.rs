@@ -536,5 +536,5 @@ fn an_adoption_that_died_before_its_file_was_written_is_finished() {
         let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
         assert_eq!(noted.trim_end(), text(&moved));
     }
-    two.refused(&["fs", "stat", ".", "--workspace", text(&two.other)]);
+    assert_eq!(two.world.run(&["fs", "stat", ".", "--workspace", text(&two.other)]).code, 1);
 }
