@@ -17,7 +17,8 @@ use crate::{
 
 /// Invalidates the kernel's caches. In these calls the kernel waits for locks that a process
 /// may hold whose request is not served yet: **only a thread that serves no requests may
-/// call them**, or the mount deadlocks.
+/// call them**, or the mount deadlocks. A process that is killed meanwhile keeps the device open until
+/// the kernel gets that lock, so another process may have to abort the mount.
 #[derive(Debug, Clone)]
 pub struct Notifier {
     /// A notifier does not keep the mount alive: otherwise a program that waits for a reply

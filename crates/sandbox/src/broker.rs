@@ -243,10 +243,11 @@ impl SandboxSpec {
             Mode::Mapped { inner, .. } => (inner, inner),
             _ => inner,
         };
-        let launch = Launch { mode, private_network: self.network == Network::None };
         let sandbox_socket = self.sandbox_socket(prepared, mode);
         let open = sandbox_socket.as_ref().and_then(|sandbox_socket| sandbox_socket.as_ref().ok());
         let layout = self.layout(prepared, &home, seen, mode, open)?;
+        let mounts = layout.mounts.iter().map(|mount| mount.path.clone()).collect();
+        let launch = Launch { mode, private_network: self.network == Network::None, mounts };
         let init = Init { mode, layout, sockets: self.sockets(mode) };
         let mut enter = self.enter(prepared, &home, mode, target_sockets.self_test_targets())?;
         enter.sandbox_socket = open.map(PendingSocket::entrance);

@@ -9,6 +9,7 @@
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
 };
 
 use nix::sched::{CloneFlags, unshare};
@@ -35,11 +36,12 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
     process::close_inherited().map_err(failed("close inherited descriptors"))?;
     let channel = Channel::from_stdin()?;
     match launch(&channel, parent) {
-        Ok(Launched { mode, init, lifeline, signals }) => {
+        Ok(Launched { mode, mounts, init, lifeline, signals }) => {
             // Only the stages that report may have the channel open.
             drop(channel);
             let end = Lifeline::Child(&lifeline);
-            let code = process::supervise(init, SignalTarget::Process, &signals, end, None);
+            let target = SignalTarget::Process(&mounts);
+            let code = process::supervise(init, target, &signals, end, None);
             drop(lifeline);
             if !mode.is_full() {
                 // The init may have been killed.
@@ -53,6 +55,7 @@ pub(super) fn run(parent: u32) -> Result<u8, StageError> {
 
 struct Launched {
     mode: Mode,
+    mounts: Vec<PathBuf>,
     init: Pid,
     /// The init has the other end: it ends when this one is closed, and sends its exit code.
     lifeline: OwnedFd,
@@ -77,9 +80,16 @@ fn launch(channel: &Channel, parent: u32) -> Result<Launched, StageError> {
         .map_err(failed("start the sandbox's init"))?;
     let init = Pid::from_child(&child);
     // Forwarding a signal to a process that has become another user needs this one.
+    let mut retained = CapabilitySet::KILL;
+    if !launch.mounts.is_empty() {
+        // In the sandbox's user namespace: no process there can reach this one.
+        retained |= CapabilitySet::SYS_ADMIN;
+        process::abort_with_parent().map_err(failed("follow the broker"))?;
+    }
     capabilities::clear_ambient().map_err(failed("give up capabilities"))?;
-    capabilities::keep_only(CapabilitySet::KILL).map_err(failed("give up capabilities"))?;
-    Ok(Launched { mode: launch.mode, init, lifeline: lifeline.into(), signals })
+    capabilities::keep_only(retained).map_err(failed("give up capabilities"))?;
+    let Launch { mode, mounts, .. } = launch;
+    Ok(Launched { mode, mounts, init, lifeline: lifeline.into(), signals })
 }
 
 fn separate(channel: &Channel, launch: &Launch) -> Result<(), StageError> {

@@ -90,8 +90,9 @@ pub use probe::{
     LandlockErratum, landlock_abi, landlock_flaws, namespace_advice, namespaces, system_call_filter,
 };
 pub use process::{
-    RELOAD_SIGNAL, close_inherited, ignores_children, not_dumpable, outlive_size_limit,
-    own_program, stop_signals, suspend, suspend_signal, unblock_signals, while_stoppable,
+    RELOAD_SIGNAL, close_inherited, has_lost_first_thread, ignores_children, not_dumpable,
+    outlive_size_limit, own_program, stop_signals, suspend, suspend_signal, unblock_signals,
+    while_stoppable,
 };
 pub use program::{PROGRAM_COMMAND, Program, run_program};
 pub use program_files::{ProgramError, interpreter_line};

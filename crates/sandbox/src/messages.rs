@@ -21,6 +21,8 @@ pub(super) struct Launch {
     pub(super) mode: Mode,
     /// True if the sandbox gets a network namespace of its own.
     pub(super) private_network: bool,
+    /// The paths at which it gets mounts.
+    pub(super) mounts: Vec<PathBuf>,
 }
 
 /// Order to the second stage, the sandbox's init.

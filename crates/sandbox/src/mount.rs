@@ -4,6 +4,9 @@
 //! The device is opened in the sandbox's user namespace, which the kernel demands of the process
 //! that mounts with it. With that, `allow_other` admits the processes of that namespace and no
 //! others. No process in the sandbox keeps the descriptor.
+//!
+//! A server that is killed while one of its threads invalidates a page keeps the descriptor open, for
+//! ever if that page waits for a reply of the server. Then [`abort`] frees the programs.
 
 use std::{
     ffi::CString,
@@ -13,9 +16,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, open, stat},
+    fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, stat},
     io::Errno,
-    mount::{MountFlags, mount},
+    mount::{MountFlags, UnmountFlags, mount, unmount},
+    process::fchdir,
 };
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +116,25 @@ impl WorkspaceMount {
         mount(SOURCE, place, TYPE, flags, options.as_c_str()).map_err(|e| refused(e.into()))?;
         Ok(device)
     }
+}
+
+/// Fails all requests of the mounts at `paths`, present and future ones. Before Linux 6.15 the kernel
+/// may demand a capability for that which no sandbox has.
+pub(super) fn abort(paths: &[PathBuf]) {
+    for path in paths {
+        // A mount that is in use stays, aborted.
+        let _ = abort_one(path);
+    }
+}
+
+/// Aborts a mount. The agent may own the directories on the way and replace them, but cannot move the
+/// mount's own.
+fn abort_one(path: &Path) -> io::Result<()> {
+    let above = path.parent().unwrap_or(path);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fchdir(openat2(CWD, above, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)?;
+    let name = path.file_name().unwrap_or_default();
+    Ok(unmount(name, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW)?)
 }
 
 /// Opens `/proc` of a sandbox that has one, from inside.

@@ -9,7 +9,7 @@ use std::{
         fd::{AsFd, AsRawFd as _, OwnedFd},
         unix::{ffi::OsStringExt as _, process::parent_id},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Child,
     time::{Duration, Instant},
 };
@@ -29,7 +29,7 @@ use rustix::{
     },
 };
 
-use super::channel::Channel;
+use super::{channel::Channel, mount};
 
 /// Maximum of ended processes that were not waited for: they occupy PIDs that others need.
 const MAX_ENDED: usize = 4096;
@@ -66,10 +66,19 @@ const STOP_SIGNALS: [NixSignal; 4] =
 /// terminal is closed, the end of input stops them.
 pub const RELOAD_SIGNAL: NixSignal = NixSignal::SIGHUP;
 
+/// The signal that has the first stage abort the sandbox's mounts, and then end.
+pub(super) const ABORT_SIGNAL: Signal = Signal::USR1;
+
 /// Has this process die when its parent dies. A change of user clears that, so call it again
 /// afterwards.
 pub(super) fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Has this process, which is [supervising](supervise), abort the mounts when its parent dies, and
+/// then end.
+pub(super) fn abort_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(ABORT_SIGNAL))?)
 }
 
 /// Sets [`die_with_parent`], and fails if the parent is not `expected` any more, so that an earlier
@@ -152,12 +161,23 @@ pub(super) fn no_proc(errno: Errno) -> io::Error {
 /// # Errors
 /// If `/proc` does not show it.
 pub fn ignores_children() -> io::Result<bool> {
-    let status = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let status = io::read_to_string(std::fs::File::from(status.map_err(no_proc)?))?;
+    let status = status("self")?;
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     let ignored = ignored.ok_or(io::Error::other("`/proc/self/status` has no `SigIgn`"))?;
     Ok(ignored >> (NixSignal::SIGCHLD as u32 - 1) & 1 == 1)
+}
+
+/// True if the first thread of a child has ended, although others may still run.
+pub fn has_lost_first_thread(child: Pid) -> bool {
+    status(&child.to_string())
+        .is_ok_and(|status| status.lines().any(|line| line.starts_with("State:\tZ")))
+}
+
+fn status(process: &str) -> io::Result<String> {
+    let path = Path::new("/proc").join(process).join("status");
+    let status = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    io::read_to_string(std::fs::File::from(status.map_err(no_proc)?))
 }
 
 /// Blocks the stop signals, in future threads too, and makes them readable.
@@ -200,11 +220,11 @@ pub fn suspend() -> io::Result<()> {
     Ok(set.thread_block()?)
 }
 
-/// Blocks stop signals, those of job control and the end of children, and makes them readable for
-/// [`supervise`]. Call it before the child is started.
+/// Blocks stop signals, those of job control, [`ABORT_SIGNAL`] and the end of children, and makes them
+/// readable for [`supervise`]. Call it before the child is started.
 pub(super) fn supervision() -> io::Result<SignalFd> {
     let mut wanted = STOP_SIGNALS.to_vec();
-    wanted.extend([NixSignal::SIGCHLD, NixSignal::SIGTSTP, NixSignal::SIGCONT]);
+    wanted.extend([NixSignal::SIGCHLD, NixSignal::SIGTSTP, NixSignal::SIGCONT, NixSignal::SIGUSR1]);
     signals(&wanted)
 }
 
@@ -242,12 +262,15 @@ pub fn unblock_signals() -> io::Result<()> {
 
 /// Recipients of the signals that a stage forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SignalTarget {
-    /// The child.
-    Process,
+pub(super) enum SignalTarget<'a> {
+    /// The child. [`ABORT_SIGNAL`] aborts the mounts at these paths instead.
+    Process(&'a [PathBuf]),
     /// The child, which leads a process group, and its group.
     Group,
 }
+
+/// Exit code of a stage that ends before its child: that of a death by `SIGKILL`.
+const KILLED: u8 = 137;
 
 /// A connection between two stages.
 #[derive(Debug, Clone, Copy)]
@@ -267,7 +290,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// signal's number for a death by signal.
 pub(super) fn supervise(
     child: Pid,
-    toward: SignalTarget,
+    toward: SignalTarget<'_>,
     signals: &SignalFd,
     lifeline: Lifeline<'_>,
     mut named: Option<Channel>,
@@ -301,7 +324,7 @@ pub(super) fn supervise(
         let has_news = lifeline.is_some() && ready.next().unwrap_or_default();
         let has_name = ready.next().unwrap_or_default();
         match lifeline.take_if(|_| has_news) {
-            Some(Lifeline::Parent(_)) => return Ok(137),
+            Some(Lifeline::Parent(_)) => return Ok(KILLED),
             Some(Lifeline::Child(end)) => {
                 let mut code = [0];
                 // A child that was killed sends none.
@@ -324,7 +347,11 @@ pub(super) fn supervise(
             }
             // A child that has ended is reaped above.
             let _ = match toward {
-                SignalTarget::Process => kill_process(target, signal),
+                SignalTarget::Process(mounts) if signal == ABORT_SIGNAL => {
+                    mount::abort(mounts);
+                    return Ok(KILLED);
+                }
+                SignalTarget::Process(_) => kill_process(target, signal),
                 // The kernel ignores `SIGTSTP` to a group whose parent is in another session.
                 SignalTarget::Group if signal == Signal::TSTP => {
                     kill_process_group(target, Signal::STOP)

@@ -11,7 +11,11 @@ use std::{
 use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::{
-    cgroup::Cgroup, forwarder::Outputs, launch_error::LaunchError, process::Running, relay::Relay,
+    cgroup::Cgroup,
+    forwarder::Outputs,
+    launch_error::LaunchError,
+    process::{ABORT_SIGNAL, Running},
+    relay::Relay,
     terminal::Terminal,
 };
 
@@ -96,6 +100,13 @@ impl RunningAgent {
         if let Some(terminal) = &mut self.terminal {
             terminal.kill();
         }
+    }
+
+    /// Fails every request of the mounts, present and future ones, and then kills everything in the
+    /// sandbox: for a gateway that was killed and whose descriptors stay open.
+    pub fn abort(&self) {
+        // As above.
+        let _ = kill_process(self.child.pid(), ABORT_SIGNAL);
     }
 
     /// Returns the exit code after the agent has ended and its output was shown: its own, or 128

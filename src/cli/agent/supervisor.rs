@@ -28,7 +28,7 @@ use crate::{
         process::is_reload,
         stderr,
     },
-    sandbox::{Channel, ChannelError, RunningAgent, suspend},
+    sandbox::{Channel, ChannelError, RunningAgent, has_lost_first_thread, suspend},
 };
 
 /// Time after each step of a stop.
@@ -37,6 +37,10 @@ pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the gateway to finish when the agent is gone.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval of checks for a gateway that was killed and cannot end.
+const GATEWAY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for the last threads of a killed gateway to end.
+const LAST_THREADS_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// An agent that ends sooner than this was probably not found.
 const MIN_RUN: Duration = Duration::from_secs(3);
 
@@ -281,7 +285,8 @@ impl Supervisor {
         let looks = self.watches.iter().filter_map(PolicyWatch::next_look);
         let looks = looks.chain(self.egress.as_ref().map(Egress::next_look));
         let look = looks.min().filter(|_| is_running);
-        let limit = [self.deadline, look].into_iter().flatten().min().and_then(|then| {
+        let check = is_running.then(|| Instant::now() + GATEWAY_CHECK_INTERVAL);
+        let limit = [self.deadline, look, check].into_iter().flatten().min().and_then(|then| {
             Timespec::try_from(then.saturating_duration_since(Instant::now())).ok()
         });
         let signals = [&self.signals, &self.suspend];
@@ -299,7 +304,12 @@ impl Supervisor {
         if !self.served {
             waiting.push(PollFd::new(self.gateway.channel(), PollFlags::IN));
         }
-        match poll(&mut waiting, limit.as_ref()) {
+        let polled = poll(&mut waiting, limit.as_ref());
+        if self.is_gateway_stuck() {
+            self.agent.abort();
+            (self.step, self.deadline) = (Step::Killed, None);
+        }
+        match polled {
             Ok(0) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                 if self.agent_code.is_none() && self.step == Step::Running {
                     self.timed_out = true;
@@ -344,6 +354,20 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// True if the gateway was killed, and the kernel waits in one of its threads for a lock of the
+    /// mount, whose holder waits for the gateway's reply: the descriptors stay open, so that programs
+    /// wait as well.
+    fn is_gateway_stuck(&self) -> bool {
+        self.gateway_code.is_none()
+            && self.agent_code.is_none()
+            && self.step != Step::Killed
+            && has_lost_first_thread(Pid::from_child(&self.gateway.child))
+            && poll(
+                &mut [PollFd::new(&self.gateway_fd, PollFlags::IN)],
+                Some(&LAST_THREADS_TIMEOUT),
+            ) == Ok(0)
     }
 
     /// Handles the gateway's report that it serves the agent no more; an agent that continues

@@ -15,10 +15,17 @@ const ROUNDS: u64 = 2;
 /// The files that the build makes, one after the other, again and again.
 const FILES: u64 = 5;
 const SIZE: usize = 20_000;
+/// Time in which a gateway is killed that never seems to wait for a page.
+const INVALIDATIONS: Duration = Duration::from_secs(6);
 
 /// Prints the number of each version that is in its place.
 const BUILD: &str = "n=$1; mkdir -p out; while :; do n=$((n + 1)); f=out/$((n % 5)); \
     yes $n | head -c 20000 >$f.new && mv $f.new $f && echo $n; done";
+
+/// Has many reads of one file under way, which the gateway answers again each time.
+const READERS: &str = "for i in 1 2 3 4 5 6; do \
+    while dd if=big of=/dev/null bs=1M iflag=nocache; do :; done 2>/dev/null & done; \
+    sleep 1; echo ready; wait";
 
 #[derive(Debug, Clone, Copy)]
 enum Victim {
@@ -55,21 +62,32 @@ fn round(world: &SandboxWorld, from: u64, victim: Victim, pause: Duration) -> u6
             parent.trim().parse().unwrap()
         }
     };
-    let killed = rustix::process::Pid::from_raw(i32::try_from(killed).unwrap()).unwrap();
-    rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
+    kill(killed);
     for line in lines.map_while(Result::ok) {
         // The last line may be cut off.
         last = last.max(line.parse().unwrap_or(0));
     }
-    let end = Instant::now() + Duration::from_secs(60);
-    let is_alive = |(pid, _): &(u32, String)| Path::new(&format!("/proc/{pid}/cwd")).exists();
     drop(child.stdin.take());
-    child.wait().unwrap();
-    while processes.iter().skip(1).any(is_alive) {
+    wait_for_end(child, &processes, victim);
+    last
+}
+
+fn kill(process: u32) {
+    let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Waits until `child` and all `processes` beneath it have ended.
+fn wait_for_end(mut child: Child, processes: &[(u32, String)], victim: Victim) {
+    let end = Instant::now() + Duration::from_secs(60);
+    let is_alive = |(pid, _): &(u32, String)| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    };
+    while child.try_wait().unwrap().is_none() || processes.iter().skip(1).any(is_alive) {
         assert!(Instant::now() < end, "{victim:?}: {processes:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    last
 }
 
 /// Checks that each file is complete, and of the last stored version or a later one.
@@ -117,4 +135,56 @@ fn a_build_whose_gateway_program_or_launcher_is_killed_loses_nothing() {
     assert!(
         intents.map(|intent| intent["seq"].as_u64().unwrap()).all(|seq| answered.contains(&seq))
     );
+}
+
+/// True if a thread of a process waits in the kernel for a page that another one has locked, as far as
+/// this process may know.
+fn waits_for_page(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let mut waits =
+        threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("wchan")));
+    waits.any(|wait| wait.is_ok_and(|wait| wait.contains("folio_lock")))
+}
+
+#[test]
+fn a_gateway_killed_while_it_invalidates_a_page_blocks_no_program() {
+    let (policy, _) = POLICY.split_once("[secrets]").unwrap();
+    for who in users() {
+        let world = SandboxWorld::mounted(who);
+        std::fs::write(world.at("ws/big"), vec![b'x'; 32 << 20]).unwrap();
+        world.give_away_if(who != As::Root);
+        let path = world.at("policies/policy.toml");
+        let mut version = 1;
+        for _ in 0..budget() {
+            for victim in [Victim::Gateway, Victim::Launcher] {
+                let args = ["exec", "--quiet", "--policy", &path, "--", "sh", "-c", READERS];
+                let mut child = world.limited(&args).stderr(Stdio::null()).spawn().unwrap();
+                let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+                assert_eq!(lines.next().unwrap().unwrap(), "ready");
+                let processes = beneath(child.id());
+                let one = |words: &str| {
+                    let found = processes.iter().find(|(_, line)| line.contains(words));
+                    found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
+                };
+                let gateway = one("gateway-process");
+                let end = Instant::now() + INVALIDATIONS;
+                let mut next = Instant::now();
+                while !waits_for_page(gateway) && Instant::now() < end {
+                    // All pages are dropped when a changed policy is read.
+                    if next <= Instant::now() {
+                        version += 1;
+                        let text = policy.replace("version = 1", &format!("version = {version}"));
+                        std::fs::write(&path, text).unwrap();
+                        next += Duration::from_secs(2);
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                kill(match victim {
+                    Victim::Launcher => one("portcullis exec "),
+                    _ => gateway,
+                });
+                wait_for_end(child, &processes, victim);
+            }
+        }
+    }
 }
