@@ -268,9 +268,8 @@ impl StateOwnership {
             return Ok(());
         }
         let flags = match self {
-            Self::Adopted(old) if noted.is_none() || noted.as_ref() == Some(old) => {
-                RenameFlags::empty()
-            }
+            // The owner was compared under the lock of adoptions.
+            Self::Adopted(_) => RenameFlags::empty(),
             _ => RenameFlags::NOREPLACE,
         };
         let path = root.as_os_str().as_encoded_bytes();

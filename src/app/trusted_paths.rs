@@ -28,7 +28,9 @@ use crate::{
     gateway::Workspace,
     operator_files,
     policy::is_name,
-    sandbox::{Access, AgentPath, Trusted, TrustedPath, TrustedPaths, own_program},
+    sandbox::{
+        Access, AgentPath, SYSTEM_DIRECTORIES, Trusted, TrustedPath, TrustedPaths, own_program,
+    },
 };
 
 /// Returns the state directory, as [`state_directory::directory`] does, after [`check`] with its
@@ -317,9 +319,6 @@ fn program() -> Result<Vec<(Trusted, PathBuf)>, Failure> {
     Ok([Some(own), named].into_iter().flatten().map(|path| (Trusted::Program, path)).collect())
 }
 
-/// Directories of the system, which no agent may change.
-pub(super) const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
-
 /// Finds a program that the operator starts outside of a sandbox: by its path, or the first that a
 /// shell could find by this name in a directory of the system. No agent of the workspace can choose
 /// it, nor its interpreter. `None` if there is none.
@@ -333,7 +332,8 @@ pub(crate) fn operators_program(
     // Of other workspaces' agents, and of what a policy lets agents write, nothing is known here.
     let is_of_system = |path: &PathBuf| {
         let target = operator_files::canonicalize(path);
-        target.is_ok_and(|target| SYSTEM.iter().any(|system| target.starts_with(system)))
+        target
+            .is_ok_and(|target| SYSTEM_DIRECTORIES.iter().any(|system| target.starts_with(system)))
     };
     let is_named = name.as_encoded_bytes().contains(&b'/');
     let found = all_on_path(name).into_iter();

@@ -108,5 +108,6 @@ pub use spec::{
 pub use stage::{STAGE_COMMAND, Stage};
 pub use terminal::is_on_terminal;
 pub use trusted_paths::{
-    Access, AgentPath, TrustError, Trusted, TrustedPath, TrustedPaths, all_apart,
+    Access, AgentPath, SYSTEM_DIRECTORIES, TrustError, Trusted, TrustedPath, TrustedPaths,
+    all_apart,
 };

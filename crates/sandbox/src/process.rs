@@ -348,6 +348,8 @@ pub(super) fn supervise(
             // A child that has ended is reaped above.
             let _ = match toward {
                 SignalTarget::Process(mounts) if signal == ABORT_SIGNAL => {
+                    // Its namespaces stay while this process is in them.
+                    let _ = kill_process(target, Signal::KILL);
                     mount::abort(mounts);
                     return Ok(KILLED);
                 }

@@ -16,6 +16,9 @@ use std::{
 use self::entry::Entry;
 use super::file_locations::{FileLocator, Index};
 
+/// Directories with programs of the system.
+pub const SYSTEM_DIRECTORIES: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
+
 /// Role of a trusted path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trusted {
@@ -406,7 +409,8 @@ impl Checked<'_> {
         for (role, entry) in &self.trusted {
             // Build tools link a program, and packages of the system their programs.
             let is_of_package = matches!(role, Trusted::Signer | Trusted::Notifier)
-                && ["/usr", "/bin", "/lib"].iter().any(|place| entry.target.starts_with(place));
+                && SYSTEM_DIRECTORIES.iter().any(|place| entry.target.starts_with(place))
+                && !entry.target.starts_with("/usr/local");
             if *role == Trusted::Program || is_of_package || !entry.has_other_names()? {
                 continue;
             }

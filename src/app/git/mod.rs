@@ -30,7 +30,11 @@ use super::{
     session::random_id,
     trusted_paths,
 };
-use crate::{git::Format, operator_files, sandbox::Program};
+use crate::{
+    git::Format,
+    operator_files,
+    sandbox::{Program, SYSTEM_DIRECTORIES},
+};
 
 /// Limits of a process.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +76,7 @@ impl Git {
         let mut found = found.filter_map(|directory| {
             let named = directory.join("git");
             let program = operator_files::canonicalize(&named).ok()?;
-            let is_system = trusted_paths::SYSTEM.iter().any(|system| program.starts_with(system));
+            let is_system = SYSTEM_DIRECTORIES.iter().any(|system| program.starts_with(system));
             let is_chosen_by_us = || paths.check_way(&"program", &named).is_ok();
             (is_system && is_chosen_by_us()).then_some(program)
         });

@@ -143,25 +143,28 @@ impl WorkerProcess {
         workspace: &ServedWorkspace,
         unreachable: UnreachablePaths,
     ) -> Result<Self, Failure> {
+        let program = plan.audit.signer_key().map(|public| {
+            let without = plan.operator.key_variables().map(str::to_owned).collect();
+            Program::new(&plan.audit, public, without)
+        });
+        let program = program.transpose()?;
         // A path may lead elsewhere than at the start, or the last reload.
         plan.check_service(plan)?;
         let (child, channel) = worker::spawn()?;
         let (mut order, policy) = order(plan, workspace, unreachable, false)?;
         let (notifier, notifying) = notifier::start(&plan.operator)?.unzip();
         order.launch.notifies = notifying.is_some();
-        let signer = plan.audit.signer_key();
         let (asked, asking) = Channel::pair().or_fail("cannot start a worker")?;
         let mut descriptors = vec![policy.as_fd()];
-        descriptors.extend(signer.as_ref().map(|_| asking.as_fd()));
+        descriptors.extend(program.as_ref().map(|_| asking.as_fd()));
         descriptors.extend(notifying.as_ref().map(OwnedFd::as_fd));
         let shared = SharedPolicy::create().or_fail("cannot start a worker")?;
         descriptors.push(shared.as_fd());
         channel
             .send(&ToWorker::Start(Box::new(order)), &descriptors)
             .or_fail("cannot start a worker")?;
-        if let Some(public) = signer {
-            let without = plan.operator.key_variables().map(str::to_owned).collect();
-            signer::serve(asked, Program::new(&plan.audit, public, without)?)?;
+        if let Some(program) = program {
+            signer::serve(asked, program)?;
         }
         let now = Instant::now();
         Ok(Self {

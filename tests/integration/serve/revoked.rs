@@ -70,14 +70,10 @@ fn calls_over_mcp_of_an_agent_that_is_removed_are_not_begun() {
     service.signal(Signal::HUP);
     site.await_record("serve", |record| record["op"] == "reload");
     kill(worker, Signal::CONT);
-    let ends = |record: &Value| {
-        let is_refused = record["kind"] == "decision" && record["decision"] != "allow";
-        record["op"] == "write" && (is_refused || record["kind"] == "outcome")
+    let is_refused = |record: &Value| {
+        record["op"] == "write" && record["kind"] == "decision" && record["decision"] != "allow"
     };
-    // The first call is one of them.
-    wait(|| {
-        (site.records("shop").iter().filter(|record| ends(record)).count() > CALLS).then_some(())
-    });
+    site.await_record("shop", is_refused);
     let written = std::fs::read_dir(site.root("shop").join("new")).map_or(0, Iterator::count);
     assert!(written < CALLS, "all were carried out");
     drop(calls);

@@ -41,3 +41,19 @@ fn an_adoption_that_died_before_its_file_was_written_is_finished() {
     }
     assert_eq!(two.world.run(&["fs", "stat", ".", "--workspace", text(&two.other)]).code, 1);
 }
+
+/// Its record was written, and then no start was possible.
+#[test]
+fn a_move_after_an_adoption_that_died_is_adopted() {
+    let two = two();
+    let (moved, again) = (two.own.with_file_name("moved"), two.own.with_file_name("again"));
+    std::fs::rename(&two.own, &moved).unwrap();
+    let adopt = ["fs", "stat", ".", "--workspace", text(&moved), "--adopt", text(&two.own)];
+    two.world.run(&adopt).ok();
+    std::fs::write(two.world.state().join("workspace"), text(&two.own)).unwrap();
+    std::fs::rename(&moved, &again).unwrap();
+    let adopt = ["fs", "stat", ".", "--workspace", text(&again), "--adopt", text(&moved)];
+    for command in [&adopt[..], &adopt[..5]] {
+        two.world.run(command).ok();
+    }
+}

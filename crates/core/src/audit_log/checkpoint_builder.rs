@@ -213,14 +213,18 @@ impl CheckpointBuilder {
         let size = start.size();
         self.covered.fetch_max(size, Ordering::Relaxed);
         let is_requested = occasion == Occasion::Request;
-        if is_requested && !checkpoints::roots_reach(&self.audit, Segment::of(size))? {
+        if is_requested
+            && !checkpoints::roots_reach(&self.audit, Segment::of(size))?
+            && self.beginning().is_ok()
+        {
             // Without the tree the log is read from its beginning, and all roots are stored anew.
             start.edge = None;
         }
         let is_kept =
             !is_requested || size == 0 || start.edge().is_some_and(|edge| edge.kept == size);
-        let is_there =
-            self.audit.stat(NEWEST).map_err(Error::io("look at the checkpoint"))?.is_some();
+        // A log without a record gets none.
+        let is_there = size == 0
+            || self.audit.stat(NEWEST).map_err(Error::io("look at the checkpoint"))?.is_some();
         let is_signed = snapshot.next == size
             && is_kept
             && is_there

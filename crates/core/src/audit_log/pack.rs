@@ -39,6 +39,7 @@ impl AuditLog {
             .collect();
         segments.sort();
         segments.truncate(segments.len().saturating_sub(2));
+        segments.retain(|segment| segment.next().first() <= newest.size);
         if !checkpoints::roots_reach(
             &audit,
             segments.last().map_or(Segment(0), |last| last.next()),
@@ -46,7 +47,7 @@ impl AuditLog {
             return Err(Error::NoRoots);
         }
         let (mut count, mut saved) = (0, 0);
-        for segment in segments.into_iter().filter(|s| s.next().first() <= newest.size) {
+        for segment in segments {
             let plain = open(&audit, &segment.to_string())?;
             let meta = plain.metadata().map_err(Error::std("look at the audit log"))?;
             let written = meta.modified().map_err(Error::std("look at the audit log"))?;

@@ -140,10 +140,13 @@ fn a_build_whose_gateway_program_or_launcher_is_killed_loses_nothing() {
 /// True if a thread of a process waits in the kernel for a page that another one has locked, as far as
 /// this process may know.
 fn waits_for_page(process: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let mut waits =
-        threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("wchan")));
-    waits.any(|wait| wait.is_ok_and(|wait| wait.contains("folio_lock")))
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    // A thread may end meanwhile.
+    let mut waits = threads.into_iter().flatten().flatten().map(|thread| thread.path());
+    waits.any(|thread| {
+        let wait = std::fs::read_to_string(thread.join("wchan"));
+        wait.is_ok_and(|wait| wait.contains("folio_lock"))
+    })
 }
 
 #[test]

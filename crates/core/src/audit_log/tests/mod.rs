@@ -287,6 +287,15 @@ fn a_gateway_that_died_before_the_first_checkpoint_needs_no_operator() {
     state.is_signed();
 }
 
+/// A checkpoint of nothing made the log count as one that lost its records.
+#[test]
+fn a_log_without_a_record_gets_no_checkpoint() {
+    let state = State::new();
+    let audit_log = state.open().unwrap();
+    assert_eq!(audit_log.checkpoint(), Ok(false));
+    assert!(!state.path("audit/checkpoint").exists());
+}
+
 #[test]
 fn a_pruned_log_that_lost_its_frontier_is_signed_again() {
     let state = State::filled(2 * 65_536 + 5);
