@@ -148,8 +148,7 @@ impl WorkerProcess {
             Program::new(&plan.audit, public, without)
         });
         let program = program.transpose()?;
-        // A path may lead elsewhere than at the start, or the last reload.
-        plan.check_service(plan)?;
+        plan.check_programs()?;
         let (child, channel) = worker::spawn()?;
         let (mut order, policy) = order(plan, workspace, unreachable, false)?;
         let (notifier, notifying) = notifier::start(&plan.operator)?.unzip();

@@ -50,14 +50,27 @@ impl Plan {
     /// Checks the trusted paths that belong to no workspace, such as the configuration, a
     /// certificate or the signer. If one lies in, or is named through, a workspace served now or
     /// `before`, the whole configuration is refused: that workspace is not at fault, and its agent
-    /// may have chosen what the path leads to. A path that did not change may lead elsewhere now, also
-    /// when a worker starts.
-    pub(in crate::cli::serve) fn check_service(&self, before: &Self) -> Result<(), Failure> {
+    /// may have chosen what the path leads to. A path that did not change may lead elsewhere now.
+    pub(super) fn check_service(&self, before: &Self) -> Result<(), Failure> {
         let agents = agents(before.places.values().chain(self.places.values()));
         let paths = TrustedPaths { trusted: self.trusted_of_service()?, agents };
         paths
             .check_trusted()
             .map_err(|error| Failure::new(error).help("correct the path, and reload again"))
+    }
+
+    /// Checks the programs that a start of a worker has executed, and their certificates: a path may
+    /// lead elsewhere than at the start or the last reload. No other path is looked up, because one on
+    /// a network may hang.
+    pub(in crate::cli::serve) fn check_programs(&self) -> Result<(), Failure> {
+        use Trusted::{Certificate, Notifier, Signer, SignerKey};
+        let mut trusted = trusted_paths::in_use(&self.operator, &self.audit)?;
+        trusted.retain(|path| matches!(path.role, Signer | SignerKey | Notifier | Certificate));
+        if trusted.is_empty() {
+            return Ok(());
+        }
+        let agents = agents(self.places.values());
+        TrustedPaths { trusted, agents }.check_trusted().map_err(Failure::new)
     }
 
     /// Returns all trusted paths except policies.
