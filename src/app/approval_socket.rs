@@ -172,6 +172,7 @@ pub(crate) fn send(
     for name in directory.names()? {
         let Some((socket, nonce)) = directory.connect(&name)? else { continue };
         limit_time(&socket)?;
+        let pid = sockopt::socket_peercred(&socket)?.pid;
         let mut socket = File::from(socket);
         let reply =
             write_line(&mut socket, &Message { version: VERSION, nonce, request: request.clone() })
@@ -190,9 +191,10 @@ pub(crate) fn send(
                 // `approve --watch` asks again and again.
                 NOTED.call_once(|| {
                     errln!(
-                        "portcullis: warning: a gateway of this workspace does not answer ({error}): \
+                        "portcullis: warning: the gateway process {pid} does not answer ({error}): \
                          requests that wait in it are left out"
                     );
+                    errln!("  help: continue it with `kill -CONT {pid}`, or end it");
                 });
             }
         }

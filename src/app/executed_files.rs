@@ -38,11 +38,13 @@ pub(super) fn executed<'a>(
             Ok(words) => words,
             // What does not exist or is no file cannot be executed.
             Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput
+                ) =>
             {
                 Vec::new()
             }
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Vec::new(),
             Err(error) => {
                 return Err(Failure::new(format_args!(
                     "cannot read the program `{shown}` to find its interpreter: {error}"

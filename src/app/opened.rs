@@ -130,7 +130,8 @@ impl Opened {
             target: None,
         }));
         agents.extend((added.agents)(root, &policy)?);
-        let all = [&agents[..], &trusted_paths::served_agents(&operator)?].concat();
+        let served = trusted_paths::served_agents(&operator)?;
+        let all = [&agents[..], &served].concat();
         operator.notifications.program = notifier::find(&operator.notifications, all)?;
         let mut trusted = trusted_paths::listed(trusted_paths::of_state(&state_path))?;
         trusted.extend(trusted_paths::own(&operator, &audit)?);
@@ -139,7 +140,8 @@ impl Opened {
         // The checks come before the state directory is created in a wrong place.
         let checked = [&trusted[..], &policy_files].concat();
         if !added.is_served {
-            trusted_paths::check_served(checked.clone(), &operator)?;
+            let paths = TrustedPaths { trusted: checked.clone(), agents: served };
+            paths.check_trusted().map_err(Failure::new)?;
         }
         TrustedPaths { trusted: checked, agents }.check().map_err(Failure::new)?;
         let (state_path, state) = state_directory::open(&state_path)?;

@@ -247,11 +247,8 @@ impl StateOwnership {
         if let Self::Adopted(old) = self {
             // Another workspace may adopt the directory at this moment: one of them is the first.
             let _lock = lock(state).or_fail("cannot lock the state directory")?;
-            match of(state, path)? {
-                Some(owner) if owner != *old && owner != root => {
-                    return Err(of_another(path, &owner, root));
-                }
-                _ => {}
+            if let Some(owner) = of(state, path)?.filter(|it| it != old && it != root) {
+                return Err(of_another(path, &owner, root));
             }
             let recorded = record()?;
             note()?;

@@ -43,6 +43,17 @@ fn configure(base: &Path) -> PathBuf {
     target
 }
 
+/// Makes a workspace whose log has a copy in a directory, the target.
+fn shipped() -> (World, PathBuf) {
+    let world = World::new();
+    let target = configure(world.base());
+    world.file("a", "x");
+    world.fs(&["read", "a"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    run(&world, world.base(), &["audit", "ship"]).ok();
+    (world, target)
+}
+
 /// Runs a command with the configuration in `base`.
 fn run(world: &World, base: &Path, args: &[&str]) -> Done {
     let config = base.join("portcullis.toml");
@@ -130,12 +141,7 @@ fn a_recovered_log_leaves_the_copy_of_what_it_was_alone() {
 /// The records were reported as stored where nothing was, and later ones were refused.
 #[test]
 fn a_copy_that_is_gone_is_said_to_be_and_made_again() {
-    let world = World::new();
-    let target = configure(world.base());
-    world.file("a", "x");
-    world.fs(&["read", "a"]).ok();
-    world.run(&["audit", "checkpoint"]).ok();
-    run(&world, world.base(), &["audit", "ship"]).ok();
+    let (world, target) = shipped();
     let sent = records(&world, &the_copy(&target));
     for and_goes_on in [false, true] {
         fs::remove_dir_all(&target).unwrap();
@@ -245,12 +251,7 @@ fn a_frontier_that_says_what_is_not_so_sends_nothing() {
 /// Nothing was sent while there was no new record.
 #[test]
 fn a_new_key_and_its_checkpoint_reach_the_copy() {
-    let world = World::new();
-    let target = configure(world.base());
-    world.file("a", "x");
-    world.fs(&["read", "a"]).ok();
-    world.run(&["audit", "checkpoint"]).ok();
-    run(&world, world.base(), &["audit", "ship"]).ok();
+    let (world, target) = shipped();
     world.run(&["audit", "key", "--new"]).ok();
     world.run(&["audit", "checkpoint"]).ok();
     run(&world, world.base(), &["audit", "ship"]).ok();
@@ -294,12 +295,7 @@ fn a_token_for_copies_in_the_workspace_was_no_trusted_path() {
 /// that moment: it stayed behind until the next gateway.
 #[test]
 fn the_last_checkpoint_is_sent_after_another_process_has_sent() {
-    let world = World::new();
-    let target = configure(world.base());
-    world.file("a", "x");
-    world.fs(&["read", "a"]).ok();
-    world.run(&["audit", "checkpoint"]).ok();
-    run(&world, world.base(), &["audit", "ship"]).ok();
+    let (world, target) = shipped();
     let entries = fs::read_dir(world.state().join("ship")).unwrap();
     let mut locks = entries.map(|entry| entry.unwrap().path());
     let lock = locks.find(|path| path.extension().is_some_and(|end| end == "lock")).unwrap();

@@ -3,7 +3,7 @@
 //! Redirects are not followed: that would send the target's headers to another host and trust
 //! its replies. The length of replies is bounded.
 
-use std::{error::Error as _, io, ops::RangeInclusive, pin::Pin, time::Duration};
+use std::{error::Error, io, ops::RangeInclusive, pin::Pin, time::Duration};
 
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -43,6 +43,23 @@ pub(super) fn without_credentials(address: &str) -> Result<(Url, Option<HeaderVa
     Ok((request.url().clone(), request.headers().get(AUTHORIZATION).cloned()))
 }
 
+/// Returns the innermost reason: the outer ones name parts of the library.
+pub(super) fn reason(error: &dyn Error) -> String {
+    let mut inner = error;
+    let mut words = vec![inner.to_string()];
+    while let Some(source) = inner.source() {
+        inner = source;
+        words.push(inner.to_string());
+    }
+    let last = words.pop().unwrap_or_default();
+    match words.pop() {
+        // An inner error that repeats the outer one adds nothing.
+        Some(before) if !before.contains(&last) && !last.is_empty() => format!("{before}: {last}"),
+        Some(before) => before,
+        None => last,
+    }
+}
+
 /// Builds the client from the settings.
 #[derive(Debug)]
 pub(super) struct Connector;
@@ -80,10 +97,7 @@ fn client(options: &ClientOptions) -> Result<Client, String> {
         })
     });
     let frame_size = frame_size.transpose()?;
-    let wrong = |error: reqwest::Error| {
-        let error = error.without_url();
-        error.source().map_or_else(|| error.to_string(), ToString::to_string)
-    };
+    let wrong = |error: reqwest::Error| reason(&error.without_url());
     let agent = text(Key::UserAgent);
     let agent =
         agent.unwrap_or_else(|| concat!("portcullis/", env!("CARGO_PKG_VERSION")).to_owned());

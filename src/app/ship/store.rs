@@ -2,7 +2,7 @@
 //! segment consists of pieces `tail/SEGMENT/OFFSET`, which are its bytes in their
 //! order.
 
-use std::{error::Error, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use object_store::{
     ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig,
@@ -14,7 +14,7 @@ use portcullis_audit::{LogFile, NEWEST};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
-    client::{Connector, without_credentials},
+    client::{Connector, reason, without_credentials},
     target::Store,
 };
 use crate::config::audit::Target;
@@ -131,23 +131,6 @@ fn once() -> RetryConfig {
 /// Formats a duration as the store's settings require.
 fn seconds(time: Duration) -> String {
     format!("{}s", time.as_secs())
-}
-
-/// Returns the innermost reason: the outer ones name parts of the library.
-fn reason(error: &object_store::Error) -> String {
-    let mut inner: &dyn Error = error;
-    let mut words = vec![inner.to_string()];
-    while let Some(source) = inner.source() {
-        inner = source;
-        words.push(inner.to_string());
-    }
-    let last = words.pop().unwrap_or_default();
-    match words.pop() {
-        // An inner error that repeats the outer one adds nothing.
-        Some(before) if !before.contains(&last) && !last.is_empty() => format!("{before}: {last}"),
-        Some(before) => before,
-        None => last,
-    }
 }
 
 impl Store for Remote {

@@ -7,7 +7,7 @@ use std::{
 
 use portcullis_audit::{Kind, SEGMENT_RECORDS};
 
-use super::{configure, copies, records, run, the_copy};
+use super::{configure, copies, records, run, shipped, the_copy};
 use crate::{
     common::World,
     review::{decision, write_log},
@@ -159,12 +159,7 @@ fn a_log_with_compressed_segments_is_copied_at_once() {
 /// It began again at nothing without a word, and each failing attempt made another copy.
 #[test]
 fn progress_that_cannot_be_read_is_told() {
-    let world = World::new();
-    let target = configure(world.base());
-    world.file("a", "x");
-    world.fs(&["read", "a"]).ok();
-    world.run(&["audit", "checkpoint"]).ok();
-    run(&world, world.base(), &["audit", "ship"]).ok();
+    let (world, target) = shipped();
     fs::write(progress(&world), "{").unwrap();
     let status = run(&world, world.base(), &["audit", "ship", "--status", "--json"]).ok().json();
     assert!(status["error"].as_str().unwrap().contains("cannot be read"), "{status}");

@@ -1,6 +1,202 @@
-//! Adoptions that meet, or die.
+//! A state directory whose workspace moved: adoption by `--adopt`.
 
 use super::*;
+
+#[test]
+fn a_workspace_that_moved_is_adopted_on_record() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    let read = |more: &[&str]| {
+        two.world.run(&[&["fs", "read", "f.txt", "--workspace", text(&moved)], more].concat())
+    };
+    assert_eq!(read(&[]).code, 1);
+    assert_eq!(read(&["--adopt", text(&two.other)]).code, 1);
+    let adopted = read(&["--adopt", text(&two.own)]).ok();
+    assert!(adopted.stderr.contains(text(&two.own)), "{adopted:?}");
+    let facts = two.starts().pop().unwrap()["facts"].clone();
+    assert_eq!(facts["adopted"], text(&two.own));
+    assert_eq!(facts["workspace"], text(&moved));
+    // Once adopted, it stays so; adopting it again changes nothing.
+    read(&[]).ok();
+    assert_eq!(read(&["--adopt", text(&two.own)]).ok().stderr.matches("adopt").count(), 0);
+    assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], Value::Null);
+    std::fs::rename(&two.other, &two.own).unwrap();
+    let back = two.world.fs(&["read", "f.txt"]);
+    assert_eq!(back.code, 1, "{back:?}");
+    two.world.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn an_agent_behind_run_and_mcp_adopts_too() {
+    for args in [
+        &["run", "--unconfined", "--adopt", "OLD", "--", "/bin/true"][..],
+        &["mcp", "--adopt", "OLD"],
+    ] {
+        let two = two();
+        let args: Vec<_> =
+            args.iter().map(|arg| if *arg == "OLD" { text(&two.own) } else { arg }).collect();
+        std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
+        let mut command = two.world.command(&args);
+        command.env("PORTCULLIS_WORKSPACE", &two.other);
+        done(command.output().unwrap()).ok();
+        assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], text(&two.own));
+        let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+        assert_eq!(noted, text(&two.other));
+    }
+}
+
+/// One state directory served two workspaces, and an undo in one put contents of the other there.
+#[test]
+fn a_workspace_that_is_still_there_lost_its_state_directory() {
+    let two = two();
+    let adopt = |command: &[&str]| {
+        let options = ["--workspace", text(&two.other), "--adopt", text(&two.own)];
+        two.world.run(&[command, &options].concat())
+    };
+    let link = two.world.base().join("link");
+    symlink(&two.own, &link).unwrap();
+    for command in [&["fs", "read", "f.txt"][..], &["backup", "undo", "--last"]] {
+        let refused = adopt(command);
+        let all = format!("{}{}", refused.text(), refused.stderr);
+        assert!(refused.code == 1 && all.contains("is still there"), "{command:?} {refused:?}");
+    }
+    let named = ["--workspace", text(&two.other), "--adopt", text(&link)];
+    assert_eq!(two.world.run(&[&["fs", "read", "f.txt"], &named[..]].concat()).code, 1);
+    let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+    assert_eq!(noted, text(&two.own));
+    two.world.fs(&["read", "f.txt"]).ok();
+    // A file in its place is no workspace.
+    std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
+    std::fs::write(&two.own, "").unwrap();
+    adopt(&["fs", "read", "f.txt"]).ok();
+}
+
+/// Regression: only a directory at the former path itself counted, not one to which a link leads.
+#[test]
+fn a_workspace_that_left_a_link_to_it_lost_its_state_directory() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    symlink(&moved, &two.own).unwrap();
+    let adopt = |root: &Path| {
+        let options = ["--workspace", text(root), "--adopt", text(&two.own)];
+        two.world.run(&[&["fs", "read", "f.txt"], &options[..]].concat())
+    };
+    let refused = adopt(&two.other);
+    assert!(refused.code == 1 && refused.stderr.contains("is still there"), "{refused:?}");
+    // The workspace itself, which has moved.
+    adopt(&moved).ok();
+    assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], text(&two.own));
+}
+
+/// Regression: the workspace, which was at both paths, had no state directory any more at its own.
+#[test]
+fn a_workspace_that_is_mounted_at_another_path_too_lost_its_state_directory() {
+    let two = two();
+    let inner = two.world.command(&["fs", "read", "f.txt", "--adopt", text(&two.own)]);
+    let script = "mount --bind \"$1\" \"$2\" && PORTCULLIS_WORKSPACE=$2 && shift 2 && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-Urm", "sh", "-c", script, "sh", text(&two.own), text(&two.other)])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env_clear()
+        .envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let refused = done(command.output().unwrap());
+    assert!(refused.code == 1 && refused.stderr.contains("is still there"), "{refused:?}");
+    two.world.fs(&["read", "f.txt"]).ok();
+}
+
+/// It went on to record changes of its own files in the log that belonged to another one.
+#[test]
+fn a_state_directory_was_adopted_while_a_gateway_used_it() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    let mut command = two.world.command(&["mcp"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut gateway = command.spawn().unwrap();
+    while two.starts().len() < 2 {
+        assert_eq!(gateway.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::fs::rename(&two.own, &moved).unwrap();
+    let adopt = ["--workspace", text(&moved), "--adopt", text(&two.own)];
+    let adopt = || two.world.run(&[&["fs", "read", "f.txt"], &adopt[..]].concat());
+    let refused = adopt();
+    assert!(refused.code == 1 && refused.stderr.contains("1 gateway"), "{refused:?}");
+    drop(gateway.stdin.take());
+    gateway.wait().unwrap();
+    adopt().ok();
+}
+
+/// Regression: the state directory of the former path was not looked for, and an undo changed what the
+/// own one has.
+#[test]
+fn an_undo_that_adopts_took_back_changes_of_its_own() {
+    let two = two();
+    std::fs::rename(&two.own, two.own.with_file_name("gone")).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = two.world.command(args);
+        command.env("PORTCULLIS_WORKSPACE", &two.other).env_remove("PORTCULLIS_STATE");
+        done(command.output().unwrap())
+    };
+    run(&["fs", "mv", "f.txt", "g.txt"]).ok();
+    for command in [&["undo", "--yes"][..], &["backup", "restore", "f.txt"], &["backup", "list"]] {
+        let refused = run(&[command, &["--adopt", text(&two.own)]].concat());
+        assert_eq!(refused.code, 2, "{command:?}: {refused:?}");
+        assert!(refused.stderr.contains("--state"), "{command:?}: {refused:?}");
+    }
+    assert!(two.other.join("g.txt").exists());
+    let named = two.world.state();
+    let state = ["--state", text(&named), "--adopt", text(&two.own)];
+    let commands: [&[&str]; 5] = [
+        &["backup", "list"],
+        &["backup", "verify"],
+        &["doctor"],
+        &["status"],
+        &["policy", "explain", "read", "f.txt"],
+    ];
+    for command in commands {
+        assert_eq!(run(&[command, &state].concat()).code, 2, "{command:?}");
+    }
+    std::fs::write(two.other.join("f.txt"), "A2").unwrap();
+    run(&[&["undo", "--yes"][..], &state].concat()).ok();
+    assert_eq!(std::fs::read_to_string(two.other.join("f.txt")).unwrap(), "A1");
+}
+
+/// Regression: only the change was left out.
+#[test]
+fn a_dry_run_adopted_a_state_directory() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    let adopt = ["--dry-run", "--workspace", text(&moved), "--adopt", text(&two.own)];
+    for command in [
+        &["undo"][..],
+        &["backup", "undo", "--record", "1"],
+        &["backup", "restore", "f.txt"],
+        &["backup", "restore", "--to", "0"],
+        &["backup", "prune"],
+        &["git", "import"],
+    ] {
+        let refused = two.world.run(&[command, &adopt].concat());
+        assert_eq!(refused.code, 2, "{command:?}: {refused:?}");
+        assert!(refused.stderr.contains("--adopt"), "{command:?}: {refused:?}");
+    }
+    let noted = std::fs::read_to_string(two.world.state().join("workspace")).unwrap();
+    assert_eq!((noted.as_str(), two.starts().len()), (text(&two.own), 1));
+}
+
+#[test]
+fn nothing_is_adopted_that_nobody_had() {
+    let world = World::new();
+    world.file("f.txt", "x");
+    assert_eq!(world.fs(&["read", "f.txt", "--adopt", "/nowhere"]).code, 1);
+    let served = world.run(&["serve", "--adopt", "/nowhere", "--listen", "127.0.0.1:0"]);
+    assert_eq!(served.code, 2, "{served:?}");
+    world.fs(&["read", "f.txt"]).ok();
+}
 
 /// Both were served, and backups of one were restored into the other.
 #[test]

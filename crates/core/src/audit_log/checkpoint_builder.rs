@@ -81,11 +81,6 @@ impl LastCheckpoint {
     }
 }
 
-/// Writes a checkpoint to the file `name`.
-fn write(folder: &Folder, name: &str, note: &str) -> Result<(), Error> {
-    small_file::write(folder, name, note.as_bytes(), RenameFlags::empty())
-}
-
 /// The tree up to a checkpoint: a line of the file `frontier`. It is trusted only if its root is
 /// that of a signed checkpoint.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -477,4 +472,9 @@ impl CheckpointBuilder {
         }
         Ok(())
     }
+}
+
+/// Writes a checkpoint to the file `name`.
+fn write(folder: &Folder, name: &str, note: &str) -> Result<(), Error> {
+    small_file::write(folder, name, note.as_bytes(), RenameFlags::empty())
 }

@@ -3,6 +3,10 @@
 use portcullis_audit::{ChainError, LineError, NoteError, Segment, VERSION};
 use rustix::io::Errno;
 
+/// The reason why segments are neither removed nor compressed.
+pub(super) const NO_ROOTS: &str = "`roots`, which must list the full segments, does not reach that far \
+                                   or is damaged; `portcullis audit checkpoint` stores it anew";
+
 /// The reason why a record is not in the log. Messages have no path of the workspace and no
 /// content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -139,10 +143,7 @@ pub enum Error {
     #[error("the gateway has stopped")]
     Stopped,
     /// The list of roots is missing, short or damaged.
-    #[error(
-        "`roots`, which must list the full segments, does not reach that far or is damaged; \
-         `portcullis audit checkpoint` stores it anew"
-    )]
+    #[error("{NO_ROOTS}")]
     NoRoots,
     /// The log is not the one for which the operator agreed to a repair.
     #[error("the log changed since it was looked at; look again")]

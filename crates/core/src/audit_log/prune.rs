@@ -8,7 +8,9 @@ use portcullis_audit::{
 };
 use rustix::fs::OFlags;
 
-use super::{AuditLog, Error, checkpoints, disk::Folder, lifetime, orphans, pack::Exclusive};
+use super::{
+    AuditLog, Error, checkpoints, disk::Folder, error::NO_ROOTS, lifetime, orphans, pack::Exclusive,
+};
 
 const NOT_OLD: &str = "no full segment is that old and has an outcome for each of its intents";
 
@@ -76,10 +78,7 @@ impl AuditLog {
             return Ok(Pruning::Nothing(NOT_OLD));
         };
         if !checkpoints::roots_reach(&audit, until)? {
-            return Ok(Pruning::Nothing(
-                "`roots`, which must list the removed segments, does not reach that far or is \
-                 damaged; `portcullis audit checkpoint` stores it anew",
-            ));
+            return Ok(Pruning::Nothing(NO_ROOTS));
         }
         let gone = segments.iter().filter(|(segment, _)| *segment < until);
         let bytes = gone.map(|(_, length)| length).sum();
