@@ -45,6 +45,7 @@ fn round(world: &SandboxWorld, from: u64, victim: Victim, pause: Duration) -> u6
     let mut last: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     std::thread::sleep(pause);
     let processes = beneath(child.id());
+    let identities = identities(&processes);
     let one = |words: &str| {
         let found = processes.iter().rfind(|(_, line)| line.contains(words));
         found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
@@ -68,7 +69,7 @@ fn round(world: &SandboxWorld, from: u64, victim: Victim, pause: Duration) -> u6
         last = last.max(line.parse().unwrap_or(0));
     }
     drop(child.stdin.take());
-    wait_for_end(child, &processes, victim);
+    wait_for_end(child, &identities, victim);
     last
 }
 
@@ -77,15 +78,27 @@ fn kill(process: u32) {
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
 }
 
+/// When a process began, in ticks since the machine's start; nothing if it has ended.
+fn start_time(process: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    (fields.next()? != "Z").then(|| fields.nth(18).map(str::to_owned))?
+}
+
+/// The number, start and command line of each process that has not ended. The number alone is another
+/// process's soon: tests beside this one start all the processes that they can.
+fn identities(processes: &[(u32, String)]) -> Vec<(u32, String, &str)> {
+    let all = processes.iter();
+    all.filter_map(|(pid, line)| Some((*pid, start_time(*pid)?, line.as_str()))).collect()
+}
+
 /// Waits until `child` and all `processes` beneath it have ended.
-fn wait_for_end(mut child: Child, processes: &[(u32, String)], victim: Victim) {
+fn wait_for_end(mut child: Child, processes: &[(u32, String, &str)], victim: Victim) {
     let end = Instant::now() + Duration::from_secs(60);
-    let is_alive = |(pid, _): &(u32, String)| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-        status.is_ok_and(|status| !status.contains("State:\tZ"))
-    };
-    while child.try_wait().unwrap().is_none() || processes.iter().skip(1).any(is_alive) {
-        assert!(Instant::now() < end, "{victim:?}: {processes:?}");
+    let is_alive = |(pid, start, _): &(u32, String, &str)| start_time(*pid).as_ref() == Some(start);
+    while child.try_wait().unwrap().is_none() || processes.iter().any(is_alive) {
+        let left: Vec<_> = processes.iter().filter(|process| is_alive(process)).collect();
+        assert!(Instant::now() < end, "{victim:?}: {left:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -165,6 +178,7 @@ fn a_gateway_killed_while_it_invalidates_a_page_blocks_no_program() {
                 let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
                 assert_eq!(lines.next().unwrap().unwrap(), "ready");
                 let processes = beneath(child.id());
+                let identities = identities(&processes);
                 let one = |words: &str| {
                     let found = processes.iter().find(|(_, line)| line.contains(words));
                     found.unwrap_or_else(|| panic!("{words}: {processes:?}")).0
@@ -186,7 +200,7 @@ fn a_gateway_killed_while_it_invalidates_a_page_blocks_no_program() {
                     Victim::Launcher => one("portcullis exec "),
                     _ => gateway,
                 });
-                wait_for_end(child, &processes, victim);
+                wait_for_end(child, &identities, victim);
             }
         }
     }
