@@ -63,7 +63,7 @@ pub(crate) struct Locations<'a> {
 /// Paths that the options of a command add.
 struct Additional<A> {
     trusted: Vec<TrustedPath>,
-    /// Returns the agent paths for the workspace root and the policy.
+    /// Returns the agent paths for the state directory and the policy.
     agents: A,
     /// True for `serve`, whose broker compared all of its workspaces.
     is_served: bool,
@@ -75,8 +75,8 @@ impl Opened {
         Self::open_with(common, Vec::new(), |_, _| Ok(Vec::new()))
     }
 
-    /// Opens them with `further` trusted paths and further agent paths, which `more` returns for the workspace root and the
-    /// policy.
+    /// Opens them with `further` trusted paths and further agent paths, which `more` returns for the state
+    /// directory and the policy.
     pub(crate) fn open_with(
         common: &Common,
         further: Vec<TrustedPath>,
@@ -118,6 +118,7 @@ impl Opened {
         let named =
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
+        let place = state_directory::place(&state_path)?;
         let root = workspace.root();
         let mut agents = vec![AgentPath {
             access: Access::Workspace,
@@ -129,7 +130,7 @@ impl Opened {
             path: path.into(),
             target: None,
         }));
-        agents.extend((added.agents)(root, &policy)?);
+        agents.extend((added.agents)(&place, &policy)?);
         let served = trusted_paths::served_agents(&operator)?;
         let all = [&agents[..], &served].concat();
         operator.notifications.program = notifier::find(&operator.notifications, all)?;

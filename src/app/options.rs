@@ -6,7 +6,7 @@ use crate::model::AgentName;
 
 use super::{
     failure::{Context as _, Exit, Failure},
-    trusted_paths,
+    state_owner, trusted_paths,
 };
 
 /// The default workspace.
@@ -105,7 +105,9 @@ impl StateLocation {
     /// # Errors
     /// As [`Common::state_directory`].
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())
+        let path = state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())?;
+        check_owner(&path, self.state.as_ref(), &self.workspace)?;
+        Ok(path)
     }
 }
 
@@ -132,12 +134,16 @@ impl Common {
     }
 
     /// Returns the state directory, after a check that no agent could have chosen it or the
-    /// configuration.
+    /// configuration, and that it is that of the workspace or is to be adopted.
     ///
     /// # Errors
-    /// When one could, or there is no such workspace.
+    /// When one could, it is another workspace's, or there is no such workspace.
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())
+        let path = state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())?;
+        if self.adopt.is_none() {
+            check_owner(&path, self.state.as_ref(), &self.workspace)?;
+        }
+        Ok(path)
     }
 }
 
@@ -149,4 +155,11 @@ fn state_directory(
     // If only the state directory is named, the current directory is irrelevant.
     let workspace = Some(workspace).filter(|path| *path != Path::new(HERE));
     trusted_paths::state(state, workspace, config)
+}
+
+fn check_owner(path: &Path, state: Option<&PathBuf>, workspace: &Path) -> Result<(), Failure> {
+    if state.is_some() && workspace == Path::new(HERE) {
+        return Ok(());
+    }
+    state_owner::check_noted(path, workspace)
 }

@@ -1,5 +1,5 @@
-//! The locations of a mount's scratch directories: beneath the user's data directory, by workspace,
-//! agent and policy. Content is not shared between agents or policies.
+//! The locations of a mount's scratch directories: beneath the user's data directory, by state
+//! directory, agent and policy. Content is not shared between agents or policies.
 
 use std::{
     collections::BTreeMap,
@@ -164,12 +164,12 @@ fn directory_of(opened: &Opened, agent: &AgentName) -> Result<(PathBuf, OwnedFd)
         ))
         .help(format_args!("chmod 700 {}", base.display())));
     }
-    let workspace = state_directory::slug(opened.workspace.root());
+    let owner = state_directory::slug(&opened.state_path);
     let key = format!("{agent}\0{}", opened.policy.sha256());
     let key = format!("{:.32}", Hash::of(key.as_bytes()));
-    let above = child(&directory.into(), &workspace).or_fail(DOING)?;
+    let above = child(&directory.into(), &owner).or_fail(DOING)?;
     let directory = child(&above, &key).or_fail(DOING)?;
-    let path = base.join(workspace).join(key);
+    let path = base.join(owner).join(key);
     Ok((path, directory))
 }
 

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     gateway::{BackupStore, Workspace},
     operator_files,
+    sandbox::canonicalize_missing,
 };
 
 pub(super) use files::{read, sync, write};
@@ -74,7 +75,7 @@ pub(crate) fn directory_of(
     named.map_or_else(|| default_directory(workspace.root()), |named| Ok(named.clone()))
 }
 
-/// Returns a name for the workspace at `root` that is safe as a file name.
+/// Returns a name for the directory at `root`, distinct for each, that is safe as a file name.
 pub(crate) fn slug(root: &Path) -> String {
     let name = root.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let name: String = name
@@ -86,13 +87,13 @@ pub(crate) fn slug(root: &Path) -> String {
     if name.is_empty() { hash } else { format!("{name}-{hash}") }
 }
 
-/// Returns the directory's canonical path; its absolute one if it is missing.
+/// Returns the directory's canonical path, also if it is missing.
 ///
 /// # Errors
-/// When the current directory is gone.
+/// When the current directory is gone, or a name on the way cannot be looked up.
 pub(crate) fn place(path: &Path) -> Result<PathBuf, Failure> {
-    operator_files::canonicalize(path)
-        .or_else(|_| std::path::absolute(path))
+    std::path::absolute(path)
+        .and_then(|path| canonicalize_missing(&path))
         .or_fail("cannot look up a state directory")
 }
 

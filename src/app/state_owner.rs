@@ -158,8 +158,8 @@ pub(crate) fn of_another(path: &Path, owner: &Path, root: &Path) -> Failure {
         "the state directory `{shown}` belongs to the workspace `{owner}`, not to `{here}`"
     ))
     .help(format_args!(
-        "use it with --workspace {owner}, or name another one with --state DIR; if the workspace \
-         moved from there to `{here}`, say so once with --adopt {owner}"
+        "use it with --workspace {owner} --state {shown}, or name another one with --state DIR; if \
+         the workspace moved from there to `{here}`, say so once with --adopt {owner}"
     ))
 }
 
@@ -200,6 +200,21 @@ fn check_unused(path: &Path) -> Result<(), Failure> {
         "nothing is adopted: {running} of the state directory `{shown}` still running"
     ))
     .help("end the agents and clients that use it first"))
+}
+
+/// Refuses the state directory at `path` if it is noted as that of another workspace than the one
+/// at `named`. Damage is no reason: a reader has to show a log of which nothing else can be read.
+///
+/// # Errors
+/// When it is.
+pub(crate) fn check_noted(path: &Path, named: &Path) -> Result<(), Failure> {
+    match noted_at(path) {
+        Ok(Some(owner)) if !is_named(&owner, named) => {
+            let here = operator_files::canonicalize(named).unwrap_or_else(|_| named.to_owned());
+            Err(of_another(path, &owner, &here))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns true if `named` is a path of this workspace, which need not exist any more.

@@ -60,19 +60,23 @@ pub(crate) fn state(
 /// Returns the state directory for a command that only reads the log.
 ///
 /// # Errors
-/// As [`state`].
+/// As [`state`], and when the default directory belongs to a workspace that was at this path.
 pub(crate) fn log_state(
     named: Option<&PathBuf>,
     workspace: Option<&Path>,
     config: Option<&Path>,
 ) -> Result<PathBuf, Failure> {
-    state(named, workspace, config).map_err(|failure| match failure.advice() {
+    let path = state(named, workspace, config).map_err(|failure| match failure.advice() {
         Some(_) => failure,
         None => failure.help(
             "to read the log nevertheless, name it like a copy: \
              `portcullis audit verify --dir DIR`",
         ),
-    })
+    })?;
+    if named.is_none() {
+        state_owner::check_noted(&path, workspace.unwrap_or(Path::new(".")))?;
+    }
+    Ok(path)
 }
 
 /// Checks, as a start does before it opens the state directory `state` of `workspace` under the

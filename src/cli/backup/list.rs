@@ -11,7 +11,7 @@ use crate::{
         failure::{Context as _, Exit, Failure},
         options::Common,
         pager::PagerOptions,
-        path_argument, state_directory, state_owner, trusted_paths,
+        path_argument, state_directory, state_owner,
         workspace::open_workspace,
     },
     cli::{render, rows},
@@ -46,19 +46,19 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let common = &args.common;
     common.adopts_nothing()?;
-    let workspace = open_workspace(&common.workspace)?;
-    let state_path = state_directory::directory_of(common.state.as_ref(), &workspace)?;
+    let state_path = common.state_directory()?;
     let opened = state_directory::look(&state_path)?;
     let owner = opened.map(|state| state_owner::of(&state, &state_path)).transpose()?.flatten();
-    let root = owner.as_deref().unwrap_or(workspace.root());
     // The current directory must not be used by accident.
-    let named = if owner.is_some() { root } else { &common.workspace };
-    trusted_paths::check(named, &state_path, common.config.as_deref())?;
+    let root = match owner {
+        Some(owner) => owner,
+        None => open_workspace(&common.workspace)?.root().to_owned(),
+    };
     if !args.json {
-        args.pager.enable(named);
+        args.pager.enable(&root);
     }
     let path = match &args.path {
-        Some(text) => Some(path_argument::parse(root, text).map_err(|_| {
+        Some(text) => Some(path_argument::parse(&root, text).map_err(|_| {
             Failure::new(format_args!("`{}` is no path in the workspace", Escaped(text)))
                 .exit(Exit::Usage)
         })?),

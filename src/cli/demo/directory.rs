@@ -145,8 +145,7 @@ impl DemoDirectory {
             directory(&self.root.join(name))?;
             mode(&self.root.join(name), 0o711)?;
         }
-        let homes =
-            self.data().join("portcullis/homes").join(state_directory::slug(&self.workspace()));
+        let homes = self.data().join("portcullis/homes").join(state_directory::slug(&self.state()));
         directory(&homes)?;
         mode(&homes, 0o711)?;
         operator_files::write(self.policy(), POLICY)?;

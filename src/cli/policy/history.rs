@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    app::{audit_log::read_log, failure::Failure, record_time::RecordTime, trusted_paths},
+    app::{
+        audit_log::read_log, failure::Failure, record_time::RecordTime, state_owner, trusted_paths,
+    },
     review::Log,
 };
 
@@ -35,6 +37,9 @@ impl LogArgs {
     pub(super) fn open(&self) -> Result<(PathBuf, Log), Failure> {
         let HistoryLog { workspace, state } = &self.location;
         let state = trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?;
+        if let Some(workspace) = workspace {
+            state_owner::check_noted(&state, workspace)?;
+        }
         let path = state.join("audit");
         let log = read_log(&path)?;
         Ok((path, log))

@@ -253,3 +253,59 @@ fn a_move_after_an_adoption_that_died_is_adopted() {
         two.world.run(command).ok();
     }
 }
+
+/// Regression: in another project at the former path, where no option names the state directory,
+/// commands read, approved and signed for the workspace that had moved.
+#[test]
+fn a_project_at_the_path_of_one_that_moved_had_its_log() {
+    let two = two();
+    let (own, moved) = (text(&two.own), two.own.with_file_name("moved"));
+    let default = |workspace: &Path, args: &[&str]| {
+        let mut command = two.world.command(args);
+        command.env_remove("PORTCULLIS_STATE").env("XDG_STATE_HOME", two.world.base().join("xdg"));
+        done(command.env("PORTCULLIS_WORKSPACE", workspace).output().unwrap())
+    };
+    default(&two.own, &["fs", "read", "f.txt"]).ok();
+    let place = two.world.base().join("xdg/portcullis");
+    let state = std::fs::read_dir(place).unwrap().next().unwrap().unwrap().path();
+    std::fs::rename(&two.own, &moved).unwrap();
+    default(&moved, &["fs", "read", "f.txt", "--state", text(&state), "--adopt", own]).ok();
+    std::fs::create_dir(&two.own).unwrap();
+    let commands: [&[&str]; 17] = [
+        &["fs", "ls", "."],
+        &["audit", "show"],
+        &["audit", "blame", "f.txt"],
+        &["audit", "session"],
+        &["audit", "report", "-o", "report.html"],
+        &["audit", "key", "--new"],
+        &["audit", "checkpoint"],
+        &["audit", "prune", "--before", "0d"],
+        &["audit", "compress"],
+        &["audit", "recover"],
+        &["status"],
+        &["approve"],
+        &["approve", "--reject", "1"],
+        &["backup", "list"],
+        &["backup", "verify"],
+        &["policy", "learn"],
+        &["policy", "replay", "read-only"],
+    ];
+    let key = std::fs::read(state.join("audit/key.vkey")).unwrap();
+    for args in commands {
+        let refused = default(&two.own, args);
+        let all = format!("{}{}", refused.text(), refused.stderr);
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        for path in [own, text(&moved)] {
+            assert!(all.contains(&format!("`{path}`")), "{args:?}: {refused:?}");
+        }
+    }
+    assert_eq!(std::fs::read(state.join("audit/key.vkey")).unwrap(), key);
+    // Where both are named, only a command that reads the log goes on.
+    let state = text(&state);
+    for args in [&["approve"][..], &["status"], &["backup", "list"], &["policy", "learn"]] {
+        let refused = default(&two.own, &[args, &["--state", state]].concat());
+        assert_eq!(refused.code, 1, "{args:?}: {refused:?}");
+        default(&moved, &[args, &["--state", state]].concat()).ok();
+    }
+    default(&two.own, &["audit", "show", "--state", state]).ok();
+}

@@ -142,3 +142,26 @@ fn uninstall_removed_home_and_scratch_directories_that_were_in_use() {
         assert!(!data.exists(), "{who:?} {removed:?}");
     }
 }
+
+/// Regression: homes and scratch directories were found by the path of the workspace. Another project at
+/// the path of one that had moved got its credentials, and the one that had moved lost them.
+#[test]
+fn a_project_at_the_path_of_one_that_moved_had_its_home() {
+    let world = SandboxWorld::mounted(users()[0]);
+    let policy = world.at("policies/policy.toml");
+    let text = std::fs::read_to_string(&policy).unwrap();
+    std::fs::write(&policy, format!("{text}\n[scratch]\npaths = [\"target\"]\n")).unwrap();
+    let run = |options: &[&str], script: &str| {
+        let ended = world.exec(&[&["--agent", "a"], options].concat(), script);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout
+    };
+    run(&[], "mkdir -p target; echo one >target/left; echo one >~/token");
+    let (own, moved, state) = (world.at("ws"), world.at("moved"), world.at("state-of-two"));
+    std::fs::rename(&own, &moved).unwrap();
+    let look = "cat target/left ~/token 2>/dev/null; true";
+    assert_eq!(run(&["--workspace", &moved, "--adopt", &own], look), "one\none\n");
+    std::fs::create_dir(&own).unwrap();
+    assert_eq!(run(&["--state", &state], look), "");
+    assert_eq!(run(&["--workspace", &moved], look), "one\none\n");
+}
