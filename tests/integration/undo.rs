@@ -8,6 +8,7 @@ mod complete_workspace;
 mod counted_directories;
 mod failed;
 mod interleaved;
+mod interrupted;
 mod last;
 mod links;
 mod moved;

@@ -10,6 +10,9 @@ use crate::{
 /// The fact in the record of an undo's step that lists the records which are undone after it.
 pub(crate) const UNDOES: &str = "undoes";
 
+/// The fact in the record of an undo's step that lists the records which later steps finish undoing.
+pub(crate) const STEP_OF: &str = "stepOf";
+
 /// The fact in the record of a change that names the first change which a program made of the file
 /// while it had it open.
 pub(crate) const CONTINUES: &str = "continues";
@@ -75,6 +78,8 @@ pub struct Change {
     pub directories: usize,
     /// The records that it undid, if it is of an undo; several changes may undo one record.
     pub undoes: Option<Vec<u64>>,
+    /// The records that it undid in part, if it is of an undo: further steps finish that.
+    pub step_of: Vec<u64>,
     /// The index of the change that it continues; both are undone together.
     pub continues: Option<u64>,
     /// True if the content went to a buffer of the editor.
@@ -98,7 +103,10 @@ impl Change {
         let id = |text: &str| text.parse().ok();
         let attributes = |name| SomeAttributes::parse(record.facts.as_ref()?.get(name)?);
         let entry = |name| EntryIdentity::parse(record.facts.as_ref()?.get(name)?);
-        let undoes = record.facts.as_ref().and_then(|facts| facts.get(UNDOES)?.as_array());
+        let list = |name| {
+            let list = record.facts.as_ref()?.get(name)?.as_array()?;
+            Some(list.iter().filter_map(serde_json::Value::as_u64).collect())
+        };
         let directories = record.counts.as_ref().and_then(|counts| counts.get("directories"));
         Some(Self {
             seq: record.seq,
@@ -130,7 +138,8 @@ impl Change {
             entry: entry("entry"),
             other_entry: entry("otherEntry"),
             directories: usize::try_from(directories.copied().unwrap_or(0)).unwrap_or(usize::MAX),
-            undoes: undoes.map(|list| list.iter().filter_map(|seq| seq.as_u64()).collect()),
+            undoes: list(UNDOES),
+            step_of: list(STEP_OF).unwrap_or_default(),
             continues: record.facts.as_ref().and_then(|facts| facts.get(CONTINUES)?.as_u64()),
             editor: record.source() == Some("editor"),
             outcome: None,

@@ -109,12 +109,24 @@ fn go(
         error => Failure::new(error),
     };
     complete_log(&local.log())?;
-    let mut history = History::read(&Directory::new(local.log()), select).map_err(failed)?;
-    if let Some(path) = path {
-        history.narrow(path);
+    let log = Directory::new(local.log());
+    let compared = |mut history: History| {
+        if let Some(path) = path {
+            history.narrow(path);
+        }
+        let steps = undo::plan(&history, Some(gateway.backups())).map_err(failed)?;
+        Ok::<_, Failure>(Preview::new(gateway, session, &history, steps))
+    };
+    let mut preview = compared(History::read(&log, select).map_err(failed)?)?;
+    if !Choice::Refuse.allows(&preview)
+        && let Some(history) = History::read_with_undos(&log, select).map_err(failed)?
+    {
+        // What an interrupted undo did may be all that is in the way.
+        let whole = compared(history)?;
+        if Choice::Refuse.allows(&whole) {
+            preview = whole;
+        }
     }
-    let steps = undo::plan(&history, Some(gateway.backups())).map_err(failed)?;
-    let mut preview = Preview::new(gateway, session, &history, steps);
     let choice = flags.choice();
     if choice != Choice::Refuse {
         preview.choose(choice);

@@ -16,7 +16,7 @@ use super::*;
 use crate::seeded_random::Random;
 
 /// Random work by an agent, as a person would not think of it.
-fn work(agent: &Agent, random: &mut Random) {
+pub(super) fn work(agent: &Agent, random: &mut Random) {
     const NAMES: [&str; 12] =
         ["a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "f", "f/a", "f/g/h", "f/g"];
     let mut name = || path(NAMES[usize::try_from(random.below(12)).unwrap()]);

@@ -61,6 +61,22 @@ impl History {
     /// # Errors
     /// If the log cannot be read or does not contain the selection.
     pub fn read<S: Source>(source: &S, select: &Select) -> Result<Self, Error> {
+        Self::read_with(source, select, false)
+    }
+
+    /// Reads them together with the changes of undos that undid some of them, as if these undos were
+    /// to be undone first: so an undo that stopped half-way is not in its own way. `None` if there is
+    /// no such undo.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_with_undos<S: Source>(source: &S, select: &Select) -> Result<Option<Self>, Error> {
+        let history = Self::read_with(source, select, true)?;
+        let has_undos = history.selected.iter().any(|change| change.undoes.is_some());
+        Ok(Some(history).filter(|_| has_undos))
+    }
+
+    fn read_with<S: Source>(source: &S, select: &Select, with_undos: bool) -> Result<Self, Error> {
         let files = source.list()?;
         let segments = files.iter().filter_map(|file| Segment::from_name(&file.name));
         let first = segments.min().map_or(0, |segment| segment.first());
@@ -89,7 +105,7 @@ impl History {
         };
         reading.take_in(source, first)?;
         let begins = (reading.is_cut && first > 0).then_some(first);
-        let mut history = Self { begins, ..reading.finish(select, start, first)? };
+        let mut history = Self { begins, ..reading.finish((select, with_undos), start, first)? };
         history.undo_of = history.sessions_undone(source, first)?;
         Ok(history)
     }
@@ -213,33 +229,55 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn finish(mut self, select: &Select, start: u64, first: u64) -> Result<History, Error> {
+    fn finish(
+        mut self,
+        (select, with_undos): (&Select, bool),
+        start: u64,
+        first: u64,
+    ) -> Result<History, Error> {
         let mut known = KnownDirectories::default();
         self.changes.retain(|_, change| known.take(change));
         let mut history = History::default();
         let mut sessions = BTreeSet::new();
+        let is_wanted = |change: &Change| match select {
+            Select::After(_) | Select::From(_) => true,
+            Select::Later(moment) => change.t > *moment,
+            Select::Record(_) => change.seq == start || change.continues == Some(start),
+            Select::Session(begin) => change.session.starts_with(begin.as_str()),
+        };
+        let mut undos = HashSet::new();
         let undone = match select {
             // These selections include the undos in the period, which are undone themselves.
             Select::After(_) | Select::From(_) | Select::Later(_) => BTreeMap::new(),
             Select::Record(_) | Select::Session(_) => {
                 history.is_without_undone = true;
-                undone(&self.changes)
+                let undone = undone_by(self.changes.values());
+                if with_undos {
+                    let is_undo = |change: &&Change| {
+                        let mut undoes = change.undoes.iter().flatten().chain(&change.step_of);
+                        !undone.contains_key(&change.seq)
+                            && undoes.any(|seq| self.changes.get(seq).is_some_and(is_wanted))
+                    };
+                    undos.extend(self.changes.values().filter(is_undo).map(|change| change.seq));
+                }
+                match undos.is_empty() {
+                    true => undone,
+                    false => {
+                        let others = self.changes.values();
+                        undone_by(others.filter(|change| !undos.contains(&change.seq)))
+                    }
+                }
             }
         };
         for change in self.changes.into_values() {
-            let wanted = match select {
-                Select::After(_) | Select::From(_) => true,
-                Select::Later(moment) => change.t > *moment,
-                Select::Record(_) => change.seq == start || change.continues == Some(start),
-                Select::Session(begin) => change.session.starts_with(begin.as_str()),
-            };
+            let wanted = is_wanted(&change);
             if wanted {
                 sessions.insert(change.session.clone());
             }
             if let Some(by) = undone.get(&change.seq).filter(|_| wanted) {
                 history.undone += 1;
                 history.undone_by.insert(by.clone());
-            } else if wanted {
+            } else if wanted || undos.contains(&change.seq) {
                 history.selected.push(change);
             } else {
                 history.others.push(change);
@@ -346,9 +384,9 @@ impl Contents {
 
 /// Returns the changes that others undid, unless these were undone as well, each with the session
 /// of its undo.
-fn undone(changes: &BTreeMap<u64, Change>) -> BTreeMap<u64, String> {
+fn undone_by<'a>(changes: impl DoubleEndedIterator<Item = &'a Change>) -> BTreeMap<u64, String> {
     let mut undone = BTreeMap::new();
-    for change in changes.values().rev() {
+    for change in changes.rev() {
         if !undone.contains_key(&change.seq) {
             let session = || change.session.clone();
             undone.extend(change.undoes.iter().flatten().map(|seq| (*seq, session())));

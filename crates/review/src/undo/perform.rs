@@ -1,13 +1,13 @@
 //! Execution of an undo's steps through the gateway.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use portcullis_audit::Receipt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Action, Preview, Status, Step, preview, related::StepPaths, state::is_directory};
 use crate::{
-    change::UNDOES,
+    change::{STEP_OF, UNDOES},
     gateway::{
         self, Approver, Base, Changed, ErrorKind, Exchange, Gateway, Request, SomeAttributes,
         WorkspaceError,
@@ -86,8 +86,10 @@ pub fn perform(
     let mut execution = Execution { gateway, session, choice, approver, receipts: Vec::new() };
     // A change that takes several steps counts as undone with the last of them.
     let mut last = HashMap::new();
-    for (place, (step, _)) in preview.steps.iter().enumerate() {
-        last.extend(step.undoes().map(|record| (record, place)));
+    for (place, (step, status)) in preview.steps.iter().enumerate() {
+        if *status != Status::Unchanged {
+            last.extend(step.undoes().map(|record| (record, place)));
+        }
     }
     let (mut left_out, mut stopped) = (StepPaths::default(), None);
     for (place, (step, status)) in preview.steps.iter_mut().enumerate() {
@@ -95,11 +97,14 @@ pub fn perform(
         if *status == Status::Unchanged {
             continue;
         }
-        let undone = step.undoes().filter(|record| last.get(record) == Some(&place));
-        let undone: Vec<u64> = undone.take(MAX_RECORDS).collect();
+        let (undone, step_of): (Vec<_>, Vec<_>) =
+            step.undoes().partition(|record| last.get(record) == Some(&place));
+        let list =
+            |records: Vec<u64>| json!(records.into_iter().take(MAX_RECORDS).collect::<Vec<_>>());
+        let facts = [(UNDOES, list(undone)), (STEP_OF, list(step_of))];
         let taken = match left_out.are_related_to(step.paths()) {
             true => Ok(Status::Depends),
-            false => execution.take(step, status, &undone),
+            false => execution.take(step, status, &facts),
         };
         let failure = taken.as_ref().err().cloned();
         *status = taken.unwrap_or_else(|error| Status::Failed(error.to_string()));
@@ -128,12 +133,12 @@ struct Execution<'a> {
 
 impl Execution<'_> {
     /// Takes a step that was shown with the status `shown`, unless its state now is a reason to leave
-    /// it out; returns its new status. The records `undone` count as undone with its last request.
+    /// it out; returns its new status. The `facts` are those of its last request.
     fn take(
         &mut self,
         step: &Step,
         shown: &Status,
-        undone: &[u64],
+        facts: &[(&str, Value)],
     ) -> Result<Status, gateway::Error> {
         let gateway = self.gateway;
         // Not after the comparison: a directory that appears then is not the entry to remove, and what
@@ -164,10 +169,12 @@ impl Execution<'_> {
         let Some(requests) = requests(gateway, step, recursive, conflict.is_some()) else {
             return Ok(Status::Conflict("something else is there now".to_owned()));
         };
+        let nothing = [(UNDOES, json!([]))];
         let mut requests = requests.into_iter().peekable();
         while let Some(request) = requests.next() {
-            let undone = if requests.peek().is_none() { undone } else { &[] };
-            let facts = BTreeMap::from([(UNDOES.to_owned(), json!(undone))]);
+            let facts = if requests.peek().is_none() { facts } else { &nothing };
+            let facts =
+                facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             let base = bases.get(request.as_operation().path()).copied().unwrap_or(Base::Nothing);
             let reply = gateway.undo(self.session, (&*request, base), &facts, self.approver)?;
             self.receipts.push(reply.receipt);

@@ -78,7 +78,8 @@ fn kill(process: u32) {
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
 }
 
-/// When a process began, in ticks since the machine's start; nothing if all of its threads have ended.
+/// Returns when a process began, in ticks since the machine's start; `None` if all of its threads have
+/// ended.
 fn start_time(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.count();
