@@ -4,13 +4,13 @@ use std::{path::Path, process::ExitCode};
 
 use serde_json::{Value, json};
 
-use super::{render, rows::table};
+use super::rows::table;
 use crate::{
     app::{
         failure::Failure,
         presets::{self, Preset, PresetParser},
     },
-    model::Escaped,
+    model::{Escaped, for_shell},
 };
 
 /// List the agents that `--preset` knows, and the options that it sets
@@ -90,7 +90,7 @@ fn print(preset: &Preset) {
     let options = [("--agent-env", &preset.env), ("--agent-env", &preset.set)];
     for (option, value) in options {
         for value in value {
-            outln!("  {option} {}", render::for_shell(Path::new(value)));
+            outln!("  {option} {}", for_shell(Path::new(value)));
         }
     }
     for host in &preset.hosts {
@@ -107,12 +107,12 @@ fn print(preset: &Preset) {
         );
     }
     if let Some(source) = &preset.source {
-        outln!("  --source {}", render::for_shell(Path::new(source)));
+        outln!("  --source {}", for_shell(Path::new(source)));
     }
     let commands =
         [("ACP", &preset.acp), ("on a terminal", &preset.terminal), ("login", &preset.login)];
     for (what, command) in commands.into_iter().filter(|(_, command)| !command.is_empty()) {
-        let words = command.iter().map(|word| render::for_shell(Path::new(word)));
+        let words = command.iter().map(|word| for_shell(Path::new(word)));
         outln!("  -- {} ({what})", words.collect::<Vec<_>>().join(" "));
     }
 }

@@ -27,10 +27,9 @@ use crate::{
     },
     cli::{
         gateway_options::GatewayOptions,
-        render::for_shell,
         rows::{stderr_width, wrapped},
     },
-    model::{AgentName, Escaped, OperationKind, WorkspacePath},
+    model::{AgentName, Escaped, OperationKind, WorkspacePath, for_shell},
     review::{Event, Session, change::Change, visible_json},
 };
 

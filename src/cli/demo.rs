@@ -39,7 +39,7 @@ use crate::{
         output::styled,
         process,
     },
-    model::{AgentName, Escaped},
+    model::{AgentName, Escaped, for_shell},
     sandbox::{Enforcement, Grant, LaunchError},
 };
 
@@ -350,7 +350,7 @@ impl<'a> Demo<'a> {
         show.say("  workspace/  what the agent worked on     outside/  what it tried to reach");
         show.say("  state/      audit log and backups        policy/   what was allowed");
         show.heading("Look around");
-        show.say(format_args!(". {}", render::for_shell(&self.directory.shell_settings())));
+        show.say(format_args!(". {}", for_shell(&self.directory.shell_settings())));
         for (command, about) in [
             ("portcullis audit show", "every record, denied ones too"),
             ("portcullis audit verify", "is it intact? change a byte and see"),
@@ -361,7 +361,7 @@ impl<'a> Demo<'a> {
         ] {
             show.say(format_args!("{command:<37}  # {about}"));
         }
-        show.say(format_args!("rm -r {}", render::for_shell(&self.directory.root)));
+        show.say(format_args!("rm -r {}", for_shell(&self.directory.root)));
         show.say(
             "\nNext: `portcullis doctor`, then `portcullis run -- AGENT` in a project of yours.",
         );

@@ -4,10 +4,9 @@
 
 use std::{fmt::Display, path::Path};
 
-use super::render::for_shell;
 use crate::{
     app::{bootstrap::Started, connection_notices::ExplainOptions, opened::Opened},
-    model::AgentName,
+    model::{AgentName, for_shell},
 };
 
 /// The options that lead to the same workspace, state directory, policy and configuration.

@@ -7,6 +7,7 @@ use crate::{
         agent_sandbox::HOME_OUT_OF_REACH,
         failure::{Exit, Failure},
     },
+    model::for_shell,
     sandbox::{LaunchError, ProgramError},
 };
 
@@ -19,7 +20,7 @@ pub(super) const LIBRARY_MISSING: &str = "exit code 127 says that a program or a
      directory of the file";
 
 /// Advice about a program of rustup: it starts a toolchain, which lies in another directory.
-const RUSTUP: &str = "rustup also needs `--agent-read ~/.rustup --agent-env \
+const RUSTUP: &str = "; rustup also needs `--agent-read ~/.rustup --agent-env \
      RUSTUP_HOME=$HOME/.rustup`; crates that were downloaded are found with `--agent-env \
      CARGO_HOME=$HOME/.cargo`; instead of all of `~/.cargo`, which may hold a token, \
      `~/.cargo/bin` and `~/.cargo/registry` are enough";
@@ -34,10 +35,14 @@ pub(super) fn explain(error: LaunchError) -> Failure {
         LaunchError::SelfTest(surprises) if surprises.contains("home directory") => {
             failure.help(HOME_OUT_OF_REACH)
         }
-        LaunchError::Unreachable(directories)
-            if directories.iter().any(|directory| directory.ends_with(".cargo")) =>
-        {
-            failure.help(RUSTUP)
+        LaunchError::Unreachable(needed) => {
+            let options = needed.iter().map(|path| format!("--agent-read {}", for_shell(path)));
+            let options = options.collect::<Vec<_>>().join(" ");
+            let rustup = needed.iter().any(|path| path.ends_with(".cargo")).then_some(RUSTUP);
+            failure.help(format_args!(
+                "if you trust it with that, add `{options}`{}",
+                rustup.unwrap_or_default()
+            ))
         }
         _ => failure,
     }
@@ -77,8 +82,9 @@ mod tests {
     #[test]
     fn what_a_program_of_rustup_needs_is_explained() {
         let failure = explain(LaunchError::Unreachable(vec!["/home/me/.cargo".into()]));
-        assert_eq!(failure.advice(), Some(RUSTUP));
-        let failure = explain(LaunchError::Unreachable(vec!["/home/me/.pyenv".into()]));
-        assert_eq!(failure.advice(), None);
+        assert!(failure.advice().unwrap().ends_with(RUSTUP));
+        let failure = explain(LaunchError::Unreachable(vec!["/home/me/.py env".into()]));
+        let advice = "if you trust it with that, add `--agent-read '/home/me/.py env'`";
+        assert_eq!(failure.advice(), Some(advice));
     }
 }

@@ -1,8 +1,6 @@
 //! Output of the gateway's replies, for people and for programs.
 
-use std::{
-    borrow::Cow, collections::BTreeMap, os::unix::ffi::OsStrExt as _, path::Path, process::ExitCode,
-};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -15,7 +13,7 @@ use crate::{
         Changed, Content, Entries, Entry, EntryKind, Error, ErrorKind, FileMatches, Line, Matches,
         Reply, SearchResult, Stopped, Summary,
     },
-    model::{Escaped, distinct, distinct_diff, has_hidden_characters},
+    model::{Escaped, distinct, distinct_diff},
     policy::nearest,
 };
 
@@ -54,34 +52,6 @@ pub(crate) fn unknown_word<'k>(text: &str, known: impl Iterator<Item = &'k str> 
     let near = nearest(text, known.clone()).map(|near| format!("did you mean `{near}`? "));
     let known: Vec<_> = known.collect();
     format!("{}expected one of {}", near.unwrap_or_default(), known.join(", "))
-}
-
-/// Quotes a path for a POSIX shell that reads it from a file.
-pub(crate) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    shlex::try_quote(&text).map(Cow::into_owned).unwrap_or(text)
-}
-
-/// Quotes a path for a POSIX shell into which it is pasted from a terminal. Control
-/// characters are encoded, because the terminal would drop them, and the command would name
-/// another path.
-pub(crate) fn for_shell(path: &Path) -> String {
-    if path.to_str().is_some_and(|text| !has_hidden_characters(text)) {
-        return quoted(path);
-    }
-    let bytes = path.as_os_str().as_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
-    // Newlines at the end of what a command prints are dropped.
-    let newlines = "\n".repeat(bytes.len() - end);
-    let mut text = "\"$(printf '".to_owned();
-    for byte in bytes.iter().take(end) {
-        match byte {
-            b'/' | b'.' | b'_' | b' ' => text.push(char::from(*byte)),
-            byte if byte.is_ascii_alphanumeric() => text.push(char::from(*byte)),
-            byte => text += &format!("\\{byte:03o}"),
-        }
-    }
-    format!("{text}'){newlines}\"")
 }
 
 /// The output of a reply.
@@ -285,29 +255,4 @@ fn modified(entry: &Entry) -> Option<String> {
     let (seconds, nanoseconds) = entry.modified?;
     let nanoseconds = i32::try_from(nanoseconds).ok()?;
     Some(Timestamp::new(seconds, nanoseconds).ok()?.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsStr;
-
-    use super::*;
-
-    /// The printed `rm -r` of a directory with a space in its name used to name two others.
-    #[test]
-    fn a_path_to_be_pasted_is_one_word() {
-        assert_eq!(for_shell(Path::new("/tmp/d1")), "/tmp/d1");
-        assert_eq!(for_shell(Path::new("sp ace/d")), "'sp ace/d'");
-        assert_eq!(for_shell(Path::new("it's")), "\"it's\"");
-    }
-
-    /// Such characters used to be removed although the output was no terminal.
-    #[test]
-    fn a_path_to_be_pasted_keeps_what_a_terminal_would_swallow() {
-        let control = for_shell(Path::new("e\u{1b}[31mc'\\"));
-        assert_eq!(control, r#""$(printf 'e\033\13331mc\047\134')""#);
-        let bidi = for_shell(Path::new("a\u{202e}b"));
-        assert_eq!(bidi, r#""$(printf 'a\342\200\256b')""#);
-        assert_eq!(for_shell(Path::new(OsStr::from_bytes(b"\xff"))), r#""$(printf '\377')""#);
-    }
 }

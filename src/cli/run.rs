@@ -35,7 +35,7 @@ use crate::{
         process,
     },
     cli::launch_failure::{LIBRARY_MISSING, NOT_STARTED, explain},
-    model::AgentName,
+    model::{AgentName, for_shell},
     policy::Effect,
     sandbox::{Enforcement, Network, PendingAgent, take_standard_streams, unblock_signals},
 };
@@ -271,7 +271,7 @@ fn explain_early_end(
         errln!(
             "  help: its command line names a path that it may not read; if you trust it with \
              that, add `--agent-read {}`",
-            suspect.display()
+            for_shell(suspect)
         );
     }
     if !args.unconfined && matches!(network, Network::Connect { .. }) {

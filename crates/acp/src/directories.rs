@@ -6,10 +6,12 @@
 //! show another directory than the served one, without an explanation. Only names are checked,
 //! since a link is resolved when it is used.
 
+use std::path::Path;
+
 use portcullis_rpc::{Object, folds_to};
 use serde_json::value::RawValue;
 
-use crate::model::{Escaped, WorkspacePath, complete_words};
+use crate::model::{Escaped, WorkspacePath, complete_words, for_shell};
 
 use crate::paths::{OutsideWorkspace, Roots};
 
@@ -29,8 +31,9 @@ pub(super) enum DirectoryError {
     #[error(
         "the working directory `{0}` lies neither in the workspace `{workspace}` nor in what the \
          agent was granted: open the workspace in the editor, start `portcullis run` with \
-         `--workspace {0}`, or let the agent read it there with `--agent-read {0}`",
-        Escaped(.directory)
+         `--workspace {option}`, or let the agent read it there with `--agent-read {option}`",
+        Escaped(.directory),
+        option = for_shell(Path::new(.directory))
     )]
     Elsewhere { directory: String, workspace: String },
     #[error("`{LIST}` is not a list of absolute paths")]
@@ -38,9 +41,10 @@ pub(super) enum DirectoryError {
     #[error(
         "the directory `{0}` of `{LIST}` lies neither in the workspace `{workspace}`, nor in a \
          further one, nor in what the agent was granted: start `portcullis run` with \
-         `--add-dir {0}`, or let the agent read it with `--agent-read {0}`, or also change it with \
-         `--agent-write {0}`, which is neither decided nor recorded",
-        Escaped(.directory)
+         `--add-dir {option}`, or let the agent read it with `--agent-read {option}`, or also \
+         change it with `--agent-write {option}`, which is neither decided nor recorded",
+        Escaped(.directory),
+        option = for_shell(Path::new(.directory))
     )]
     Outside { directory: String, workspace: String },
 }

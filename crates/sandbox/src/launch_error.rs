@@ -19,8 +19,8 @@ pub enum LaunchError {
     /// The agent's program cannot be found.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The agent's program lies where the agent may not read.
-    #[error("cannot start the agent: the sandbox does not show it its own program; {}", hint_text(.0))]
+    /// The agent's program lies where the agent may not read: what it would have to be given.
+    #[error("cannot start the agent: the sandbox does not show it its own program")]
     Unreachable(Vec<PathBuf>),
     /// The agent's program lies in the workspace.
     #[error("the agent's program `{}` lies in the workspace, which the agent cannot read by itself; install it elsewhere", .0.display())]
@@ -74,10 +74,4 @@ impl From<LaunchFailure> for LaunchError {
             LaunchFailure::Final(error) => error,
         }
     }
-}
-
-fn hint_text(directories: &[PathBuf]) -> String {
-    let options: Vec<_> =
-        directories.iter().map(|d| format!("--agent-read {}", d.display())).collect();
-    format!("if you trust it with that, add `{}`", options.join(" "))
 }

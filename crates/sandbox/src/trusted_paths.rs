@@ -240,7 +240,7 @@ pub enum TrustError {
         location_path: PathBuf,
     },
     /// An agent could change the file under another name.
-    #[error("the {role} `{}` has another name (a hard link), which may lie in the {location} `{}`, and there the agent reaches it; give it one name: `cp {file} {file}.copy && mv {file}.copy {file}`", path.display(), location_path.display(), file = path.display())]
+    #[error("the {role} `{}` has another name (a hard link), which may lie in the {location} `{}`, and there the agent reaches it; give it one name: replace it by a copy of it", path.display(), location_path.display())]
     HardLink {
         /// The role of the file.
         role: String,

@@ -32,7 +32,7 @@ use crate::{
         signer::{self, Program},
     },
     cli::launch_failure::explain,
-    model::AgentName,
+    model::{AgentName, for_shell},
     policy::NetworkRule,
     sandbox::{
         BuiltSandbox, Channel, DeniedGrant, Enforcement, Mechanism, Mount, Network, NoMount,
@@ -418,10 +418,11 @@ fn warn_of_denied(report: &Report) {
         let (shown, agent) = (path.display(), report.uid);
         let is_partial = report.enforcement == Enforcement::Partial;
         if let Some(above) = impassable(path, agent).filter(|_| is_partial) {
-            let above = above.display();
             errln!(
                 "portcullis: warning: the agent cannot {verb} `{shown}`: user {agent}, as which it \
-                 runs, may not pass the directory `{above}`\n  help: `setfacl -m u:{agent}:x {above}`"
+                 runs, may not pass the directory `{}`\n  help: `setfacl -m u:{agent}:x {}`",
+                above.display(),
+                for_shell(above)
             );
             continue;
         }
@@ -434,9 +435,10 @@ fn warn_of_denied(report: &Report) {
             true => String::new(),
             false => format!("; or start `portcullis run` as user {owner}"),
         };
+        let file = for_shell(path);
         errln!(
-            "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {shown}`, or `chown -R \
-             {agent} {shown}`{instead}; its content was not checked"
+            "  help: `setfacl -R -m u:{agent}:{rights},d:u:{agent}:{rights} {file}`, or `chown -R \
+             {agent} {file}`{instead}; its content was not checked"
         );
     }
 }

@@ -17,12 +17,9 @@ use crate::{
         path_argument,
     },
     change::Change,
-    cli::{
-        render::{for_shell, time},
-        rows::prose,
-    },
+    cli::{render::time, rows::prose},
     gateway::Workspace,
-    model::{Escaped, WorkspacePath},
+    model::{Escaped, WorkspacePath, for_shell},
     review::{Blame, BlameError, Field, State, Version, blame},
 };
 
@@ -90,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let begins = log.begins().map(|first| first.seq);
         outjson!(object(&found, &path, versions, &files, (begins, backup_store.is_some())));
     } else {
-        lines(&found, &path, versions, backup_store.is_some())
+        lines(&found, &path, versions, (backup_store.is_some(), &args.log.at.options()))
             .iter()
             .for_each(|line| outln!("{}", prose(line, 13)));
     }
@@ -102,13 +99,14 @@ fn lines(
     found: &Blame,
     requested: &WorkspacePath,
     versions: &[Version],
-    has_backups: bool,
+    (has_backups, options): (bool, &str),
 ) -> Vec<String> {
     let mut lines = vec![found.path.quoted().to_string()];
     if found.path != *requested {
         lines.push(format!(
-            "  requested as {}, of which a directory is a link: the changes by that name are not \
-             among these, and `portcullis audit query --path {}` finds them",
+            "  requested as {}, of which a directory is a link: these are the changes of what it \
+             leads to now, and `portcullis audit query --path {} {options}` shows what was requested \
+             by that name",
             requested.quoted(),
             for_shell(Path::new(requested.as_str()))
         ));

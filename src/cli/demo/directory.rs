@@ -18,7 +18,7 @@ use crate::{
         session::random_id,
         state_directory,
     },
-    cli::render::{for_shell, quoted},
+    model::{for_shell, quoted},
     operator_files,
     sandbox::own_program,
 };

@@ -26,8 +26,8 @@ use crate::{
         },
         opened::Opened,
     },
-    cli::render::for_shell,
     git::{ObjectId, Objects},
+    model::for_shell,
     operator_files,
 };
 

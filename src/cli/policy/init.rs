@@ -12,7 +12,7 @@ use crate::{
         new_file::Destination,
         workspace::open_workspace,
     },
-    cli::render::for_shell,
+    model::for_shell,
     operator_files,
     policy_tools::{SCHEMA_FILE, Tree, first_policy, json_schema},
 };

@@ -31,6 +31,7 @@ use crate::{
     },
     gateway::Workspace,
     mcp::Name,
+    model::for_shell,
     sandbox::{Access, AgentPath, TrustedPaths, UnreachablePaths, all_apart},
 };
 
@@ -443,7 +444,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
         return Err(Failure::new("a service takes no state directory over")
             .help(format_args!(
                 "`portcullis fs stat .` with --workspace, --state and --adopt {} does it once",
-                old.display()
+                for_shell(old)
             ))
             .exit(Exit::Usage));
     }

@@ -22,6 +22,7 @@ fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
             json!(["/srv/lib"]),
             json!([within, "/srv/lib"]),
             json!([beside]),
+            json!(["/srv/my lib"]),
             json!([rig.path("sub/../../x")]),
         ] {
             rig.editor.send(&request(7, method, params(&rig, &directories)));
@@ -34,7 +35,9 @@ fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
             let last = directories.as_array().unwrap().last().unwrap();
             let why = refused["error"]["message"].as_str().unwrap();
             let last = last.as_str().unwrap();
-            assert!(why.contains(&format!("`--agent-read {last}`")), "{why}");
+            // What is to be pasted is one word.
+            let option = if last.contains(' ') { format!("'{last}'") } else { last.to_owned() };
+            assert!(why.contains(&format!("`--agent-read {option}`")), "{why}");
             assert!(why.contains(&format!("the workspace `{}`", rig.root.display())), "{why}");
             assert!(refused["error"]["data"]["receipt"]["leaf"].is_string(), "{refused}");
         }
@@ -46,7 +49,7 @@ fn a_directory_outside_the_workspace_is_refused_by_name_and_recorded() {
     assert_eq!(record["facts"]["method"], "session/new", "{record}");
     assert_eq!(record["facts"]["from"], "editor", "{record}");
     assert!(record["facts"]["reason"].as_str().unwrap().contains("`/srv/lib`"), "{record}");
-    assert_eq!(records.filter(|record| record["op"] == "acp.dropped").count(), 15);
+    assert_eq!(records.filter(|record| record["op"] == "acp.dropped").count(), 19);
     // The session that was refused is none.
     rig.agent.send(&request(8, "fs/read_text_file", json!({"sessionId": "s9", "path": within})));
     assert!(rig.agent.hear()["error"].is_object());

@@ -20,6 +20,6 @@ pub use search::{GlobQuery, GrepQuery, Page, Position};
 pub use session::{AcpSession, AgentName, AgentNameError, ClaimedToolCall, Session, Transport};
 pub use text::{
     Escaped, Quoted, QuotedName, changes_direction, complete_words, distinct, distinct_diff,
-    has_hidden_characters, is_hidden_character, is_text,
+    for_shell, has_hidden_characters, is_hidden_character, is_text, quoted,
 };
 pub use watch::{IGNORED_DIRECTORIES, WatchQuery};

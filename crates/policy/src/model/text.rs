@@ -1,6 +1,10 @@
-//! Escapes for untrusted text for logs, terminals and pages.
+//! Escapes for untrusted text for logs, terminals and pages, and for the shell of an operator.
 
-use std::fmt::{self, Write as _};
+use std::{
+    fmt::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+};
 
 /// True if `content` is text: UTF-8 without a NUL byte.
 pub fn is_text(content: &[u8]) -> bool {
@@ -192,9 +196,62 @@ pub fn has_hidden_characters(text: &str) -> bool {
     text.chars().any(is_hidden_character)
 }
 
+/// Quotes a path for a POSIX shell that reads it from a file.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Quotes a path for a POSIX shell into which it is pasted from a terminal. Control
+/// characters are encoded, because the terminal would drop them, and the command would name
+/// another path.
+pub fn for_shell(path: &Path) -> String {
+    if path.to_str().is_some_and(|text| !has_hidden_characters(text)) {
+        return quoted(path);
+    }
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+    // Newlines at the end of what a command prints are dropped.
+    let newlines = "\n".repeat(bytes.len() - end);
+    let mut text = "\"$(printf '".to_owned();
+    for byte in bytes.iter().take(end) {
+        match byte {
+            b'/' | b'.' | b'_' | b' ' => text.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => text.push(char::from(*byte)),
+            byte => _ = write!(text, "\\{byte:03o}"),
+        }
+    }
+    format!("{text}'){newlines}\"")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
+
+    /// The printed `rm -r` of a directory with a space in its name used to name two others.
+    #[test]
+    fn a_path_to_be_pasted_is_one_word() {
+        assert_eq!(for_shell(Path::new("/tmp/d1")), "/tmp/d1");
+        assert_eq!(for_shell(Path::new("sp ace/d")), "'sp ace/d'");
+        assert_eq!(for_shell(Path::new("it's")), r"'it'\''s'");
+        assert_eq!(for_shell(Path::new("")), "''");
+    }
+
+    /// Such characters used to be removed although the output was no terminal.
+    #[test]
+    fn a_path_to_be_pasted_keeps_what_a_terminal_would_swallow() {
+        let control = for_shell(Path::new("e\u{1b}[31mc'\\"));
+        assert_eq!(control, r#""$(printf 'e\033\13331mc\047\134')""#);
+        let bidi = for_shell(Path::new("a\u{202e}b"));
+        assert_eq!(bidi, r#""$(printf 'a\342\200\256b')""#);
+        assert_eq!(for_shell(Path::new(OsStr::from_bytes(b"\xff"))), r#""$(printf '\377')""#);
+    }
 
     #[test]
     fn a_word_that_would_be_cut_is_left_out() {
