@@ -80,8 +80,9 @@ pub(super) fn text(config: &Config, shared: &Shared) -> String {
          tell your user what you need.\n\
          {asked}\
          What you replace or remove is kept in a backup first. You have no tool to undo; your \
-         user has: `portcullis undo --session {session}` takes back what this session \
-         changed, and asks before. Every call is recorded.",
+         user has: `portcullis undo --session {session}`, with the options of the gateway for \
+         workspace, policy and state directory, takes back what this session changed, and asks \
+         before. Every call is recorded.",
         session = shared.session.recorded_id(),
     );
     let room = MAX_INSTRUCTIONS.saturating_sub(before.len() + after.len());

@@ -52,9 +52,11 @@ impl ImportAuthorizer<'_> {
     fn advice(&self, path: &str) -> String {
         let session = self.changed_before.get(path).map(|session| Escaped(session));
         session.map_or_else(String::new, |session| {
+            let import = format_args!("git import --session {session}");
+            let import = self.local.options().command(import);
             format!(
-                "; session {session} changed it before: import that first, with `portcullis git \
-                 import --session {session}`, if it was not"
+                "; session {session} changed it before: import that first, with `{import}`, if it \
+                 was not"
             )
         })
     }

@@ -360,6 +360,19 @@ fn a_directory_that_is_a_link_was_followed_without_a_word() {
         shown.text().contains("requested as old/f, of which a directory is a link"),
         "{shown:?}"
     );
+    // The command that it prints led to the log of another workspace, and it said that the changes
+    // by that name were not among these.
+    write_as(&world, "dave", "old/f");
+    let shown = world.run(&["audit", "blame", "old/f"]).ok();
+    assert!(!shown.text().contains("not among"), "{shown:?}");
+    let shown = shown.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    let query = shown.split("`portcullis ").nth(1).unwrap().split('`').next().unwrap();
+    let query: Vec<_> = query.split(' ').collect();
+    let mut command = world.command(&query);
+    let found = command.env_remove("PORTCULLIS_STATE").env_remove("PORTCULLIS_WORKSPACE");
+    let found = found.current_dir("/").output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.contains("carol") && found.contains("dave"), "{query:?}: {found}");
     let direct = world.run(&["audit", "blame", "lib/f"]).ok();
     assert!(!direct.text().contains("requested"), "{direct:?}");
 }

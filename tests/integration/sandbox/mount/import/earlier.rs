@@ -13,11 +13,15 @@ fn an_import_did_not_name_the_session_that_comes_first() {
     let reasons = refused.refused("two");
     let advice = format!(
         "session {first} changed it before: import that first, with `portcullis git import \
-         --session {first}`"
+         --session {first} --workspace "
     );
     assert!(reasons[0].1.contains(&advice), "{reasons:?}");
-    let imported = world.import(&["--session", &first, "--yes"]);
-    assert_eq!(imported.code, 0, "{} {}", imported.told, imported.stderr);
+    // Without its options it led to another workspace.
+    let command = reasons[0].1.split('`').nth(1).unwrap();
+    let words: Vec<_> = command.split(' ').skip(1).collect();
+    let options = [&words[..], &["--yes"]].concat();
+    let imported = end(world.limited(&options).current_dir("/").spawn().unwrap());
+    assert_eq!(imported.code, 0, "{imported:?}");
     assert_eq!(world.import(&["--session", &second, "--yes"]).code, 0);
 }
 
