@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::{
     app::failure::Failure,
+    model::for_shell,
     sandbox::{SandboxSpec, canonicalize_missing},
 };
 
@@ -75,6 +76,9 @@ const PLACES: [&str; 55] = [
     ".warp",
     ".windsurf",
 ];
+/// Locations of agents' configuration for all users of a machine.
+const SYSTEM_PLACES: [&str; 5] =
+    ["/etc/claude-code", "/etc/codex", "/etc/gemini-cli", "/etc/opencode", "/etc/qwen-code"];
 /// The name of agents' working trees beneath such a location, which are no configuration.
 const WORKING_TREES: &str = "worktrees";
 
@@ -107,17 +111,16 @@ pub(in crate::cli) fn refuse(spec: &SandboxSpec, accepted: &[PathBuf]) -> Result
     let granted = spec.write.iter().map(|grant| grant.path.clone());
     match among(granted).into_iter().find(|path| !accepted.contains(&real(path))) {
         None => Ok(()),
-        Some(path) => {
-            let path = path.display();
-            Err(Failure::new(format_args!(
-                "`{path}` may not be changed by the agent: it is, contains or lies in an agent's \
-                 own configuration, and a hook there runs outside the sandbox"
-            ))
-            .help(format_args!(
-                "leave it out, for the agent has a home of its own (`portcullis login` logs it in \
-                 there); or name it again: `--accept-agent-config {path}`"
-            )))
-        }
+        Some(path) => Err(Failure::new(format_args!(
+            "`{}` may not be changed by the agent: it is, contains or lies in an agent's \
+             own configuration, and a hook there runs outside the sandbox",
+            path.display()
+        ))
+        .help(format_args!(
+            "leave it out, for the agent has a home of its own (`portcullis login` logs it in \
+             there); or name it again: `--accept-agent-config {}`",
+            for_shell(&path)
+        ))),
     }
 }
 
@@ -158,10 +161,11 @@ fn among(changeable: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     changeable.filter(|path| concerns(path, &places)).collect()
 }
 
-/// Returns the locations of this user's agents; none need exist yet.
+/// Returns the locations of this user's and the machine's agents; none need exist yet.
 fn places() -> Vec<PathBuf> {
+    let variables = VARIABLES.iter().filter_map(std::env::var_os);
     let mut found: Vec<_> =
-        VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
+        variables.chain(SYSTEM_PLACES.map(Into::into)).map(PathBuf::from).collect();
     if let Ok(user) = etcetera::base_strategy::Xdg::new() {
         found.extend(PLACES.iter().map(|place| user.home_dir().join(place)));
         for (base, directory) in [(CONFIG, user.config_dir()), (DATA, user.data_dir())] {

@@ -121,6 +121,17 @@ fn places_of_agents_were_granted_that_do_not_have_their_names() {
     }
 }
 
+/// Settings that agents of all users read were granted without a word.
+#[test]
+fn places_of_agents_for_all_users_were_granted() {
+    let world = SandboxWorld::new(users()[0]);
+    for granted in ["/etc/claude-code", "/etc/claude-code/managed-settings.d"] {
+        let exec = ["exec", "--agent-write", granted, "--", "true"];
+        let ended = end(world.limited(&exec).spawn().unwrap());
+        assert_eq!(ended.code, 1, "{granted} {ended:?}");
+    }
+}
+
 #[test]
 fn a_directory_as_a_stream_is_refused() {
     let world = SandboxWorld::new(users()[0]);
