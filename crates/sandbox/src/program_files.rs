@@ -259,9 +259,10 @@ pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> 
         .collect()
 }
 
-/// Returns the directories that would make all of `missing` readable: installations rather than
-/// single files, and none that contains any of `withheld`, which no agent is given.
-pub(super) fn directories(missing: &[PathBuf], withheld: &[PathBuf]) -> Vec<PathBuf> {
+/// Returns what an agent would have to be given to read all of `missing`: the installation that a
+/// file belongs to, else the file alone, for other files beside it may be secret. Nothing that
+/// contains any of `withheld`, which no agent is given.
+pub(super) fn grants_for(missing: &[PathBuf], withheld: &[PathBuf]) -> Vec<PathBuf> {
     outermost(missing.iter().map(|path| installation(path, withheld)).collect())
 }
 
@@ -303,24 +304,23 @@ fn packages(path: &Path) -> Option<&Path> {
 
 /// Returns the directory of programs in which `path` lies.
 fn programs(path: &Path) -> Option<&Path> {
-    let mut above = path.ancestors();
+    let mut above = path.ancestors().skip(1);
     above.find(|above| PROGRAM_DIRECTORIES.iter().any(|name| is(above, name)))
 }
 
-/// Returns the installation that `path` belongs to.
+/// Returns the installation that `path` belongs to, or `path` if there is none.
 fn installation(path: &Path, withheld: &[PathBuf]) -> PathBuf {
     if is_directory(path) {
         return path.to_owned();
     }
     // The prefix where npm puts programs (`X/lib/node_modules`, `X/bin`) belongs to the packages.
-    let packages = packages(path);
-    let marker = packages.or_else(|| programs(path));
+    let marker = packages(path).or_else(|| programs(path));
     // `X/lib/node_modules/…`, `X/bin/…`: all of X.
     let root = marker.and_then(|marker| {
         let above = marker.parent()?;
         if is(above, "lib") { above.parent() } else { Some(above) }
     });
-    let candidates = [root, packages, path.parent()];
+    let candidates = [root, marker];
     let chosen = candidates.into_iter().flatten().find(|root| !too_general(root, withheld));
     chosen.unwrap_or(path).to_owned()
 }
@@ -369,9 +369,11 @@ mod tests {
     #[test]
     fn suggests_installations() {
         let withheld = [PathBuf::from("/w/repo"), PathBuf::from("/opt/x/state")];
-        let suggest = |path: &str| directories(&[PathBuf::from(path)], &withheld);
+        let suggest = |path: &str| grants_for(&[PathBuf::from(path)], &withheld);
         assert_eq!(suggest("/w/agent"), [Path::new("/w/agent")]);
-        assert_eq!(suggest("/w/tools/agent"), [Path::new("/w/tools")]);
+        assert_eq!(suggest("/w/tools/agent"), [Path::new("/w/tools/agent")]);
+        assert_eq!(suggest("/home/u/.ssh/deploy_key"), [Path::new("/home/u/.ssh/deploy_key")]);
+        assert_eq!(suggest("/home/u/secrets/bin"), [Path::new("/home/u/secrets/bin")]);
         assert_eq!(suggest("/opt/x/bin/agent"), [Path::new("/opt/x/bin")]);
         assert_eq!(suggest("/opt/agent/bin/agent"), [Path::new("/opt/agent")]);
         assert_eq!(
