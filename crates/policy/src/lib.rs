@@ -71,7 +71,7 @@ pub use schema::{Field, POLICY as KEYS, Shape, Status, optional, required};
 pub use scratch::Scratch;
 pub use secrets::{
     Disclosed, SecretFinding, SecretKey, SecretSpans, Secrets, Subject, WithFindings,
-    begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword,
+    begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword, leaves_value,
 };
 pub use settings::{AgentAccess, Retention};
 pub use size::parse as parse_size;

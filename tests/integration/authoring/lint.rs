@@ -326,6 +326,7 @@ fn every_lint_finds_something() {
         "regex-huge-repetition",
         "regex-without-keywords",
         "keyword-outside-match",
+        "value-not-redacted",
         "word-boundary",
     ];
     ids.extend(rules.map(str::to_owned));

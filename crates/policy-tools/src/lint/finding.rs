@@ -130,6 +130,10 @@ pub const LINTS: &[Lint] = &[
         "a label that no rule of this policy names changes nothing in a session with one workspace",
     ),
     misleading(
+        "value-not-redacted",
+        "what a rule redacts is its group, or the match without one; the rest is disclosed",
+    ),
+    misleading(
         "wildcard-in-test",
         "nothing is expanded in a test, so it does not test the names that the pattern matches",
     ),

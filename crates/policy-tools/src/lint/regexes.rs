@@ -7,18 +7,23 @@ use toml::{
 };
 
 use super::{finding::Finding, subject::Subject};
-use crate::policy::{begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword};
+use crate::policy::{
+    begins_at_word_boundary, ends_at_word_boundary, every_match_has_keyword, leaves_value,
+    parts::OnRead,
+};
 
 /// Maximum of a counted repetition that is not reported.
 const MAX_REPETITION: u64 = 200;
 
 pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) {
     if let Some(outline) = subject.outline.get(file) {
-        look(&outline.text, file, found);
+        let redacts = subject.policy.secret_bounds().on_read == OnRead::Redact;
+        look(&outline.text, file, redacts, found);
     }
 }
 
-fn look(text: &str, file: usize, found: &mut Vec<Finding>) {
+/// Looks at the rules of a file; `redacts` says that what they find is redacted.
+fn look(text: &str, file: usize, redacts: bool, found: &mut Vec<Finding>) {
     let (root, _) = DeTable::parse_recoverable(text);
     let rules = root
         .get_ref()
@@ -44,6 +49,11 @@ fn look(text: &str, file: usize, found: &mut Vec<Finding>) {
         keywords_elsewhere(id, regex, keywords, file, found);
         repetition(id, regex, file, found);
         boundary(id, regex, file, found);
+        let warns = table.get("warnOnly").and_then(|warns| warns.get_ref().as_bool());
+        if redacts && warns != Some(true) {
+            let group = table.get("group").and_then(|group| group.get_ref().as_integer());
+            disclosed(id, regex, group.and_then(|group| group.as_str().parse().ok()), file, found);
+        }
     }
 }
 
@@ -96,6 +106,40 @@ fn boundary(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec
             suggestion: suggestion.to_owned(),
         });
     }
+}
+
+/// Finds a redaction that leaves what it is about: the value behind its name, or the body of a key.
+fn disclosed(
+    id: &str,
+    regex: &Spanned<DeValue<'_>>,
+    group: Option<usize>,
+    file: usize,
+    found: &mut Vec<Finding>,
+) {
+    let Some(pattern) = regex.get_ref().as_str() else { return };
+    let is_heading = pattern.split_once("BEGIN").is_some_and(|(_, rest)| {
+        rest.trim_end_matches('$').ends_with("-----") && !rest.contains("END")
+    });
+    let (message, suggestion) = if leaves_value(pattern, group) {
+        (
+            format!("the secret rule `{id}` redacts a word, and shows what follows it"),
+            r"put the value into the group, as in `(?:token|key)=(\S+)`",
+        )
+    } else if is_heading {
+        (
+            format!("the secret rule `{id}` redacts the first line of a key, and shows the key"),
+            r"match it up to its end: `-----BEGIN PRIVATE KEY-----[\s\S]*?-----END PRIVATE KEY-----`",
+        )
+    } else {
+        return;
+    };
+    found.push(Finding {
+        id: "value-not-redacted",
+        file,
+        span: regex.span(),
+        message,
+        suggestion: suggestion.to_owned(),
+    });
 }
 
 fn repetition(id: &str, regex: &Spanned<DeValue<'_>>, file: usize, found: &mut Vec<Finding>) {
@@ -154,7 +198,7 @@ mod tests {
             [[secrets.rules]]\nid = \"c\"\nregex = 'tok_[a-z]{9}'\nkeywords = [\"token\"]\n\
             [[secrets.rules]]\nid = \"d\"\nregex = '\\btok_[a-z]{9}\\b'\nkeywords = [\"tok_\"]\n";
         let mut found = Vec::new();
-        look(text, 0, &mut found);
+        look(text, 0, false, &mut found);
         let ids: Vec<_> = found.iter().map(|finding| finding.id).collect();
         assert_eq!(
             ids,

@@ -77,6 +77,85 @@ pub fn ends_at_word_boundary(pattern: &str) -> bool {
     parse(pattern).is_some_and(|hir| is_bounded(&hir, Side::End))
 }
 
+/// True if a secret, which is the `group` of a match as in a rule, is one of a few words, and what
+/// follows it in the match varies: of `(token|key)=\S+` the word is redacted, and the value is not.
+/// False if the expression is invalid.
+pub fn leaves_value(pattern: &str, group: Option<usize>) -> bool {
+    parse(pattern).is_some_and(|hir| value_follows(&hir, group, &mut false))
+}
+
+/// True if a value follows a group of words; `behind` says whether such a group was passed.
+fn value_follows(hir: &Hir, group: Option<usize>, behind: &mut bool) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => false,
+        HirKind::Repetition(repetition) => {
+            let is_long = repetition.max.is_none_or(|most| most > MAX_CHOICES);
+            (*behind && is_long && is_value(&repetition.sub))
+                || value_follows(&repetition.sub, group, behind)
+        }
+        HirKind::Capture(capture) if group.is_none_or(|asked| asked == capture.index as usize) => {
+            *behind = is_of_words(&capture.sub);
+            false
+        }
+        HirKind::Capture(capture) => value_follows(&capture.sub, group, behind),
+        HirKind::Concat(parts) => parts.iter().any(|part| value_follows(part, group, behind)),
+        HirKind::Alternation(parts) => {
+            let before = *behind;
+            parts.iter().any(|part| {
+                let mut own = before;
+                let found = value_follows(part, group, &mut own);
+                *behind |= own;
+                found
+            })
+        }
+    }
+}
+
+/// Maximum of choices for a character of a word, such as its cases, and of its repetitions.
+const MAX_CHOICES: u32 = 4;
+
+/// True if it matches a few words alone.
+fn is_of_words(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) => true,
+        HirKind::Class(class) => choices(class, |_| true) <= MAX_CHOICES,
+        HirKind::Repetition(repetition) => {
+            repetition.max == Some(1) && is_of_words(&repetition.sub)
+        }
+        HirKind::Capture(capture) => is_of_words(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().all(is_of_words),
+    }
+}
+
+/// True if it matches letters or digits of many kinds.
+fn is_value(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Class(class) => choices(class, |byte| byte.is_ascii_alphanumeric()) > MAX_CHOICES,
+        HirKind::Repetition(repetition) => is_value(&repetition.sub),
+        HirKind::Capture(capture) => is_value(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().any(is_value),
+        HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) => false,
+    }
+}
+
+/// Counts the bytes of a class that are `wanted`.
+fn choices(class: &Class, wanted: impl Fn(u8) -> bool) -> u32 {
+    (0..=u8::MAX).map(|byte| u32::from(wanted(byte) && has(class, byte))).sum()
+}
+
+/// True if a class has the byte, or the character of its number.
+fn has(class: &Class, wanted: u8) -> bool {
+    match class {
+        Class::Bytes(class) => {
+            class.iter().any(|range| (range.start()..=range.end()).contains(&wanted))
+        }
+        Class::Unicode(class) => {
+            let wanted = char::from(wanted);
+            class.iter().any(|range| (range.start()..=range.end()).contains(&wanted))
+        }
+    }
+}
+
 fn parse(pattern: &str) -> Option<Hir> {
     let syntax = syntax::Config::new().unicode(false).utf8(false);
     syntax::parse_with(pattern, &syntax).ok()
@@ -123,18 +202,9 @@ fn takes_words(hir: &Hir) -> bool {
         HirKind::Capture(capture) => takes_words(&capture.sub),
         HirKind::Repetition(repetition) => {
             let HirKind::Class(class) = repetition.sub.kind() else { return false };
-            let has = |wanted: u8| match class {
-                Class::Bytes(class) => {
-                    class.iter().any(|range| (range.start()..=range.end()).contains(&wanted))
-                }
-                Class::Unicode(class) => {
-                    let wanted = char::from(wanted);
-                    class.iter().any(|range| (range.start()..=range.end()).contains(&wanted))
-                }
-            };
             let mut words =
                 (0..=127_u8).filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-            repetition.max.is_none() && words.all(has)
+            repetition.max.is_none() && words.all(|byte| has(class, byte))
         }
         _ => false,
     }
@@ -189,6 +259,33 @@ mod tests {
         {
             assert!(!ends_at_word_boundary(pattern), "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_group_of_words_before_a_value_is_told_from_one_of_the_value() {
+        for pattern in [
+            r"(token|key)=\S+",
+            "(?i)(api[_-]?key)=[0-9a-z]{16}",
+            r"(sk_live_)\w+",
+            "(token)=.+",
+            r"(?:(key): \S+|x)",
+        ] {
+            assert!(leaves_value(pattern, None), "{pattern}");
+        }
+        for pattern in [
+            r"(?:token|key)=(\S+)",
+            r"((?:token|key)=\S+)",
+            r"token=\S+",
+            r"\w+:(hunter2)\s*",
+            "[^a-z](hunter2|letmein)[^a-z]",
+            "(token|key)=x",
+            "(",
+        ] {
+            assert!(!leaves_value(pattern, None), "{pattern}");
+        }
+        assert!(!leaves_value(r"(token)=(\S+)", Some(2)));
+        assert!(leaves_value(r"(token)=(\S+)", Some(1)));
+        assert!(!leaves_value(r"(token)=\S+", Some(0)));
     }
 
     #[test]

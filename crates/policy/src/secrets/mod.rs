@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 pub use consequence::{OnRead, OnWrite};
 pub use content_check::{Disclosed, SecretFinding, SecretSpans, Subject, WithFindings};
 pub use expression::every_match_has_keyword;
-pub use extent::{begins_at_word_boundary, ends_at_word_boundary};
+pub use extent::{begins_at_word_boundary, ends_at_word_boundary, leaves_value};
 pub use key::SecretKey;
 
 pub(super) use gitleaks::parse as parse_gitleaks;
