@@ -33,7 +33,11 @@ pub(super) fn compare(changes: &mut Changes, old: &Network, new: &Network) {
         gone = "the rules in their files".to_owned();
         added = "the same rules in other files".to_owned();
     }
-    changes.push("network.rules", gone, added, opens);
+    // Other words for the same decisions neither open nor close.
+    match opens || self::opens(new, old) {
+        true => changes.push("network.rules", gone, added, opens),
+        false => changes.beside("network.rules", gone, added),
+    }
     if old.needs_proxy() && !new.needs_proxy() {
         let [old, new] = ["attempts to connect are recorded", "none are"].map(str::to_owned);
         changes.push("network", old, new, true);
@@ -192,6 +196,18 @@ mod tests {
         assert_eq!(opens(&closed, &all), [("network.rules", true), ("labels", true)]);
         let open = closed.replace("whenRead", "except = [\"www.example.com\"]\nwhenRead");
         assert_eq!(opens(&closed, &open), [("network.rules", true)]);
+        // It denies no more than before, and was said to.
+        let decides = |old: &str, new: &str| {
+            let policy = |text: &str| {
+                compile(&PolicySource::from_text("p", &format!("schema = 1\n{text}"))).unwrap()
+            };
+            let changes = compare_settings(&policy(old), &policy(new));
+            changes.iter().map(|change| (change.opens, change.decides)).collect::<Vec<_>>()
+        };
+        let more = closed.replace("[\"*\"]", "[\"*\", \"10.0.0.0/8\"]");
+        assert_eq!(decides(&more, &closed), [(false, false)]);
+        assert_eq!(decides(&closed, &more), [(false, false)]);
+        assert_eq!(decides(&all, &format!("{all}{bad}")), [(false, true)]);
         let asked = read(&rule("no", "ask", "\"other.example\"", "443"));
         assert_eq!(opens(&all, &asked), [("network.rules", false), ("labels", false)]);
         let ids = |ids| format!("[network]\ncredentials = [{ids}]\n");

@@ -156,9 +156,11 @@ fn one_depth(pattern: &PathPattern) -> Option<MisreadPattern> {
         let segments = alternative.segments();
         let [above @ .., Segment::Name(name)] = segments else { return None };
         let is_any = |segment: &Segment| *segment == Segment::Name(Name::Any);
-        // `src{,/**}` says that it is about the one directory.
+        // `src{,/**}` says that it is about the one directory, `{**/,}x` is about any depth.
         let goes_on = all.iter().any(|other| {
-            other.segments().len() > segments.len() && other.segments().starts_with(segments)
+            let other = other.segments();
+            (other.len() > segments.len() && other.starts_with(segments))
+                || matches!(other, [Segment::AnyDepth, Segment::Name(deep)] if deep == name)
         });
         let is_one = above.iter().all(is_any) && !is_wildcard(name) && !goes_on;
         is_one.then_some((alternative, above.is_empty()))
@@ -321,6 +323,9 @@ mod tests {
             "*/*",
             "*/.env/**",
             "{a,b}{,/**}",
+            // It is about any depth, and was said to be about the root alone.
+            "{**/,}x",
+            "{,**/}.env",
         ] {
             assert!(!is_of_one_depth(text), "{text}");
         }
