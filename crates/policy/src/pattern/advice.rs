@@ -72,6 +72,9 @@ impl PatternError {
             Self::Quotes => {
                 "TOML's own quotes are enough; a quote in a name stands in a class: `[']`, `[\"]`"
             }
+            Self::Annotation => {
+                "leave it out; a name with a blank there has `[ ]`, and one with a `:` has `[:]`"
+            }
             Self::Comment => "a comment stands outside the string; a name with `#` has `[#]`",
             Self::Placeholder => "write the name that is meant; `<` in a name is `[<]`",
             Self::Ellipsis => "for any directories write `**`; a `…` in a name is `[…]`",

@@ -14,11 +14,19 @@ pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
     // An element for each open brace, which is true after a comma.
     let mut open: Vec<bool> = Vec::new();
     let mut before: Option<&Lexeme> = None;
+    // True if `before` is the first character of a name.
+    let mut begins_name = false;
     let mut rest = lexemes.iter();
     while let Some(lexeme) = rest.next() {
         match (before, lexeme) {
             (Some(Lexeme::Char('$')), Lexeme::Open) => return Err(PatternError::Variable),
-            (Some(Lexeme::Class(_)), Lexeme::Open) if is_count(rest.as_slice()) => {
+            (Some(Lexeme::Class(_) | Lexeme::Char(')')), Lexeme::Open)
+                if is_count(rest.as_slice()) =>
+            {
+                return Err(PatternError::Regex);
+            }
+            // `man.{1,5}` are extensions.
+            (Some(Lexeme::Char('.')), Lexeme::Open) if begins_name && is_count(rest.as_slice()) => {
                 return Err(PatternError::Regex);
             }
             (_, Lexeme::Open | Lexeme::Comma) if is_range(rest.as_slice()) => {
@@ -38,6 +46,7 @@ pub(super) fn braces(lexemes: &[Lexeme]) -> Result<(), PatternError> {
             Lexeme::Close if open.pop() == Some(false) => return Err(PatternError::OneAlternative),
             _ => {}
         }
+        begins_name = matches!(before, None | Some(Lexeme::Slash));
         before = Some(lexeme);
     }
     Ok(())
@@ -88,18 +97,19 @@ const KINDS: [&str; 15] = [
 
 /// Refuses forms of other languages in one reading of a pattern.
 pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
-    match (lexemes.first(), lexemes.last()) {
-        (Some(Lexeme::Char(first @ ('"' | '\'' | '`'))), Some(Lexeme::Char(last)))
-            if first == last =>
-        {
-            return Err(PatternError::Quotes);
-        }
-        (Some(Lexeme::Char(first)), Some(Lexeme::Char(last)))
-            if is_typographic_quote(*first) && is_typographic_quote(*last) =>
-        {
-            return Err(PatternError::Quotes);
-        }
-        _ => {}
+    let text: String = lexemes
+        .iter()
+        .map(|lexeme| match lexeme {
+            Lexeme::Char(c) => *c,
+            Lexeme::Slash => '/',
+            _ => '\0',
+        })
+        .collect();
+    if has_quotes(&text) {
+        return Err(PatternError::Quotes);
+    }
+    if is_annotated(&text) {
+        return Err(PatternError::Annotation);
     }
     // `app/(auth)/x` is a path.
     let last = lexemes.rsplit(|lexeme| matches!(lexeme, Lexeme::Slash)).next();
@@ -143,7 +153,9 @@ fn pair(pair: &[Lexeme]) -> Result<(), PatternError> {
             Err(PatternError::ExtendedGlob)
         }
         [Char('$'), Char('(')] => Err(PatternError::Variable),
-        [Char('('), Question] | [Char('.'), Char('+')] => Err(PatternError::Regex),
+        [Char('('), Question] | [Char(')'), Question] | [Char('.'), Char('+')] => {
+            Err(PatternError::Regex)
+        }
         [Lexeme::Class(_), Char('+')] => Err(PatternError::Regex),
         [Char('.'), Char('(')] => Err(PatternError::Group),
         [Char(blank), Char('#')] if blank.is_whitespace() => Err(PatternError::Comment),
@@ -203,6 +215,49 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     }
     let text: String = component.iter().map(|lexeme| lexeme.bare().unwrap_or('/')).collect();
     percent(&text)
+}
+
+/// True if a part of the pattern is quoted, by itself or in an expression of a program: `r'src/x'`,
+/// `File::"a/*"`, `src/“x”`. `rock'n'roll` is a name.
+fn has_quotes(text: &str) -> bool {
+    if ['"', '`'].into_iter().any(|quote| text.matches(quote).count() > 1) {
+        return true;
+    }
+    let Some((last, end)) = text.trim_end_matches(')').char_indices().last() else {
+        return false;
+    };
+    let ends = |quote: &char| match end {
+        '\'' => *quote == '\'',
+        end => is_typographic_quote(end) && is_typographic_quote(*quote),
+    };
+    let opens = |(at, quote): (usize, char)| {
+        let before = text.get(..at).unwrap_or_default();
+        let prefix = before.trim_start_matches(['b', 'f', 'r', 'u', 'B', 'F', 'R', 'U']);
+        ends(&quote) && (prefix.is_empty() || before.ends_with(['/', '(', ':', '=', ' ']))
+    };
+    text.get(..last).unwrap_or_default().char_indices().any(opens)
+}
+
+/// True if something beside the pattern says more about it: an item of a list, an owner as in
+/// CODEOWNERS, an attribute of git, or the mode of a mount.
+fn is_annotated(text: &str) -> bool {
+    const ATTRIBUTES: [&str; 5] = ["export-ignore", "export-subst", "-diff", "-merge", "-text"];
+    const BEGINNINGS: [&str; 6] = ["diff=", "eol=", "filter=", "linguist-", "merge=", "text="];
+    let is_owner = |word: &str| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
+        word.strip_prefix('@').is_some_and(|name| !name.is_empty() && name.chars().all(is_name))
+    };
+    let last = text.rsplit_once(char::is_whitespace).map(|(_, last)| last);
+    let is_remark = |word: &str| {
+        is_owner(word)
+            || ATTRIBUTES.contains(&word)
+            || BEGINNINGS.iter().any(|beginning| word.starts_with(beginning))
+    };
+    text.starts_with("- ")
+        || text.starts_with("+ ")
+        || text.ends_with(":ro")
+        || text.ends_with(":rw")
+        || last.is_some_and(is_remark)
 }
 
 /// True if a blank follows an extension, as in `prod.yml config/dev.yml`.
@@ -324,7 +379,12 @@ mod tests {
             (&["a%20b", "%2e%2e/a", "*%2F*"], E::Encoded),
             (&["file:///x", "https://a/b", "file:/x", "a/private:", "private:"], E::Address),
             (&["src/**/a, docs/b", "a, b"], E::List),
-            (&["'a'", "\"src/**\""], E::Quotes),
+            (&["'a'", "\"src/**\"", "r'src/x'", "src/'x'", "Path('src/x')"], E::Quotes),
+            (&["File::\"a/*\"", "Path(\"src/x\")", "src/\u{201c}x\u{201d}", "a/`b`"], E::Quotes),
+            (&["src/docs @team", "docs @org/team", "src/x export-ignore"], E::Annotation),
+            (&["src/x -text", "a filter=lfs", "a linguist-generated=true"], E::Annotation),
+            (&["- src/private", "+ src", "src/x:ro", "src/*:rw"], E::Annotation),
+            (&["src/id_rsa(.pub)?", "src/.{1,3}", ".{1,3}", "(a){1,3}"], E::Regex),
         ] {
             for text in texts {
                 for mode in [Comparison::Exact, Comparison::Folded] {
@@ -378,6 +438,19 @@ mod tests {
             "a/x (1)",
             "a.yml[ ]b.yml",
             "don\u{2019}t",
+            "don't",
+            "rock'n'roll",
+            "the dogs' cats'",
+            "5\" disk",
+            "the \u{201c}best\u{201d}.mp3",
+            "man/*.{1,5,8}",
+            "x (copy)*",
+            "mail @home.txt",
+            "node_modules/@scope/x",
+            "a-b - c",
+            "-x",
+            "export-ignore",
+            "ab:row",
             "a+b",
             "*.c++",
             "#*#",

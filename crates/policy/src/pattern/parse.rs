@@ -87,6 +87,8 @@ pub(crate) enum PatternError {
     List,
     #[error("the pattern has quotes of its own")]
     Quotes,
+    #[error("a pattern has no owner, attribute, mode or mark of a list beside it")]
+    Annotation,
     #[error("`#` begins no comment within a string")]
     Comment,
     #[error("a placeholder stands for itself")]

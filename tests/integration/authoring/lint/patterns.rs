@@ -85,6 +85,68 @@ fn keywords_that_a_match_need_not_have_are_found() {
     assert_eq!(lines, [8, 12, 16]);
 }
 
+/// The value was disclosed, its name was redacted, and nothing said so.
+#[test]
+fn a_redaction_of_the_name_of_a_value_was_no_finding() {
+    let world = World::new();
+    world.file("conf.yml", "token=S3cr3tValueABCDEFGH\n");
+    let policy = |regex: &str, more: &str| {
+        format!(
+            "schema = 1\n[allowedPaths]\nread = [\"**\"]\n[secrets]\nonRead = \"redact\"\n\
+             [[secrets.rules]]\nid = \"cfg\"\nregex = '{regex}'\nkeywords = [\"=\"]\n{more}"
+        )
+    };
+    let id = "value-not-redacted";
+    for (regex, more, shows) in [
+        (r"(token|key)=\S+", "", true),
+        (r"(?:token|key)=(\S+)", "", false),
+        (r"(token|key)=\S+", "group = 0\n", false),
+    ] {
+        let list = of_lint(&world, &policy(regex, more), id);
+        assert_eq!(list.len(), usize::from(shows), "{regex}: {list:?}");
+        let file = world.base().join("p.toml");
+        let read = world.run(&["fs", "read", "conf.yml", "--policy", file.to_str().unwrap()]).ok();
+        assert_eq!(read.text().contains("S3cr3tValueABCDEFGH"), shows, "{regex}: {read:?}");
+    }
+    let heading = policy("-----BEGIN PRIVATE KEY-----", "");
+    assert_eq!(of_lint(&world, &heading, id).len(), 1);
+    let denied = policy(r"(token|key)=\S+", "").replace("redact", "deny");
+    assert_eq!(of_lint(&world, &denied, id).len(), 0);
+}
+
+/// Such denials protected nothing, and nothing said so.
+#[test]
+fn what_other_languages_write_around_a_pattern_was_taken_for_a_name() {
+    let world = World::new();
+    let code = |pattern: &str| {
+        let rule = format!(
+            "schema = 1\n[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = ['''{pattern}''']\n"
+        );
+        policy_file(&world, "p.toml", &rule);
+        world.run(&["policy", "check", "p.toml"]).code
+    };
+    for pattern in [
+        "File::\"src/private/**\"",
+        "Path(\"src/x\")",
+        "r'src/x'",
+        "src/\u{201c}x\u{201d}",
+        "src/docs @team",
+        "src/x export-ignore",
+        "- src/private",
+        "src/x:ro",
+        "src/id_rsa(.pub)?",
+        "src/.{1,3}",
+    ] {
+        assert_eq!(code(pattern), 4, "{pattern}");
+    }
+    for name in ["src/don't", "src/rock'n'roll/**", "src/a - b/**", "man/*.{1,3}"] {
+        assert_eq!(code(name), 0, "{name}");
+    }
+    // A lint told of the root alone, and the rule is about any depth.
+    let any_depth = "schema = 1\n[[rules]]\nid = \"r\"\neffect = \"deny\"\npaths = [\"{**/,}x\"]\n";
+    assert_eq!(of_lint(&world, any_depth, "root-only-name").len(), 0);
+}
+
 fn misread(world: &World, policy: &str) -> BTreeSet<(String, u64)> {
     policy_file(world, "p.toml", policy);
     let list = found(world, &["p.toml", "--no-tree"]);
