@@ -1,6 +1,8 @@
 //! The denials of a policy in the policy's terms, for the instructions to an agent.
 //! Decisions never depend on this module.
 
+use portcullis_policy_tools::covers;
+
 use crate::{
     model::{AgentName, OperationKind, WorkspacePath},
     policy::{
@@ -30,11 +32,20 @@ pub(super) struct Denials {
 pub(super) struct DeniedByRule {
     /// The operations.
     pub(super) operations: Vec<OperationKind>,
-    /// The names that it denies. Empty if the rule denies lists as well: the names could
-    /// disclose which files exist.
-    pub(super) names: Vec<String>,
+    /// The names that it denies, without those that a rule hides from lists: they could disclose
+    /// which files exist.
+    pub(super) names: Vec<DeniedName>,
     /// The reason that the agent gets with a denial.
     pub(super) reason: Option<String>,
+}
+
+/// One name of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeniedName {
+    /// The pattern in short form.
+    pub(super) text: String,
+    /// True if nothing beneath such an entry is denied.
+    pub(super) is_entry: bool,
 }
 
 /// Returns the denials of `policy` for `agent`, none in observe mode. Lists of what is
@@ -46,18 +57,27 @@ pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
     let mut extensions: Vec<_> = policy.denied_extensions().map(str::to_owned).collect();
     extensions.sort_unstable();
     let secrets = policy.secret_patterns().take(MAX_NAMED_DENIALS);
+    let rules = || (0..).zip(policy.deny_rules()).filter(|(_, rule)| rule.agents.hold(agent));
+    let hidden: Vec<&Pattern> = rules()
+        .filter(|(_, rule)| operations(rule).contains(&OperationKind::List))
+        .flat_map(|(entry, _)| policy.denied_paths().of(entry))
+        .collect();
+    let is_hidden = |pattern: &Pattern| {
+        hidden.iter().any(|hidden| covers(hidden, pattern) || names_same(hidden, pattern))
+    };
     Denials {
-        secrets: secrets.filter_map(|patterns| names(patterns).next()).collect(),
+        secrets: secrets.filter_map(|mut patterns| patterns.find_map(spelled)).collect(),
         extensions,
-        rules: (0..)
-            .zip(policy.deny_rules())
-            .filter(|(_, rule)| rule.agents.hold(agent))
+        rules: rules()
             .take(MAX_NAMED_DENIALS)
             .map(|(entry, rule)| {
-                let operations = operations(rule);
-                let is_hidden = operations.contains(&OperationKind::List);
-                let names = names(policy.denied_paths().of(entry)).filter(|_| !is_hidden);
-                DeniedByRule { operations, names: names.collect(), reason: rule.reason.clone() }
+                let shown = policy.denied_paths().of(entry).filter(|pattern| !is_hidden(pattern));
+                let names = shown.filter_map(|pattern| {
+                    let is_entry = pattern.segments().last() != Some(&Segment::AnyDepth);
+                    Some(DeniedName { text: spelled(pattern)?, is_entry })
+                });
+                let names = names.collect();
+                DeniedByRule { operations: operations(rule), names, reason: rule.reason.clone() }
             })
             .collect(),
     }
@@ -65,17 +85,22 @@ pub(super) fn denials(policy: &Policy, agent: &AgentName) -> Denials {
 
 /// Returns the operations that a rule applies to.
 fn operations(rule: &CompiledRule) -> Vec<OperationKind> {
-    let root = WorkspacePath::root();
-    let is_asked = |operation: &OperationKind| {
-        let mut asked = path_accesses(*operation, &root, Some(&root)).into_iter();
-        asked.any(|(access, _)| rule.actions.contains(ActionSet::one(*operation, access)))
-    };
-    OperationKind::ALL.into_iter().filter(is_asked).collect()
+    OperationKind::ALL.into_iter().filter(|operation| is_about(rule, *operation)).collect()
 }
 
-/// Returns the names of patterns that have a short form.
-fn names<'p>(patterns: impl Iterator<Item = &'p Pattern>) -> impl Iterator<Item = String> {
-    patterns.filter_map(spelled)
+/// True if a rule applies to an operation, or to a part of it.
+pub(super) fn is_about(rule: &CompiledRule, operation: OperationKind) -> bool {
+    let root = WorkspacePath::root();
+    let mut asked = path_accesses(operation, &root, Some(&root)).into_iter();
+    asked.any(|(access, _)| rule.actions.contains(ActionSet::one(operation, access)))
+}
+
+/// True if the name of what a pattern hides is plain, and one of `pattern`.
+fn names_same(hidden: &Pattern, pattern: &Pattern) -> bool {
+    let last = hidden.segments().iter().rev().find(|segment| **segment != Segment::AnyDepth);
+    last.is_some_and(|last| {
+        matches!(last, Segment::Name(Name::Literal(_))) && pattern.segments().contains(last)
+    })
 }
 
 /// Returns a pattern without the `**` at its ends.
@@ -126,7 +151,8 @@ mod tests {
         assert_eq!(told.secrets, [".env", "*.pem"]);
         assert_eq!(told.extensions, ["dll", "exe"]);
         let [rule] = &told.rules[..] else { panic!("{told:?}") };
-        assert_eq!(rule.names, [".git", "a/**/*b", "**"]);
+        let names: Vec<_> = rule.names.iter().map(|name| (&*name.text, name.is_entry)).collect();
+        assert_eq!(names, [(".git", false), ("a/**/*b", false), ("**", false)]);
         assert_eq!(rule.reason.as_deref(), Some("why"));
         assert!(rule.operations.contains(&OperationKind::Edit));
         assert!(!rule.operations.contains(&OperationKind::Read));
@@ -142,6 +168,18 @@ mod tests {
             let told = denials(&rule);
             assert!(told.rules[0].names.is_empty(), "{told:?}");
         }
+    }
+
+    /// A rule about writes told the names that another one hides.
+    #[test]
+    fn names_that_another_rule_hides_are_not_told() {
+        let told = denials(
+            "schema = 1\n[[rules]]\nid = \"w\"\neffect = \"deny\"\noperations = [\"write\"]\n\
+             paths = [\"a/acme\", \"**/secret\", \"a/open\", \"b/**\"]\n\
+             [[rules]]\nid = \"h\"\neffect = \"deny\"\npaths = [\"a/ac*\", \"x/secret\"]\n",
+        );
+        let names: Vec<_> = told.rules[0].names.iter().map(|name| &*name.text).collect();
+        assert_eq!(names, ["a/open", "b"]);
     }
 
     #[test]

@@ -121,7 +121,11 @@ fn in_words(rule: &DeniedByRule) -> Option<String> {
         let short: String = reason.chars().take(MAX_REASON).collect();
         Escaped(&short).to_string()
     });
-    let names: Vec<_> = rule.names.iter().take(MAX_NAMES_OF_RULE).map(|name| code(name)).collect();
+    let names = rule.names.iter().take(MAX_NAMES_OF_RULE).map(|name| {
+        let itself = if name.is_entry { " itself" } else { "" };
+        format!("{}{itself}", code(&name.text))
+    });
+    let names: Vec<_> = names.collect();
     let more = if rule.names.len() > MAX_NAMES_OF_RULE { " and the like" } else { "" };
     let because = |reason| format!(": {reason}");
     match (names.as_slice(), reason) {
@@ -193,14 +197,16 @@ mod tests {
              paths = [\"**/.git/**\", \"**/.hg\", \"**/.svn\"]\nreason = \"Git runs this\"\n\
              [[rules]]\nid = \"new\"\neffect = \"deny\"\noperations = [\"mkdir\"]\npaths = [\"new\"]\n\
              [[rules]]\nid = \"known\"\neffect = \"deny\"\npaths = [\"one\"]\nreason = \"of customers\"\n\
-             [[rules]]\nid = \"unknown\"\neffect = \"deny\"\npaths = [\"other\"]\n",
+             [[rules]]\nid = \"unknown\"\neffect = \"deny\"\npaths = [\"other\"]\n\
+             [[rules]]\nid = \"entry\"\neffect = \"deny\"\noperations = [\"remove\"]\n\
+             scope = \"entry\"\npaths = [\"src\"]\n",
             1000,
         );
         assert_eq!(
             told,
             "Names of secrets are closed: `.env`. Extensions are closed: `*.exe`. You may not write \
              or remove `.git`, `.hg` and the like: Git runs this. You may not mkdir `new`. Some \
-             files are hidden: of customers. "
+             files are hidden: of customers. You may not remove `src` itself. "
         );
     }
 

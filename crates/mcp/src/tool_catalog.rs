@@ -9,11 +9,12 @@ use std::{
 use crate::{
     lock,
     model::{AgentName, OperationKind},
-    policy::{Effect, Policy},
+    policy::{Effect, Policy, parts::CompiledRule},
 };
 
 use super::{
     closed::never_allows,
+    denials::is_about,
     tools::{self, Tool, Toolset},
 };
 
@@ -87,8 +88,16 @@ impl ToolCatalog {
                         None => may_start,
                     }
             };
-            let tools = self.tools.all.iter().map(is_shown).collect();
-            let asks = policy.asks() || (may_start && terminal == Effect::Ask);
+            let tools: Vec<bool> = self.tools.all.iter().map(is_shown).collect();
+            // A question about what nothing allows is never asked.
+            let kinds = self.tools.all.iter().zip(&tools).filter(|(_, is_shown)| **is_shown);
+            let kinds: Vec<_> = kinds.filter_map(|(tool, _)| tool.kind()).collect();
+            let is_asked = |rule: &CompiledRule| {
+                rule.agents.hold(&self.agent) && kinds.iter().any(|kind| is_about(rule, *kind))
+            };
+            let asks = policy.ask_rules().iter().any(is_asked)
+                || policy.network().rules().any(|rule| rule.effect == Effect::Ask)
+                || (may_start && terminal == Effect::Ask);
             *shown = Arc::new(ShownTools { tools, asks });
             *known = Arc::downgrade(policy);
         }
@@ -153,6 +162,20 @@ mod tests {
             let catalog = ToolCatalog::new(&set, &"a".parse().unwrap(), can);
             let is_shown = catalog.find("workspace__w__exec", &catalog.under(&policy)).is_some();
             assert_eq!(is_shown, can && terminal == "allow", "{can} {terminal}");
+        }
+    }
+
+    /// The instructions told of approvals beside the words that nothing is allowed.
+    #[test]
+    fn a_rule_that_asks_about_what_nothing_allows_was_told_of() {
+        for (list, asks) in [("read", false), ("write", true)] {
+            let text = format!(
+                "schema = 1\n[allowedPaths]\n{list} = [\"**\"]\n[[rules]]\nid = \"k\"\n\
+                 effect = \"ask\"\noperations = [\"write\"]\npaths = [\"a\"]\n"
+            );
+            let policy = Arc::new(compile(&PolicySource::from_text("p", &text)).unwrap());
+            let catalog = ToolCatalog::new(&Toolset::Reference, &"a".parse().unwrap(), false);
+            assert_eq!(catalog.under(&policy).asks, asks, "{list}");
         }
     }
 

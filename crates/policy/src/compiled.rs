@@ -208,7 +208,12 @@ impl Policy {
         &self.deny_rules
     }
 
-    /// Returns the patterns of these rules.
+    /// Returns the rules that ask.
+    pub fn ask_rules(&self) -> &[CompiledRule] {
+        &self.ask_rules
+    }
+
+    /// Returns the patterns of the rules that deny.
     pub fn denied_paths(&self) -> &PatternSet {
         &self.denials
     }
