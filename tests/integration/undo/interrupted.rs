@@ -75,7 +75,7 @@ fn an_undo_that_was_interrupted_could_not_be_continued() {
     assert!(all > 8, "{all}");
 }
 
-/// The step that an interrupted undo had taken is taken again, if it was undone itself.
+/// Undoes an interrupted undo, and then takes it again.
 #[test]
 fn an_interrupted_undo_that_is_undone_itself_can_be_taken_again() {
     let world = World::with_policy(POLICY);
@@ -92,8 +92,8 @@ fn an_interrupted_undo_that_is_undone_itself_can_be_taken_again() {
     assert_eq!(snapshot(&world.root()), before);
 }
 
-/// Where a directory was removed, restored and given attributes, the next undo may report a conflict;
-/// what it would overwrite is then the first undo's.
+/// The next undo may report a conflict where a directory was removed, restored and given attributes; what
+/// it would overwrite is then the first undo's.
 #[test]
 fn undos_of_random_work_are_continued_wherever_they_stop() {
     let mut conflicts = 0;

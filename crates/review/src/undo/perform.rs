@@ -1,9 +1,9 @@
 //! Execution of an undo's steps through the gateway.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use portcullis_audit::Receipt;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Action, Preview, Status, Step, preview, related::StepPaths, state::is_directory};
 use crate::{
@@ -97,14 +97,10 @@ pub fn perform(
         if *status == Status::Unchanged {
             continue;
         }
-        let (undone, step_of): (Vec<_>, Vec<_>) =
-            step.undoes().partition(|record| last.get(record) == Some(&place));
-        let list =
-            |records: Vec<u64>| json!(records.into_iter().take(MAX_RECORDS).collect::<Vec<_>>());
-        let facts = [(UNDOES, list(undone)), (STEP_OF, list(step_of))];
+        let records: Records = step.undoes().partition(|record| last.get(record) == Some(&place));
         let taken = match left_out.are_related_to(step.paths()) {
             true => Ok(Status::Depends),
-            false => execution.take(step, status, &facts),
+            false => execution.take(step, status, &records),
         };
         let failure = taken.as_ref().err().cloned();
         *status = taken.unwrap_or_else(|error| Status::Failed(error.to_string()));
@@ -123,6 +119,9 @@ pub fn perform(
     Performed { receipts: execution.receipts, stopped }
 }
 
+/// The records that are undone with a step, and those that later steps finish undoing.
+type Records = (Vec<u64>, Vec<u64>);
+
 struct Execution<'a> {
     gateway: &'a Gateway,
     session: &'a Session,
@@ -133,12 +132,12 @@ struct Execution<'a> {
 
 impl Execution<'_> {
     /// Takes a step that was shown with the status `shown`, unless its state now is a reason to leave
-    /// it out; returns its new status. The `facts` are those of its last request.
+    /// it out; returns its new status. The first `records` count as undone with its last request, and the others later.
     fn take(
         &mut self,
         step: &Step,
         shown: &Status,
-        facts: &[(&str, Value)],
+        records: &Records,
     ) -> Result<Status, gateway::Error> {
         let gateway = self.gateway;
         // Not after the comparison: a directory that appears then is not the entry to remove, and what
@@ -169,12 +168,18 @@ impl Execution<'_> {
         let Some(requests) = requests(gateway, step, recursive, conflict.is_some()) else {
             return Ok(Status::Conflict("something else is there now".to_owned()));
         };
-        let nothing = [(UNDOES, json!([]))];
         let mut requests = requests.into_iter().peekable();
         while let Some(request) = requests.next() {
-            let facts = if requests.peek().is_none() { facts } else { &nothing };
-            let facts =
-                facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            let (undone, rest) = match requests.peek() {
+                None => records.clone(),
+                Some(_) => (Vec::new(), step.undoes().collect()),
+            };
+            let list =
+                |records: Vec<u64>| records.into_iter().take(MAX_RECORDS).collect::<Vec<_>>();
+            let mut facts = BTreeMap::from([(UNDOES.to_owned(), json!(list(undone)))]);
+            if !rest.is_empty() {
+                facts.insert(STEP_OF.to_owned(), json!(list(rest)));
+            }
             let base = bases.get(request.as_operation().path()).copied().unwrap_or(Base::Nothing);
             let reply = gateway.undo(self.session, (&*request, base), &facts, self.approver)?;
             self.receipts.push(reply.receipt);
