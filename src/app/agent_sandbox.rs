@@ -11,7 +11,6 @@ use etcetera::BaseStrategy as _;
 use super::{
     failure::{Context as _, Failure},
     opened::Opened,
-    state_directory,
     trusted_paths::homes_below,
 };
 use crate::{
@@ -117,14 +116,13 @@ fn data_directory() -> Result<PathBuf, Failure> {
     Ok(directories.data_dir())
 }
 
-/// Returns the agent's home directory, `$XDG_DATA_HOME/portcullis/homes/STATE/AGENT`, for the state
-/// directory with the canonical path `state`. It is named by that: another workspace may be at the
-/// path of one that moved, and must not get its credentials.
-pub(crate) fn home(state: &Path, agent: &AgentName) -> Result<PathBuf, Failure> {
-    Ok(home_below(&data_directory()?, state, agent))
+/// Returns the agent's home directory, `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`, where
+/// `workspace` is the name of what its agents store.
+pub(crate) fn home(workspace: &str, agent: &AgentName) -> Result<PathBuf, Failure> {
+    Ok(home_below(&data_directory()?, workspace, agent))
 }
 
 /// Returns the agent's home directory, where `data` replaces `$XDG_DATA_HOME`.
-pub(crate) fn home_below(data: &Path, state: &Path, agent: &AgentName) -> PathBuf {
-    homes_below(data).join(state_directory::slug(state)).join(agent.as_str())
+pub(crate) fn home_below(data: &Path, workspace: &str, agent: &AgentName) -> PathBuf {
+    homes_below(data).join(workspace).join(agent.as_str())
 }

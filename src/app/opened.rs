@@ -63,7 +63,7 @@ pub(crate) struct Locations<'a> {
 /// Paths that the options of a command add.
 struct Additional<A> {
     trusted: Vec<TrustedPath>,
-    /// Returns the agent paths for the state directory and the policy.
+    /// Returns the agent paths for the name of what agents store, and the policy.
     agents: A,
     /// True for `serve`, whose broker compared all of its workspaces.
     is_served: bool,
@@ -75,12 +75,12 @@ impl Opened {
         Self::open_with(common, Vec::new(), |_, _| Ok(Vec::new()))
     }
 
-    /// Opens them with `further` trusted paths and further agent paths, which `more` returns for the state
-    /// directory and the policy.
+    /// Opens them with `further` trusted paths and further agent paths, which `more` returns for the
+    /// name of what agents store, and the policy.
     pub(crate) fn open_with(
         common: &Common,
         further: Vec<TrustedPath>,
-        more: impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>,
+        more: impl FnOnce(&str, &Policy) -> Result<Vec<AgentPath>, Failure>,
     ) -> Result<Self, Failure> {
         let config = common.config.as_deref();
         let operator = Operator::load(config).map_err(Failure::new)?;
@@ -102,7 +102,7 @@ impl Opened {
         audit: Audit,
         policy: LoadedPolicy,
     ) -> Result<Self, Failure> {
-        let agents = |_: &Path, _: &Policy| Ok(Vec::new());
+        let agents = |_: &str, _: &Policy| Ok(Vec::new());
         let added = Additional { trusted: Vec::new(), agents, is_served: true };
         Self::open_checked(locations, operator, audit, policy, added)
     }
@@ -112,14 +112,14 @@ impl Opened {
         mut operator: Operator,
         audit: Audit,
         LoadedPolicy { policy, signed_by, texts }: LoadedPolicy,
-        added: Additional<impl FnOnce(&Path, &Policy) -> Result<Vec<AgentPath>, Failure>>,
+        added: Additional<impl FnOnce(&str, &Policy) -> Result<Vec<AgentPath>, Failure>>,
     ) -> Result<Self, Failure> {
         let workspace = open_workspace(locations.workspace)?;
         let named =
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
-        let place = state_directory::place(&state_path)?;
         let root = workspace.root();
+        let stored_as = state_directory::agents_name(root, &state_directory::place(&state_path)?);
         let mut agents = vec![AgentPath {
             access: Access::Workspace,
             path: named.clone(),
@@ -130,7 +130,7 @@ impl Opened {
             path: path.into(),
             target: None,
         }));
-        agents.extend((added.agents)(&place, &policy)?);
+        agents.extend((added.agents)(&stored_as, &policy)?);
         let served = trusted_paths::served_agents(&operator)?;
         let all = [&agents[..], &served].concat();
         operator.notifications.program = notifier::find(&operator.notifications, all)?;
@@ -167,6 +167,11 @@ impl Opened {
             signer: None,
             notifier: None,
         })
+    }
+
+    /// Returns the name of what agents store.
+    pub(crate) fn agents_name(&self) -> String {
+        state_directory::agents_name(self.workspace.root(), &self.state_path)
     }
 
     /// Takes the channel to the broker from `files`, if the configuration has a command that signs

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model::AgentName;
+use crate::model::{AgentName, for_shell};
 
 use super::{
     failure::{Context as _, Exit, Failure},
@@ -105,9 +105,7 @@ impl StateLocation {
     /// # Errors
     /// As [`Common::state_directory`].
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        let path = state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())?;
-        check_owner(&path, self.state.as_ref(), &self.workspace)?;
-        Ok(path)
+        state_directory((self.state.as_ref(), None), &self.workspace, self.config.as_deref())
     }
 }
 
@@ -129,37 +127,35 @@ impl Common {
         let failure = Failure::new("this command takes no state directory over").exit(Exit::Usage);
         Err(failure.help(format_args!(
             "`portcullis fs stat . --state DIR --adopt {}` does it once",
-            old.display()
+            for_shell(old)
         )))
     }
 
     /// Returns the state directory, after a check that no agent could have chosen it or the
-    /// configuration, and that it is that of the workspace or is to be adopted.
+    /// configuration.
     ///
     /// # Errors
-    /// When one could, it is another workspace's, or there is no such workspace.
+    /// When one could, the default one is that of a workspace that has moved and is not to be adopted,
+    /// or there is no such workspace.
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        let path = state_directory(self.state.as_ref(), &self.workspace, self.config.as_deref())?;
-        if self.adopt.is_none() {
-            check_owner(&path, self.state.as_ref(), &self.workspace)?;
-        }
-        Ok(path)
+        let state = (self.state.as_ref(), self.adopt.as_deref());
+        state_directory(state, &self.workspace, self.config.as_deref())
     }
 }
 
 fn state_directory(
-    state: Option<&PathBuf>,
+    (state, adopt): (Option<&PathBuf>, Option<&Path>),
     workspace: &Path,
     config: Option<&Path>,
 ) -> Result<PathBuf, Failure> {
     // If only the state directory is named, the current directory is irrelevant.
-    let workspace = Some(workspace).filter(|path| *path != Path::new(HERE));
-    trusted_paths::state(state, workspace, config)
-}
-
-fn check_owner(path: &Path, state: Option<&PathBuf>, workspace: &Path) -> Result<(), Failure> {
-    if state.is_some() && workspace == Path::new(HERE) {
-        return Ok(());
+    let named = Some(workspace).filter(|path| *path != Path::new(HERE));
+    let path = trusted_paths::state(state, named, config)?;
+    match (state, named) {
+        _ if adopt.is_some() => {}
+        (None, _) => state_owner::check_default(&path, workspace)?,
+        (Some(_), Some(named)) => state_owner::note_other(&path, named),
+        (Some(_), None) => {}
     }
-    state_owner::check_noted(path, workspace)
+    Ok(path)
 }

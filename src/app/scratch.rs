@@ -1,5 +1,5 @@
-//! The locations of a mount's scratch directories: beneath the user's data directory, by state
-//! directory, agent and policy. Content is not shared between agents or policies.
+//! The locations of a mount's scratch directories: beneath the user's data directory, by workspace,
+//! agent and policy. Content is not shared between agents or policies.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,13 @@ use super::{
     failure::{Context as _, Failure},
     git::head::Head,
     opened::Opened,
-    state_directory,
     trusted_paths::scratch_below,
 };
-use crate::{model::AgentName, mount, operator_files, policy::Scratch};
+use crate::{
+    model::{AgentName, for_shell},
+    mount, operator_files,
+    policy::Scratch,
+};
 
 const DOING: &str = "cannot open the place of the scratch directories";
 const SETTLING: &str = "cannot remove or count what an ended session left in scratch directories";
@@ -162,9 +165,9 @@ fn directory_of(opened: &Opened, agent: &AgentName) -> Result<(PathBuf, OwnedFd)
             "`{}` belongs to another user, or lets others in",
             base.display()
         ))
-        .help(format_args!("chmod 700 {}", base.display())));
+        .help(format_args!("chmod 700 {}", for_shell(&base))));
     }
-    let owner = state_directory::slug(&opened.state_path);
+    let owner = opened.agents_name();
     let key = format!("{agent}\0{}", opened.policy.sha256());
     let key = format!("{:.32}", Hash::of(key.as_bytes()));
     let above = child(&directory.into(), &owner).or_fail(DOING)?;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     gateway::{BackupStore, Workspace},
+    model::for_shell,
     operator_files,
     sandbox::canonicalize_missing,
 };
@@ -75,15 +76,27 @@ pub(crate) fn directory_of(
     named.map_or_else(|| default_directory(workspace.root()), |named| Ok(named.clone()))
 }
 
-/// Returns a name for the directory at `root`, distinct for each, that is safe as a file name.
+/// Returns a name for the workspace at `root` that is safe as a file name.
 pub(crate) fn slug(root: &Path) -> String {
+    named(root, root.as_os_str().as_encoded_bytes())
+}
+
+/// Returns a name for what agents of the workspace at `root` store under the state directory with the
+/// canonical path `state`. Another workspace at either path has another one: it must not get their
+/// credentials.
+pub(crate) fn agents_name(root: &Path, state: &Path) -> String {
+    let [root_bytes, state] = [root, state].map(|path| path.as_os_str().as_encoded_bytes());
+    named(root, &[root_bytes, b"\0", state].concat())
+}
+
+fn named(root: &Path, distinct: &[u8]) -> String {
     let name = root.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let name: String = name
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         .take(40)
         .collect();
-    let hash = format!("{:.16}", Hash::of(root.as_os_str().as_encoded_bytes()));
+    let hash = format!("{:.16}", Hash::of(distinct));
     if name.is_empty() { hash } else { format!("{name}-{hash}") }
 }
 
@@ -122,7 +135,7 @@ pub(crate) fn open(path: &Path) -> Result<(PathBuf, Dir), Failure> {
             return Err(no_state(path));
         }
         return Err(Failure::new(format_args!("the state directory `{shown}` lets others in"))
-            .help(format_args!("chmod 700 {shown}")));
+            .help(format_args!("chmod 700 {}", for_shell(path))));
     }
     let canonical =
         operator_files::canonicalize(path).or_fail("cannot resolve the state directory")?;

@@ -8,6 +8,7 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
+    sync::Once,
 };
 
 use cap_std::fs::Dir;
@@ -19,6 +20,7 @@ use super::{
 };
 use crate::{
     app::audit_log::{begun_log, unreadable},
+    model::for_shell,
     operator_files,
     review::{counted, recorded_workspace},
 };
@@ -153,13 +155,16 @@ pub(crate) fn check(
 
 /// Returns the failure for the workspace at `root` of the state directory of `owner` at `path`.
 pub(crate) fn of_another(path: &Path, owner: &Path, root: &Path) -> Failure {
-    let (shown, owner, here) = (path.display(), owner.display(), root.display());
+    let here = root.display();
+    let [state, former] = [path, owner].map(for_shell);
     Failure::new(format_args!(
-        "the state directory `{shown}` belongs to the workspace `{owner}`, not to `{here}`"
+        "the state directory `{}` belongs to the workspace `{}`, not to `{here}`",
+        path.display(),
+        owner.display()
     ))
     .help(format_args!(
-        "use it with --workspace {owner} --state {shown}, or name another one with --state DIR; if \
-         the workspace moved from there to `{here}`, say so once with --adopt {owner}"
+        "use it with --workspace {former} --state {state}, or name another one with --state DIR; if \
+         the workspace moved from there to `{here}`, say so once with --state {state} --adopt {former}"
     ))
 }
 
@@ -202,19 +207,32 @@ fn check_unused(path: &Path) -> Result<(), Failure> {
     .help("end the agents and clients that use it first"))
 }
 
-/// Refuses the state directory at `path` if it is noted as that of another workspace than the one
-/// at `named`. Damage is no reason: a reader has to show a log of which nothing else can be read.
+/// Refuses the default state directory of the workspace at `named`, at `path`, if it is noted as that
+/// of another one, which was at this path.
 ///
 /// # Errors
 /// When it is.
-pub(crate) fn check_noted(path: &Path, named: &Path) -> Result<(), Failure> {
-    match noted_at(path) {
-        Ok(Some(owner)) if !is_named(&owner, named) => {
-            let here = operator_files::canonicalize(named).unwrap_or_else(|_| named.to_owned());
-            Err(of_another(path, &owner, &here))
-        }
-        _ => Ok(()),
-    }
+pub(crate) fn check_default(path: &Path, named: &Path) -> Result<(), Failure> {
+    let Some(owner) = noted_other(path, named) else { return Ok(()) };
+    let here = operator_files::canonicalize(named).unwrap_or_else(|_| named.to_owned());
+    Err(of_another(path, &owner, &here))
+}
+
+/// Notes for a reader, once, that the state directory at `path` is not that of the workspace at
+/// `named`, which is named beside it.
+pub(crate) fn note_other(path: &Path, named: &Path) {
+    static NOTED: Once = Once::new();
+    let Some(owner) = noted_other(path, named) else { return };
+    NOTED.call_once(|| {
+        let (owner, named) = (owner.display(), named.display());
+        errln!("portcullis: note: the log is of the workspace `{owner}`, not of `{named}`");
+    });
+}
+
+/// Returns the noted owner of the state directory at `path`, if it is not the workspace at `named`. A
+/// damaged note counts as none: a reader has to show a log of which nothing else can be read.
+fn noted_other(path: &Path, named: &Path) -> Option<PathBuf> {
+    noted_at(path).ok()?.filter(|owner| !is_named(owner, named))
 }
 
 /// Returns true if `named` is a path of this workspace, which need not exist any more.
@@ -230,7 +248,7 @@ impl StateOwnership {
         if let Self::Adopted(old) = self {
             errln!(
                 "portcullis: warning: the state directory `{}` of the workspace `{}` belongs to \
-                 `{}` from now on",
+                 `{}` from now on; its agents begin with empty homes and scratch directories",
                 path.display(),
                 old.display(),
                 root.display()

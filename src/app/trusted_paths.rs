@@ -74,7 +74,7 @@ pub(crate) fn log_state(
         ),
     })?;
     if named.is_none() {
-        state_owner::check_noted(&path, workspace.unwrap_or(Path::new(".")))?;
+        state_owner::check_default(&path, workspace.unwrap_or(Path::new(".")))?;
     }
     Ok(path)
 }

@@ -235,7 +235,8 @@ fn self_test(
     (state, operator, audit): (&Path, &Operator, &Audit),
 ) -> Result<self_test::SelfTestChecks, Failure> {
     let agent = args.common.agent("doctor")?;
-    let home = agent_sandbox::home(&state_directory::place(state)?, &agent)?;
+    let own = state_directory::agents_name(workspace.root(), &state_directory::place(state)?);
+    let home = agent_sandbox::home(&own, &agent)?;
     let mut trusted = trusted_paths::own(operator, audit)?;
     trusted.extend(trusted_paths::policy(&policy.texts, operator)?);
     let ground =

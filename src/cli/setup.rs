@@ -14,7 +14,7 @@ use crate::{
         new_file::Destination,
         trusted_paths::operators_program,
     },
-    model::Escaped,
+    model::{Escaped, for_shell},
     operator_files,
 };
 
@@ -100,7 +100,7 @@ fn advise(args: &Args, share: &Path) {
     let is_zsh = std::env::var_os("SHELL").is_some_and(|shell| Path::new(&shell).ends_with("zsh"));
     if is_zsh && !args.man {
         errln!("portcullis: note: zsh looks there once `~/.zshrc` has, before `compinit`:");
-        errln!("  help: fpath+=({})", share.join("zsh/site-functions").display());
+        errln!("  help: fpath+=({})", for_shell(&share.join("zsh/site-functions")));
     }
     let found = || {
         let mut man = Command::new(operators_program("man".as_ref(), Path::new(".")).ok()??);
@@ -110,6 +110,6 @@ fn advise(args: &Args, share: &Path) {
     // Without `man` there is nothing to say.
     if !args.completions && found() == Some(false) {
         errln!("portcullis: note: `man portcullis` does not look there yet");
-        errln!("  help: export MANPATH={}:", share.join("man").display());
+        errln!("  help: export MANPATH={}:", for_shell(&share.join("man")));
     }
 }

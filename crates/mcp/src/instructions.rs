@@ -130,7 +130,12 @@ fn in_words(rule: &DeniedByRule) -> Option<String> {
     let because = |reason| format!(": {reason}");
     match (names.as_slice(), reason) {
         ([], None) => None,
-        ([], Some(reason)) => Some(format!("Some files are hidden: {reason}. ")),
+        ([], Some(reason)) if rule.operations.contains(&OperationKind::List) => {
+            Some(format!("Some files are hidden: {reason}. "))
+        }
+        ([], Some(reason)) => {
+            Some(format!("You may not {} some files: {reason}. ", verb(&rule.operations)))
+        }
         (names, reason) => Some(format!(
             "You may not {} {}{more}{}. ",
             verb(&rule.operations),

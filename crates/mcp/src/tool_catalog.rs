@@ -93,7 +93,9 @@ impl ToolCatalog {
             let kinds = self.tools.all.iter().zip(&tools).filter(|(_, is_shown)| **is_shown);
             let kinds: Vec<_> = kinds.filter_map(|(tool, _)| tool.kind()).collect();
             let is_asked = |rule: &CompiledRule| {
-                rule.agents.hold(&self.agent) && kinds.iter().any(|kind| is_about(rule, *kind))
+                // Programs in the mount do what no tool does.
+                rule.agents.hold(&self.agent)
+                    && (may_start || kinds.iter().any(|kind| is_about(rule, *kind)))
             };
             let asks = policy.ask_rules().iter().any(is_asked)
                 || policy.network().rules().any(|rule| rule.effect == Effect::Ask)

@@ -138,15 +138,15 @@ impl SandboxOptions {
     ) -> Result<Workspaces, Failure> {
         let further = workspaces::paths(&self.add_dir)?;
         // The sandbox checks the same paths again when it mounts them.
-        let paths = |state: &Path, policy: &Policy| {
-            Ok([self.agent_paths(agent, state, policy)?, further.clone()].concat())
+        let paths = |workspace: &str, policy: &Policy| {
+            Ok([self.agent_paths(agent, workspace, policy)?, further.clone()].concat())
         };
         let file = self.preset_file.iter();
         let file = file.map(|path| (Trusted::Configuration, path.clone())).collect();
         let mut main = Opened::open_with(&self.common, trusted_paths::listed(file)?, paths)?;
         warn_of_unused_keys(&main.operator);
         main.claim.warn(&main.state_path, main.workspace.root());
-        let granted = self.agent_paths(agent, &main.state_path, &main.policy)?;
+        let granted = self.agent_paths(agent, &main.agents_name(), &main.policy)?;
         let hosts = self.preset_hosts(&main.policy, purpose)?;
         main.policy.give_hosts(hosts.rules()?);
         Workspaces::open((main, hosts), &self.add_dir, &self.common, granted)
@@ -174,7 +174,7 @@ impl SandboxOptions {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::new("no agent was named").exit(Exit::Usage));
         };
-        let home = home(&opened.state_path, agent)?;
+        let home = home(&opened.agents_name(), agent)?;
         let mut spec = plain_spec(&SandboxGround::from(opened), program.into(), home, floor);
         spec.alias = Some(opened.named.clone());
         workspaces.add_further(&mut spec);
@@ -210,11 +210,11 @@ impl SandboxOptions {
     fn agent_paths(
         &self,
         agent: &AgentName,
-        state: &Path,
+        workspace: &str,
         policy: &Policy,
     ) -> Result<Vec<AgentPath>, Failure> {
         let path = |access, path| AgentPath { access, path, target: None };
-        let mut paths = vec![path(sandbox::Access::Home, home(state, agent)?)];
+        let mut paths = vec![path(sandbox::Access::Home, home(workspace, agent)?)];
         paths.extend(
             policy.agent().read.iter().map(|read| path(sandbox::Access::Read, read.into())),
         );

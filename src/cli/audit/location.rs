@@ -3,7 +3,6 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Once,
 };
 
 use cap_std::fs::Dir;
@@ -121,18 +120,10 @@ impl LogLocation {
         }
     }
 
-    /// Notes for a reader, once, that the state directory is not that of the workspace that is
-    /// named beside it.
+    /// Notes for a reader that the state directory is not that of the workspace beside it.
     fn note_owner(&self, path: &Path) {
-        static NOTED: Once = Once::new();
-        let Some(named) = self.named_with_state() else { return };
-        // A reader has to show a log of which nothing else can be read.
-        let Ok(Some(owner)) = state_owner::noted_at(path) else { return };
-        if !state_owner::is_named(&owner, named) {
-            NOTED.call_once(|| {
-                let (owner, named) = (owner.display(), named.display());
-                errln!("portcullis: note: the log is of the workspace `{owner}`, not of `{named}`");
-            });
+        if let Some(named) = self.named_with_state() {
+            state_owner::note_other(path, named);
         }
     }
 

@@ -145,7 +145,8 @@ impl DemoDirectory {
             directory(&self.root.join(name))?;
             mode(&self.root.join(name), 0o711)?;
         }
-        let homes = self.data().join("portcullis/homes").join(state_directory::slug(&self.state()));
+        let own = state_directory::agents_name(&self.workspace(), &self.state());
+        let homes = self.data().join("portcullis/homes").join(own);
         directory(&homes)?;
         mode(&homes, 0o711)?;
         operator_files::write(self.policy(), POLICY)?;

@@ -38,7 +38,7 @@ impl LogArgs {
         let HistoryLog { workspace, state } = &self.location;
         let state = trusted_paths::log_state(state.as_ref(), workspace.as_deref(), None)?;
         if let Some(workspace) = workspace {
-            state_owner::check_noted(&state, workspace)?;
+            state_owner::note_other(&state, workspace);
         }
         let path = state.join("audit");
         let log = read_log(&path)?;

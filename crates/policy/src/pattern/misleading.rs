@@ -241,11 +241,25 @@ fn has_quotes(text: &str) -> bool {
 /// True if something beside the pattern says more about it: an item of a list, an owner as in
 /// CODEOWNERS, an attribute of git, or the mode of a mount.
 fn is_annotated(text: &str) -> bool {
-    const ATTRIBUTES: [&str; 5] = ["export-ignore", "export-subst", "-diff", "-merge", "-text"];
-    const BEGINNINGS: [&str; 6] = ["diff=", "eol=", "filter=", "linguist-", "merge=", "text="];
+    const ATTRIBUTES: [&str; 5] = ["-diff", "-merge", "-text", "export-ignore", "export-subst"];
+    const BEGINNINGS: [&str; 10] = [
+        "diff=",
+        "eol=",
+        "filter=",
+        "linguist-detectable",
+        "linguist-documentation",
+        "linguist-generated",
+        "linguist-language=",
+        "linguist-vendored",
+        "merge=",
+        "text=",
+    ];
     let is_owner = |word: &str| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
-        word.strip_prefix('@').is_some_and(|name| !name.is_empty() && name.chars().all(is_name))
+        // `@2x` is a size.
+        word.strip_prefix('@').is_some_and(|name| {
+            name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_name)
+        })
     };
     let last = text.rsplit_once(char::is_whitespace).map(|(_, last)| last);
     let is_remark = |word: &str| {
@@ -255,8 +269,7 @@ fn is_annotated(text: &str) -> bool {
     };
     text.starts_with("- ")
         || text.starts_with("+ ")
-        || text.ends_with(":ro")
-        || text.ends_with(":rw")
+        || ((text.ends_with(":ro") || text.ends_with(":rw")) && text.contains(['/', '*']))
         || last.is_some_and(is_remark)
 }
 

@@ -87,7 +87,9 @@ pub(crate) enum PatternError {
     List,
     #[error("the pattern has quotes of its own")]
     Quotes,
-    #[error("a pattern has no owner, attribute, mode or mark of a list beside it")]
+    #[error(
+        "a pattern stands alone: an owner, an attribute, a mode or the mark of a list beside it is no part of it"
+    )]
     Annotation,
     #[error("`#` begins no comment within a string")]
     Comment,

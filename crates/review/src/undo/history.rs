@@ -71,6 +71,10 @@ impl History {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_with_undos<S: Source>(source: &S, select: &Select) -> Result<Option<Self>, Error> {
+        // The other selections include them.
+        if !matches!(select, Select::Record(_) | Select::Session(_)) {
+            return Ok(None);
+        }
         let history = Self::read_with(source, select, true)?;
         let has_undos = history.selected.iter().any(|change| change.undoes.is_some());
         Ok(Some(history).filter(|_| has_undos))

@@ -143,8 +143,8 @@ fn uninstall_removed_home_and_scratch_directories_that_were_in_use() {
     }
 }
 
-/// Regression: homes and scratch directories were found by the path of the workspace. Another project at
-/// the path of one that had moved got its credentials, and the one that had moved lost them.
+/// Regression: homes and scratch directories were found by the path of the workspace alone. Another project
+/// at the path of one that had moved got its credentials.
 #[test]
 fn a_project_at_the_path_of_one_that_moved_had_its_home() {
     let world = SandboxWorld::mounted(users()[0]);
@@ -159,9 +159,15 @@ fn a_project_at_the_path_of_one_that_moved_had_its_home() {
     run(&[], "mkdir -p target; echo one >target/left; echo one >~/token");
     let (own, moved, state) = (world.at("ws"), world.at("moved"), world.at("state-of-two"));
     std::fs::rename(&own, &moved).unwrap();
-    let look = "cat target/left ~/token 2>/dev/null; true";
-    assert_eq!(run(&["--workspace", &moved, "--adopt", &own], look), "one\none\n");
+    let leave =
+        "cat target/left ~/token 2>/dev/null; mkdir -p target; echo two | tee target/left >~/token";
+    assert_eq!(run(&["--workspace", &moved, "--adopt", &own], leave), "");
     std::fs::create_dir(&own).unwrap();
-    assert_eq!(run(&["--state", &state], look), "");
-    assert_eq!(run(&["--workspace", &moved], look), "one\none\n");
+    assert_eq!(run(&["--state", &state], leave), "");
+    assert_eq!(run(&["--workspace", &moved], leave), "two\ntwo\n");
+    // Nor does another workspace that has the state directory later.
+    std::fs::remove_dir_all(&state).unwrap();
+    let other = world.at("other");
+    std::fs::create_dir(&other).unwrap();
+    assert_eq!(run(&["--workspace", &other, "--state", &state], leave), "");
 }
