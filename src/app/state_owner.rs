@@ -238,8 +238,8 @@ fn noted_other(path: &Path, named: &Path) -> Option<PathBuf> {
 /// Returns true if `named` is a path of this workspace, which need not exist any more.
 pub(crate) fn is_named(owner: &Path, named: &Path) -> bool {
     let absolute = std::path::absolute(named);
-    let is_owner = |path: io::Result<PathBuf>| path.is_ok_and(|path| path == owner);
-    is_owner(absolute) || is_owner(operator_files::canonicalize(named))
+    absolute.is_ok_and(|path| path == owner)
+        || state_directory::place(named).is_ok_and(|path| path == owner)
 }
 
 impl StateOwnership {

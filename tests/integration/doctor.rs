@@ -181,6 +181,25 @@ fn a_torn_log_is_a_warning_and_a_damaged_one_stops_everything() {
     assert_eq!(world.fs(&["ls"]).code, 5);
 }
 
+/// Regression: a log without its public key was `ok`.
+#[test]
+fn a_log_whose_public_key_is_missing_was_in_order() {
+    let world = World::new();
+    world.write("a.txt", "a").ok();
+    // Without what was signed nothing else contradicts it.
+    let audit = world.state().join("audit");
+    for name in ["key.vkey", "checkpoint", "frontier", "checkpoints"] {
+        let path = audit.join(name);
+        let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+    }
+    std::fs::remove_file(world.state().join("keys/signed")).unwrap();
+    let found = says(&world.run(&["doctor", "--json"]), "audit log", "warning");
+    assert!(found["found"].as_str().unwrap().contains("key.vkey"), "{found}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 5);
+    world.fs(&["ls"]).ok();
+    says(&world.run(&["doctor", "--json"]), "audit log", "ok");
+}
+
 #[test]
 fn a_log_that_somebody_keeps_locked_is_told_of() {
     let world = World::new();

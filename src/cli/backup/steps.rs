@@ -121,9 +121,9 @@ fn go(
     if !Choice::Refuse.allows(&preview)
         && let Some(history) = History::read_with_undos(&log, select).map_err(failed)?
     {
-        // What an interrupted undo did may be all that is in the way.
+        // What an interrupted undo did is in the way of the rest.
         let whole = compared(history)?;
-        if Choice::Refuse.allows(&whole) {
+        if in_the_way(&whole) < in_the_way(&preview) {
             preview = whole;
         }
     }
@@ -134,10 +134,9 @@ fn go(
     if !flags.json {
         show(&preview, choice);
     }
-    let in_the_way = preview.count(|s| matches!(s, Status::Conflict(_) | Status::Impossible(_)));
     let refused = if to_do(&preview, choice) == 0 {
         // Without conflicts there is nothing to do.
-        Some(in_the_way > 0)
+        Some(in_the_way(&preview) != (0, 0))
     } else {
         (!choice.allows(&preview)).then_some(true)
     };
@@ -165,6 +164,12 @@ fn go(
         });
     bar.finish_and_clear();
     finish(local, &preview, Some(&performed), flags, false)
+}
+
+/// Returns the numbers of steps that are impossible, and of those that conflict.
+fn in_the_way(preview: &Preview) -> (usize, usize) {
+    let impossible = preview.count(|status| matches!(status, Status::Impossible(_)));
+    (impossible, preview.count(|status| matches!(status, Status::Conflict(_))))
 }
 
 /// Returns the number of steps that are taken.

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cap_std::fs::Dir;
 use indicatif::HumanBytes;
 use portcullis_audit::PublicKey;
 use rustix::{
@@ -250,6 +251,16 @@ pub(super) fn log(path: &Path, signer: Option<PublicKey>) -> Check {
             )
             .facts(json!({ "records": records, "gateways": gateways, "checked": "end" }))
         }
+        Ok(LogState::KeyMissing) => Check::new(
+            NAME,
+            Status::Warning,
+            "`key.vkey` is missing, although the log has a key",
+            "without the public key nobody can verify the log's checkpoints",
+        )
+        .help(
+            "`portcullis audit verify` says what else is missing; the next gateway publishes the key \
+             again, and records that",
+        ),
         Ok(LogState::Torn { bytes }) => Check::new(
             NAME,
             Status::Warning,
@@ -281,8 +292,15 @@ enum LogState {
     Locked,
     Unseen,
     EndChecked { records: u64, gateways: usize },
+    KeyMissing,
     Torn { bytes: usize },
     Refused(LogError),
+}
+
+/// True if no public key is published, although a private one of the log is there.
+fn lacks_key(state: &Dir) -> bool {
+    AuditLog::published_keys(state).is_ok_and(|keys| keys.is_empty())
+        && state.symlink_metadata("keys/checkpoint.key").is_ok()
 }
 
 fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
@@ -309,6 +327,9 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
         Ok(None) => LogState::None,
         Ok(Some(LogInspection { torn: bytes @ 1.., .. })) => LogState::Torn { bytes },
         Ok(Some(LogInspection { records: None, .. })) => LogState::Unseen,
+        Ok(Some(LogInspection { records: Some(1..), .. })) if lacks_key(&dir) => {
+            LogState::KeyMissing
+        }
         Ok(Some(LogInspection { records: Some(records), .. })) => {
             LogState::EndChecked { records, gateways: running_gateways::count(state)? }
         }

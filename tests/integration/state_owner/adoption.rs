@@ -316,3 +316,16 @@ fn a_project_at_the_path_of_one_that_moved_had_its_log() {
         assert_eq!((note(&two.own), note(&moved)), (1, 0), "{args:?}");
     }
 }
+
+/// Regression: a path with `..` was compared as it was typed.
+#[test]
+fn a_former_path_by_way_of_the_directory_above_was_another_one() {
+    let two = two();
+    let moved = two.own.with_file_name("moved");
+    std::fs::rename(&two.own, &moved).unwrap();
+    let former = Path::new("..").join(two.own.file_name().unwrap());
+    let args = ["fs", "read", "f.txt", "--workspace", ".", "--adopt", text(&former)];
+    let mut command = two.world.command(&args);
+    done(command.current_dir(&moved).output().unwrap()).ok();
+    assert_eq!(two.starts().pop().unwrap()["facts"]["adopted"], text(&two.own));
+}

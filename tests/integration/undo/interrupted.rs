@@ -13,12 +13,15 @@ use crate::{common::budget, seeded_random::Random};
 
 /// Undoes the session until it has looked at `until` steps, and stops without a word. Returns the
 /// number of all steps.
-fn undo_until(world: &World, until: usize) -> usize {
+fn undo_until(world: &World, until: usize, choice: Choice) -> usize {
     let agent = Agent::new(world, 2);
     let log = Directory::new(world.state().join("audit"));
     let history = History::read(&log, &Select::Session("0101".to_owned())).unwrap();
     let steps = undo::plan(&history, Some(agent.gateway.backups())).unwrap();
     let mut preview = Preview::new(&agent.gateway, &agent.session, &history, steps);
+    if choice != Choice::Refuse {
+        preview.choose(choice);
+    }
     let (all, mut looked_at) = (preview.steps.len(), 0);
     let mut progress = || {
         if looked_at == until {
@@ -29,7 +32,7 @@ fn undo_until(world: &World, until: usize) -> usize {
     let approver = Client::default().approver;
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let (gateway, session) = (&agent.gateway, &agent.session);
-        undo::perform(gateway, session, &mut preview, Choice::Refuse, approver, &mut progress)
+        undo::perform(gateway, session, &mut preview, choice, approver, &mut progress)
     }));
     all
 }
@@ -61,9 +64,9 @@ fn an_undo_that_was_interrupted_could_not_be_continued() {
         }
         let before = snapshot(&world.root());
         save(&world);
-        all = undo_until(&world, until);
+        all = undo_until(&world, until, Choice::Refuse);
         // Another one stops, too.
-        undo_until(&world, until + 1);
+        undo_until(&world, until + 1, Choice::Refuse);
         let done = backup(&world, &["undo", "--session", "0101", "--yes"]);
         assert_eq!(done.code, 0, "{until}: {}{}", done.text(), done.stderr);
         assert_eq!(snapshot(&world.root()), before, "{until}: {}", done.text());
@@ -73,6 +76,37 @@ fn an_undo_that_was_interrupted_could_not_be_continued() {
         until += 1;
     }
     assert!(all > 8, "{all}");
+}
+
+/// Regression: it could not be continued where something else was in conflict.
+#[test]
+fn an_undo_that_was_interrupted_could_not_be_continued_beside_a_conflict() {
+    for (choice, option) in [(Choice::Skip, "--skip-conflicts"), (Choice::Overwrite, "--overwrite")]
+    {
+        let (mut until, mut all) = (0, 1);
+        while until < all {
+            let world = World::with_policy(POLICY);
+            for name in ["a", "b", "d/c", "d/e", "e", "other"] {
+                world.file(name, format!("old {name}"));
+            }
+            let mut wanted = snapshot(&world.root());
+            let agent = Agent::new(&world, 1);
+            agent.write("other", "new");
+            drop(agent);
+            save(&world);
+            world.file("other", "somebody else's");
+            all = undo_until(&world, until, choice);
+            let done = backup(&world, &["undo", "--session", "0101", "--yes", option]);
+            let found = snapshot(&world.root());
+            if choice == Choice::Skip {
+                assert_eq!(world.read("other"), "somebody else's", "{until}: {}", done.text());
+                wanted.insert("other".to_owned(), found["other"].clone());
+            }
+            assert_eq!(found, wanted, "{option} {until}: {}", done.text());
+            until += 1;
+        }
+        assert!(all > 8, "{all}");
+    }
 }
 
 /// Undoes an interrupted undo, and then takes it again.
@@ -85,7 +119,7 @@ fn an_interrupted_undo_that_is_undone_itself_can_be_taken_again() {
     let before = snapshot(&world.root());
     save(&world);
     let after = snapshot(&world.root());
-    undo_until(&world, 6);
+    undo_until(&world, 6, Choice::Refuse);
     backup(&world, &["undo", "--session", "0202", "--yes"]).ok();
     assert_eq!(snapshot(&world.root()), after);
     backup(&world, &["undo", "--session", "0101", "--yes"]).ok();
@@ -109,7 +143,7 @@ fn undos_of_random_work_are_continued_wherever_they_stop() {
             work(&agent, &mut random);
         }
         drop(agent);
-        undo_until(&world, usize::try_from(random.below(9)).unwrap());
+        undo_until(&world, usize::try_from(random.below(9)).unwrap(), Choice::Refuse);
         let mut done = backup(&world, &["undo", "--session", "0101", "--yes"]);
         if done.code != 0 {
             conflicts += 1;
