@@ -117,7 +117,7 @@ fn data_directory() -> Result<PathBuf, Failure> {
 }
 
 /// Returns the agent's home directory, `$XDG_DATA_HOME/portcullis/homes/WORKSPACE/AGENT`, where
-/// `workspace` is the name of what its agents store.
+/// `workspace` is the workspace's [`agent_data_name`](super::state_directory::agent_data_name).
 pub(crate) fn home(workspace: &str, agent: &AgentName) -> Result<PathBuf, Failure> {
     Ok(home_below(&data_directory()?, workspace, agent))
 }

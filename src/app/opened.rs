@@ -63,7 +63,7 @@ pub(crate) struct Locations<'a> {
 /// Paths that the options of a command add.
 struct Additional<A> {
     trusted: Vec<TrustedPath>,
-    /// Returns the agent paths for the name of what agents store, and the policy.
+    /// Returns the agent paths for the name of the agents' data, and the policy.
     agents: A,
     /// True for `serve`, whose broker compared all of its workspaces.
     is_served: bool,
@@ -76,7 +76,7 @@ impl Opened {
     }
 
     /// Opens them with `further` trusted paths and further agent paths, which `more` returns for the
-    /// name of what agents store, and the policy.
+    /// name of the agents' data, and the policy.
     pub(crate) fn open_with(
         common: &Common,
         further: Vec<TrustedPath>,
@@ -119,7 +119,8 @@ impl Opened {
             std::path::absolute(locations.workspace).or_fail("cannot look up the workspace")?;
         let state_path = state_directory::directory_of(locations.state, &workspace)?;
         let root = workspace.root();
-        let stored_as = state_directory::agents_name(root, &state_directory::place(&state_path)?);
+        let data_name =
+            state_directory::agent_data_name(root, &state_directory::place(&state_path)?);
         let mut agents = vec![AgentPath {
             access: Access::Workspace,
             path: named.clone(),
@@ -130,7 +131,7 @@ impl Opened {
             path: path.into(),
             target: None,
         }));
-        agents.extend((added.agents)(&stored_as, &policy)?);
+        agents.extend((added.agents)(&data_name, &policy)?);
         let served = trusted_paths::served_agents(&operator)?;
         let all = [&agents[..], &served].concat();
         operator.notifications.program = notifier::find(&operator.notifications, all)?;
@@ -169,9 +170,9 @@ impl Opened {
         })
     }
 
-    /// Returns the name of what agents store.
-    pub(crate) fn agents_name(&self) -> String {
-        state_directory::agents_name(self.workspace.root(), &self.state_path)
+    /// Returns the name of the directories of the agents' data.
+    pub(crate) fn agent_data_name(&self) -> String {
+        state_directory::agent_data_name(self.workspace.root(), &self.state_path)
     }
 
     /// Takes the channel to the broker from `files`, if the configuration has a command that signs

@@ -105,7 +105,8 @@ impl StateLocation {
     /// # Errors
     /// As [`Common::state_directory`].
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        state_directory((self.state.as_ref(), None), &self.workspace, self.config.as_deref())
+        let state = self.state.as_ref();
+        state_directory(state, &self.workspace, self.config.as_deref(), false)
     }
 }
 
@@ -138,21 +139,23 @@ impl Common {
     /// When one could, the default one is that of a workspace that has moved and is not to be adopted,
     /// or there is no such workspace.
     pub(crate) fn state_directory(&self) -> Result<PathBuf, Failure> {
-        let state = (self.state.as_ref(), self.adopt.as_deref());
-        state_directory(state, &self.workspace, self.config.as_deref())
+        let (state, adopts) = (self.state.as_ref(), self.adopt.is_some());
+        state_directory(state, &self.workspace, self.config.as_deref(), adopts)
     }
 }
 
 fn state_directory(
-    (state, adopt): (Option<&PathBuf>, Option<&Path>),
+    state: Option<&PathBuf>,
     workspace: &Path,
     config: Option<&Path>,
+    adopts: bool,
 ) -> Result<PathBuf, Failure> {
     // If only the state directory is named, the current directory is irrelevant.
     let named = Some(workspace).filter(|path| *path != Path::new(HERE));
     let path = trusted_paths::state(state, named, config)?;
     match (state, named) {
-        _ if adopt.is_some() => {}
+        // The start checks whose it is.
+        _ if adopts => {}
         (None, _) => state_owner::check_default(&path, workspace)?,
         (Some(_), Some(named)) => state_owner::note_other(&path, named),
         (Some(_), None) => {}

@@ -167,12 +167,12 @@ fn directory_of(opened: &Opened, agent: &AgentName) -> Result<(PathBuf, OwnedFd)
         ))
         .help(format_args!("chmod 700 {}", for_shell(&base))));
     }
-    let owner = opened.agents_name();
+    let workspace = opened.agent_data_name();
     let key = format!("{agent}\0{}", opened.policy.sha256());
     let key = format!("{:.32}", Hash::of(key.as_bytes()));
-    let above = child(&directory.into(), &owner).or_fail(DOING)?;
+    let above = child(&directory.into(), &workspace).or_fail(DOING)?;
     let directory = child(&above, &key).or_fail(DOING)?;
-    let path = base.join(owner).join(key);
+    let path = base.join(workspace).join(key);
     Ok((path, directory))
 }
 

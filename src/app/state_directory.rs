@@ -77,18 +77,19 @@ pub(crate) fn directory_of(
 }
 
 /// Returns a name for the workspace at `root` that is safe as a file name.
-pub(crate) fn slug(root: &Path) -> String {
+fn slug(root: &Path) -> String {
     named(root, root.as_os_str().as_encoded_bytes())
 }
 
-/// Returns a name for what agents of the workspace at `root` store under the state directory with the
-/// canonical path `state`. Another workspace at either path has another one: it must not get their
-/// credentials.
-pub(crate) fn agents_name(root: &Path, state: &Path) -> String {
+/// Returns the name of the directories of data of the agents of the workspace at `root`, whose state
+/// directory has the canonical path `state`. Another workspace at either path has another name: it
+/// must not get their credentials.
+pub(crate) fn agent_data_name(root: &Path, state: &Path) -> String {
     let [root_bytes, state] = [root, state].map(|path| path.as_os_str().as_encoded_bytes());
     named(root, &[root_bytes, b"\0", state].concat())
 }
 
+/// Returns the name of the directory at `root` with a hash of `distinct`.
 fn named(root: &Path, distinct: &[u8]) -> String {
     let name = root.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let name: String = name

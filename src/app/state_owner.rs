@@ -211,9 +211,11 @@ fn check_unused(path: &Path) -> Result<(), Failure> {
 /// of another one, which was at this path.
 ///
 /// # Errors
-/// When it is.
+/// When it is, and as [`noted_at`].
 pub(crate) fn check_default(path: &Path, named: &Path) -> Result<(), Failure> {
-    let Some(owner) = noted_other(path, named) else { return Ok(()) };
+    let Some(owner) = noted_at(path)?.filter(|owner| !is_named(owner, named)) else {
+        return Ok(());
+    };
     let here = operator_files::canonicalize(named).unwrap_or_else(|_| named.to_owned());
     Err(of_another(path, &owner, &here))
 }
@@ -222,17 +224,14 @@ pub(crate) fn check_default(path: &Path, named: &Path) -> Result<(), Failure> {
 /// `named`, which is named beside it.
 pub(crate) fn note_other(path: &Path, named: &Path) {
     static NOTED: Once = Once::new();
-    let Some(owner) = noted_other(path, named) else { return };
-    NOTED.call_once(|| {
-        let (owner, named) = (owner.display(), named.display());
-        errln!("portcullis: note: the log is of the workspace `{owner}`, not of `{named}`");
-    });
-}
-
-/// Returns the noted owner of the state directory at `path`, if it is not the workspace at `named`. A
-/// damaged note counts as none: a reader has to show a log of which nothing else can be read.
-fn noted_other(path: &Path, named: &Path) -> Option<PathBuf> {
-    noted_at(path).ok()?.filter(|owner| !is_named(owner, named))
+    // A reader has to show a log of which nothing else can be read.
+    let Ok(Some(owner)) = noted_at(path) else { return };
+    if !is_named(&owner, named) {
+        NOTED.call_once(|| {
+            let (owner, named) = (owner.display(), named.display());
+            errln!("portcullis: note: the log is of the workspace `{owner}`, not of `{named}`");
+        });
+    }
 }
 
 /// Returns true if `named` is a path of this workspace, which need not exist any more.

@@ -73,7 +73,8 @@ pub(crate) fn log_state(
              `portcullis audit verify --dir DIR`",
         ),
     })?;
-    if named.is_none() {
+    // A reader has to show a log of which nothing else can be read.
+    if named.is_none() && state_owner::noted_at(&path).is_ok() {
         state_owner::check_default(&path, workspace.unwrap_or(Path::new(".")))?;
     }
     Ok(path)

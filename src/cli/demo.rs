@@ -148,7 +148,7 @@ impl<'a> Demo<'a> {
             adopt: None,
             agent: None,
         })?;
-        let home = home_below(&self.directory.data(), &opened.agents_name(), &agent_name()?);
+        let home = home_below(&self.directory.data(), &opened.agent_data_name(), &agent_name()?);
         let mut spec = plain_spec(
             &SandboxGround::from(&opened),
             self.program.clone(),

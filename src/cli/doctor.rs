@@ -235,8 +235,9 @@ fn self_test(
     (state, operator, audit): (&Path, &Operator, &Audit),
 ) -> Result<self_test::SelfTestChecks, Failure> {
     let agent = args.common.agent("doctor")?;
-    let own = state_directory::agents_name(workspace.root(), &state_directory::place(state)?);
-    let home = agent_sandbox::home(&own, &agent)?;
+    let place = state_directory::place(state)?;
+    let data_name = state_directory::agent_data_name(workspace.root(), &place);
+    let home = agent_sandbox::home(&data_name, &agent)?;
     let mut trusted = trusted_paths::own(operator, audit)?;
     trusted.extend(trusted_paths::policy(&policy.texts, operator)?);
     let ground =

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use crate::common::{copy_program, whole_lines};
 
+mod advice;
 mod descriptors;
 mod further;
 mod grants;

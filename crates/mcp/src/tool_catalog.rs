@@ -170,14 +170,16 @@ mod tests {
     /// The instructions told of approvals beside the words that nothing is allowed.
     #[test]
     fn a_rule_that_asks_about_what_nothing_allows_was_told_of() {
-        for (list, asks) in [("read", false), ("write", true)] {
+        for (list, commands, asks) in
+            [("read", false, false), ("write", false, true), ("read", true, true)]
+        {
             let text = format!(
-                "schema = 1\n[allowedPaths]\n{list} = [\"**\"]\n[[rules]]\nid = \"k\"\n\
-                 effect = \"ask\"\noperations = [\"write\"]\npaths = [\"a\"]\n"
+                "schema = 1\n[allowedPaths]\n{list} = [\"**\"]\n[agent]\nterminal = \"allow\"\n\
+                 [[rules]]\nid = \"k\"\neffect = \"ask\"\noperations = [\"write\"]\npaths = [\"a\"]\n"
             );
             let policy = Arc::new(compile(&PolicySource::from_text("p", &text)).unwrap());
-            let catalog = ToolCatalog::new(&Toolset::Reference, &"a".parse().unwrap(), false);
-            assert_eq!(catalog.under(&policy).asks, asks, "{list}");
+            let catalog = ToolCatalog::new(&Toolset::Reference, &"a".parse().unwrap(), commands);
+            assert_eq!(catalog.under(&policy).asks, asks, "{list} {commands}");
         }
     }
 

@@ -146,7 +146,7 @@ impl SandboxOptions {
         let mut main = Opened::open_with(&self.common, trusted_paths::listed(file)?, paths)?;
         warn_of_unused_keys(&main.operator);
         main.claim.warn(&main.state_path, main.workspace.root());
-        let granted = self.agent_paths(agent, &main.agents_name(), &main.policy)?;
+        let granted = self.agent_paths(agent, &main.agent_data_name(), &main.policy)?;
         let hosts = self.preset_hosts(&main.policy, purpose)?;
         main.policy.give_hosts(hosts.rules()?);
         Workspaces::open((main, hosts), &self.add_dir, &self.common, granted)
@@ -174,7 +174,7 @@ impl SandboxOptions {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Failure::new("no agent was named").exit(Exit::Usage));
         };
-        let home = home(&opened.agents_name(), agent)?;
+        let home = home(&opened.agent_data_name(), agent)?;
         let mut spec = plain_spec(&SandboxGround::from(opened), program.into(), home, floor);
         spec.alias = Some(opened.named.clone());
         workspaces.add_further(&mut spec);

@@ -110,7 +110,11 @@ impl LogLocation {
         path: &Path,
         owner: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
     ) -> Result<(), Failure> {
-        let Some(named) = self.named_with_state() else { return Ok(()) };
+        let named = match (&self.workspace, &self.state) {
+            // A state directory alone names its workspace.
+            (None, Some(_)) => return Ok(()),
+            _ => self.workspace(),
+        };
         match owner()?.filter(|owner| !state_owner::is_named(owner, named)) {
             Some(owner) => {
                 let here = operator_files::canonicalize(named).unwrap_or_else(|_| named.to_owned());

@@ -145,8 +145,8 @@ impl DemoDirectory {
             directory(&self.root.join(name))?;
             mode(&self.root.join(name), 0o711)?;
         }
-        let own = state_directory::agents_name(&self.workspace(), &self.state());
-        let homes = self.data().join("portcullis/homes").join(own);
+        let data_name = state_directory::agent_data_name(&self.workspace(), &self.state());
+        let homes = self.data().join("portcullis/homes").join(data_name);
         directory(&homes)?;
         mode(&homes, 0o711)?;
         operator_files::write(self.policy(), POLICY)?;

@@ -297,10 +297,9 @@ enum LogState {
     Refused(LogError),
 }
 
-/// True if no public key is published, although a private one of the log is there.
+/// True if no public key is published.
 fn lacks_key(state: &Dir) -> bool {
     AuditLog::published_keys(state).is_ok_and(|keys| keys.is_empty())
-        && state.symlink_metadata("keys/checkpoint.key").is_ok()
 }
 
 fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
@@ -322,12 +321,13 @@ fn look(state: &Path, signer: Option<PublicKey>) -> io::Result<LogState> {
     else {
         return Ok(LogState::None);
     };
+    let has_key = signer.is_some() || dir.symlink_metadata("keys/checkpoint.key").is_ok();
     Ok(match AuditLog::look(&dir, signer) {
         Err(error) => LogState::Refused(error),
         Ok(None) => LogState::None,
         Ok(Some(LogInspection { torn: bytes @ 1.., .. })) => LogState::Torn { bytes },
         Ok(Some(LogInspection { records: None, .. })) => LogState::Unseen,
-        Ok(Some(LogInspection { records: Some(1..), .. })) if lacks_key(&dir) => {
+        Ok(Some(LogInspection { records: Some(1..), .. })) if has_key && lacks_key(&dir) => {
             LogState::KeyMissing
         }
         Ok(Some(LogInspection { records: Some(records), .. })) => {

@@ -1,6 +1,7 @@
 //! Escapes for untrusted text for logs, terminals and pages, and for the shell of an operator.
 
 use std::{
+    borrow::Cow,
     fmt::{self, Write as _},
     os::unix::ffi::OsStrExt as _,
     path::Path,
@@ -199,11 +200,8 @@ pub fn has_hidden_characters(text: &str) -> bool {
 /// Quotes a path for a POSIX shell that reads it from a file.
 pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
+    // Only a NUL cannot be quoted, and no path has one.
+    shlex::try_quote(&text).map(Cow::into_owned).unwrap_or(text)
 }
 
 /// Quotes a path for a POSIX shell into which it is pasted from a terminal. Control
@@ -239,7 +237,7 @@ mod tests {
     fn a_path_to_be_pasted_is_one_word() {
         assert_eq!(for_shell(Path::new("/tmp/d1")), "/tmp/d1");
         assert_eq!(for_shell(Path::new("sp ace/d")), "'sp ace/d'");
-        assert_eq!(for_shell(Path::new("it's")), r"'it'\''s'");
+        assert_eq!(for_shell(Path::new("it's")), "\"it's\"");
         assert_eq!(for_shell(Path::new("")), "''");
     }
 

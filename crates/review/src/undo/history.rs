@@ -101,6 +101,7 @@ impl History {
         }
         let mut reading = Reading {
             select,
+            with_undos,
             start,
             changes: BTreeMap::new(),
             begun: false,
@@ -109,7 +110,7 @@ impl History {
         };
         reading.take_in(source, first)?;
         let begins = (reading.is_cut && first > 0).then_some(first);
-        let mut history = Self { begins, ..reading.finish((select, with_undos), start, first)? };
+        let mut history = Self { begins, ..reading.finish(first)? };
         history.undo_of = history.sessions_undone(source, first)?;
         Ok(history)
     }
@@ -171,6 +172,8 @@ impl History {
 
 struct Reading<'a> {
     select: &'a Select,
+    /// True if undos of the selected changes are selected, too.
+    with_undos: bool,
     start: u64,
     changes: BTreeMap<u64, Change>,
     /// True after the first selected change; earlier ones are not stored.
@@ -233,12 +236,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn finish(
-        mut self,
-        (select, with_undos): (&Select, bool),
-        start: u64,
-        first: u64,
-    ) -> Result<History, Error> {
+    fn finish(mut self, first: u64) -> Result<History, Error> {
+        let Self { select, with_undos, start, .. } = self;
         let mut known = KnownDirectories::default();
         self.changes.retain(|_, change| known.take(change));
         let mut history = History::default();
@@ -255,22 +254,17 @@ impl Reading<'_> {
             Select::After(_) | Select::From(_) | Select::Later(_) => BTreeMap::new(),
             Select::Record(_) | Select::Session(_) => {
                 history.is_without_undone = true;
-                let undone = undone_by(self.changes.values());
+                let all = undone_by(self.changes.values());
+                let is_undo = |change: &&Change| {
+                    let mut undoes = change.undoes.iter().flatten().chain(&change.step_of);
+                    !all.contains_key(&change.seq)
+                        && undoes.any(|seq| self.changes.get(seq).is_some_and(is_wanted))
+                };
                 if with_undos {
-                    let is_undo = |change: &&Change| {
-                        let mut undoes = change.undoes.iter().flatten().chain(&change.step_of);
-                        !undone.contains_key(&change.seq)
-                            && undoes.any(|seq| self.changes.get(seq).is_some_and(is_wanted))
-                    };
                     undos.extend(self.changes.values().filter(is_undo).map(|change| change.seq));
                 }
-                match undos.is_empty() {
-                    true => undone,
-                    false => {
-                        let others = self.changes.values();
-                        undone_by(others.filter(|change| !undos.contains(&change.seq)))
-                    }
-                }
+                let others = self.changes.values();
+                undone_by(others.filter(|change| !undos.contains(&change.seq)))
             }
         };
         for change in self.changes.into_values() {

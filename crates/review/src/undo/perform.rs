@@ -132,7 +132,8 @@ struct Execution<'a> {
 
 impl Execution<'_> {
     /// Takes a step that was shown with the status `shown`, unless its state now is a reason to leave
-    /// it out; returns its new status. The first `records` count as undone with its last request, and the others later.
+    /// it out; returns its new status. The first `records` count as undone with its last request, the
+    /// others with a later step.
     fn take(
         &mut self,
         step: &Step,
@@ -170,15 +171,15 @@ impl Execution<'_> {
         };
         let mut requests = requests.into_iter().peekable();
         while let Some(request) = requests.next() {
-            let (undone, rest) = match requests.peek() {
+            let (mut undone, mut rest) = match requests.peek() {
                 None => records.clone(),
                 Some(_) => (Vec::new(), step.undoes().collect()),
             };
-            let list =
-                |records: Vec<u64>| records.into_iter().take(MAX_RECORDS).collect::<Vec<_>>();
-            let mut facts = BTreeMap::from([(UNDOES.to_owned(), json!(list(undone)))]);
+            undone.truncate(MAX_RECORDS);
+            rest.truncate(MAX_RECORDS.saturating_sub(undone.len()));
+            let mut facts = BTreeMap::from([(UNDOES.to_owned(), json!(undone))]);
             if !rest.is_empty() {
-                facts.insert(STEP_OF.to_owned(), json!(list(rest)));
+                facts.insert(STEP_OF.to_owned(), json!(rest));
             }
             let base = bases.get(request.as_operation().path()).copied().unwrap_or(Base::Nothing);
             let reply = gateway.undo(self.session, (&*request, base), &facts, self.approver)?;

@@ -105,30 +105,22 @@ fn an_agents_configuration_that_was_not_made_yet_was_granted() {
     }
 }
 
-/// Skills that several agents read, and the data of some, were granted without a word.
+/// Skills that several agents read, the data of some, and settings for all users were granted without a
+/// word.
 #[test]
 fn places_of_agents_were_granted_that_do_not_have_their_names() {
     let world = SandboxWorld::new(users()[0]);
-    for place in
-        [".agents/skills", ".codeium/windsurf", ".local/share/opencode", ".local/share/claude"]
-    {
-        let granted = world.at(&format!("home/{place}"));
-        std::fs::create_dir_all(&granted).unwrap();
-        let exec = ["exec", "--agent-write", &granted, "--", "true"];
-        let ended = end(world.limited(&exec).spawn().unwrap());
-        assert_eq!(ended.code, 1, "{place} {ended:?}");
-        assert!(ended.stderr.contains("--accept-agent-config"), "{place} {ended:?}");
+    let places =
+        [".agents/skills", ".codeium/windsurf", ".local/share/opencode", ".local/share/claude"];
+    let places = places.map(|place| world.at(&format!("home/{place}")));
+    for place in &places {
+        std::fs::create_dir_all(place).unwrap();
     }
-}
-
-/// Settings that agents of all users read were granted without a word.
-#[test]
-fn places_of_agents_for_all_users_were_granted() {
-    let world = SandboxWorld::new(users()[0]);
-    for granted in ["/etc/claude-code", "/etc/claude-code/managed-settings.d"] {
+    for granted in places.iter().map(String::as_str).chain(["/etc/claude-code"]) {
         let exec = ["exec", "--agent-write", granted, "--", "true"];
         let ended = end(world.limited(&exec).spawn().unwrap());
         assert_eq!(ended.code, 1, "{granted} {ended:?}");
+        assert!(ended.stderr.contains("--accept-agent-config"), "{granted} {ended:?}");
     }
 }
 
