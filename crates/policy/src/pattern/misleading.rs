@@ -77,7 +77,7 @@ fn is_range(lexemes: &[Lexeme]) -> bool {
 }
 
 /// Prefixes by which other languages name the kind of a pattern.
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 18] = [
     "ant:",
     "dir:",
     "exact:",
@@ -91,6 +91,9 @@ const KINDS: [&str; 15] = [
     "re:",
     "regex:",
     "regexp:",
+    "relglob:",
+    "relpath:",
+    "relre:",
     "suffix:",
     "wildcard:",
 ];
@@ -199,6 +202,8 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
         (Some('.'), Some('.')) if is_text && text == "..." => return Err(PatternError::Ellipsis),
         (Some('^'), _) if first => return Err(PatternError::Regex),
         (Some('~'), _) if first || (is_text && text.len() == 1) => return Err(PatternError::Home),
+        // Magic words of git: `:!x`, `:(icase)x`.
+        (Some(':'), Some(_)) if first => return Err(PatternError::Address),
         (Some(letter), Some(':')) if first && letter.is_ascii_alphabetic() => {
             return Err(PatternError::Drive);
         }
@@ -257,9 +262,13 @@ fn is_annotated(text: &str) -> bool {
     let is_owner = |word: &str| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
         // `@2x` is a size.
-        word.strip_prefix('@').is_some_and(|name| {
-            name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_name)
-        })
+        let is_address = word.split_once('@').is_some_and(|(person, host)| {
+            !person.is_empty() && host.contains('.') && !host.contains('@')
+        });
+        is_address
+            || word.strip_prefix('@').is_some_and(|name| {
+                name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_name)
+            })
     };
     let last = text.rsplit_once(char::is_whitespace).map(|(_, last)| last);
     let is_remark = |word: &str| {
@@ -391,9 +400,11 @@ mod tests {
             ),
             (&["a%20b", "%2e%2e/a", "*%2F*"], E::Encoded),
             (&["file:///x", "https://a/b", "file:/x", "a/private:", "private:"], E::Address),
+            (&[":!secret", ":^secret", ":/x", "relglob:x", "relre:x"], E::Address),
             (&["src/**/a, docs/b", "a, b"], E::List),
             (&["'a'", "\"src/**\"", "r'src/x'", "src/'x'", "Path('src/x')"], E::Quotes),
             (&["File::\"a/*\"", "Path(\"src/x\")", "src/\u{201c}x\u{201d}", "a/`b`"], E::Quotes),
+            (&["src/docs a@example.com", "docs @org/team a@b.org"], E::Annotation),
             (&["src/docs @team", "docs @org/team", "src/x export-ignore"], E::Annotation),
             (&["src/x -text", "a filter=lfs", "a linguist-generated=true"], E::Annotation),
             (&["- src/private", "+ src", "src/x:ro", "src/*:rw"], E::Annotation),
