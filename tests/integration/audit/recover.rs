@@ -39,6 +39,22 @@ fn a_log_that_ends_with_a_compressed_segment_goes_on() {
     assert!(shown.text().lines().all(|line| line.contains(r#""user":"#)), "{shown:?}");
 }
 
+/// The advice named a plain segment, which was not there: there was nothing to move.
+#[test]
+fn the_file_of_an_unreadable_compressed_segment_was_not_named() {
+    let world = World::new();
+    world.write("f.txt", "1").ok();
+    let stray = world.state().join("audit/seg-000002.jsonl.zst");
+    std::fs::write(&stray, "").unwrap();
+    let refused = world.run(&["audit", "recover", "--yes"]);
+    assert_eq!(refused.code, 5);
+    assert!(refused.stderr.contains("`audit/seg-000002.jsonl.zst`"), "{refused:?}");
+    std::fs::rename(&stray, world.base().join("moved")).unwrap();
+    world.run(&["audit", "recover", "--yes"]).ok();
+    world.write("f.txt", "2").ok();
+    world.run(&["audit", "verify"]).ok();
+}
+
 /// A repair died, or failed, before it could unpack the segment that is the last one now.
 #[test]
 fn a_repair_that_died_is_finished_by_the_next_start() {

@@ -57,10 +57,10 @@ pub enum Error {
     /// The record that an outcome or a recovery is for is no open intent.
     #[error("record {0} is no intent that waits for an outcome")]
     NoIntent(u64),
-    /// A segment cannot be read at all.
+    /// The file of a segment cannot be read at all.
     #[error(
-        "the segment `{0}` cannot be read, and so not be set aside: put it back from a copy, or \
-         move it out of the log's directory; see `portcullis audit verify`"
+        "the segment `audit/{0}` cannot be read, and so not be set aside: put it back from a \
+         copy, or move it out of the log's directory; see `portcullis audit verify`"
     )]
     Unreadable(String),
     /// Another kind of file has the name of a file or directory of the log.

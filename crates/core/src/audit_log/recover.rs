@@ -102,7 +102,7 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
     // An unreadable segment cannot be copied either.
     let unreadable = |damage: &&Damage| damage.kind == DamageKind::BadSegment;
     if let Some(damage) = report.damages.iter().find(unreadable) {
-        return Err(Error::Unreadable(damage.segment.clone()));
+        return Err(Error::Unreadable(file_of(audit, &damage.segment)?));
     }
     let keep = report.sure;
     let in_doubt = keep != report.intact;
@@ -164,6 +164,12 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
         unsigned,
         sign_again,
     })
+}
+
+/// Returns the name of the file that the segment `name` is read from.
+fn file_of(audit: &Folder, name: &str) -> Result<String, Error> {
+    let plain = audit.stat(name).map_err(Error::io("look at the audit log"))?;
+    Ok(if plain.is_some() { name.to_owned() } else { format!("{name}{PACKED}") })
 }
 
 /// Returns compressed segments that would replace a plain one that is set aside. While both exist

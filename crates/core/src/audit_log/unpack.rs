@@ -25,7 +25,7 @@ fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
         return Ok(());
     }
     let damaged = |error: io::Error| match error.kind() {
-        io::ErrorKind::InvalidData => Error::Unreadable(name.to_owned()),
+        io::ErrorKind::InvalidData => Error::Unreadable(packed.clone()),
         _ => Error::std("unpack a segment")(error),
     };
     let mut lines = audit.open(name).map_err(damaged)?;
