@@ -149,8 +149,29 @@ pub(crate) fn check(
             old.display()
         ))
         .help("name the one to adopt with --state DIR, or leave --adopt out")),
-        (None, None) => Ok(StateOwnership::First),
+        (None, None) => match begun_log(&path.join("audit"))? {
+            None => Ok(StateOwnership::First),
+            Some(_) => Err(Failure::new(format_args!(
+                "the log in the state directory `{shown}` names no workspace: it is that of a \
+                 service"
+            ))
+            .help("name another directory with --state DIR")),
+        },
     }
+}
+
+/// Refuses the state directory at `path` for a service's log if it belongs to a workspace.
+///
+/// # Errors
+/// When it does, and as [`noted`].
+pub(crate) fn check_service(state: &Dir, path: &Path) -> Result<(), Failure> {
+    let Some(owner) = noted(state, path)? else { return Ok(()) };
+    Err(Failure::new(format_args!(
+        "the state directory `{}` belongs to the workspace `{}`, not to a service",
+        path.display(),
+        owner.display()
+    ))
+    .help("name another directory with `[serve] state`"))
 }
 
 /// Returns the failure for the workspace at `root` of the state directory of `owner` at `path`.

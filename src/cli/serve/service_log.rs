@@ -18,7 +18,7 @@ use crate::{
         audit_log::{open_audit_log, own_key},
         failure::{Context as _, Failure},
         session::{random_id, user},
-        state_directory,
+        state_directory, state_owner,
     },
     gateway::{AuditLog, LogError},
     model::Transport,
@@ -89,9 +89,11 @@ impl Count {
 }
 
 impl ServiceLog {
-    /// Opens the log in the directory `path`, which is created if it is missing.
+    /// Opens the log in the directory `path`, which is created if it is missing and must belong to
+    /// no workspace.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let (_, state) = state_directory::open(path)?;
+        let (path, state) = state_directory::open(path)?;
+        state_owner::check_service(&state, &path)?;
         state_directory::mark(&state).or_fail("cannot write the state directory's format")?;
         let audit_log = open_audit_log(&state, Some(own_key(&state, LOG)?), LOG)?;
         let (session, user) = (random_id()?, user());

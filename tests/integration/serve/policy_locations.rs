@@ -264,3 +264,24 @@ fn a_refused_start_makes_no_state_directory() {
         assert!(fs::read_dir(site.base().join("states")).unwrap().next().is_none(), "{is}");
     }
 }
+
+/// The records of both stood in one log.
+#[test]
+fn a_service_and_a_workspace_used_one_state_directory() {
+    let site = Site::new(&["shop"]);
+    let state = site.state("serve");
+    let of_workspace = ["fs", "ls", "--state", state.to_str().unwrap()];
+    fs::create_dir(site.base().join("states")).unwrap();
+    site.world.run(&of_workspace).ok();
+    let before = site.records("serve");
+    site.write();
+    let said = refused(&site, &[]);
+    assert!(said.contains("not to a service"), "{said}");
+    assert_eq!(site.records("serve"), before);
+    fs::remove_dir_all(&state).unwrap();
+    site.serve().stop();
+    let before = site.records("serve");
+    let refused = site.world.run(&of_workspace);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert_eq!(site.records("serve"), before);
+}
