@@ -5,8 +5,9 @@
 use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-/// True if a match can have two groups in a row, of which the first would be the secret: in
-/// `(KEY|TOKEN)=(\w+)` the label.
+/// True if a match can have two groups in a row, of which the first would be the secret, or one group
+/// several times, of which the last would be: in `(KEY|TOKEN)=(\w+)` the label, in `A(-[0-9]{4}){3}` the
+/// last digits.
 pub(super) fn has_groups_in_a_row(hir: &Hir) -> bool {
     groups_in_a_row(hir) > 1
 }
@@ -14,7 +15,10 @@ pub(super) fn has_groups_in_a_row(hir: &Hir) -> bool {
 fn groups_in_a_row(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => 0,
-        HirKind::Repetition(repetition) => groups_in_a_row(&repetition.sub),
+        HirKind::Repetition(repetition) => {
+            let is_repeated = repetition.max.is_none_or(|most| most > 1);
+            groups_in_a_row(&repetition.sub) * if is_repeated { 2 } else { 1 }
+        }
         // Nested groups belong to the outer one.
         HirKind::Capture(_) => 1,
         HirKind::Concat(parts) => parts.iter().map(groups_in_a_row).sum(),
@@ -77,34 +81,54 @@ pub fn ends_at_word_boundary(pattern: &str) -> bool {
     parse(pattern).is_some_and(|hir| is_bounded(&hir, Side::End))
 }
 
-/// True if a secret, which is the `group` of a match as in a rule, is one of a few words, and what
-/// follows it in the match varies: of `(token|key)=\S+` the word is redacted, and the value is not.
-/// False if the expression is invalid.
+/// True if a secret, which is the `group` of a match as in a rule, is one of a few words, or shorter
+/// than what follows it in the match and varies: of `(token|key)=\S+` and `(A3T[A-Z0-9])[A-Z0-9]{16}`
+/// the beginning is redacted, and the value is not. False if the expression is invalid.
 pub fn leaves_value(pattern: &str, group: Option<usize>) -> bool {
-    parse(pattern).is_some_and(|hir| value_follows(&hir, group, &mut false))
+    parse(pattern).is_some_and(|hir| value_follows(&hir, group, &mut Before::Other))
 }
 
-/// True if a value follows a group of words; `behind` says whether such a group was passed.
-fn value_follows(hir: &Hir, group: Option<usize>, behind: &mut bool) -> bool {
+/// The content of a match before a part of it.
+#[derive(Clone, Copy)]
+enum Before {
+    Other,
+    /// A group of a few words.
+    Words,
+    /// A group of at most so many bytes.
+    Text(usize),
+}
+
+/// True if a value follows a group that is less than it.
+fn value_follows(hir: &Hir, group: Option<usize>, before: &mut Before) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) | HirKind::Literal(_) | HirKind::Class(_) => false,
         HirKind::Repetition(repetition) => {
-            let is_long = repetition.max.is_none_or(|most| most > MAX_CHOICES);
-            (*behind && is_long && is_value(&repetition.sub))
-                || value_follows(&repetition.sub, group, behind)
+            let is_more = match before {
+                Before::Other => false,
+                Before::Words => repetition.max.is_none_or(|most| most > MAX_CHOICES),
+                Before::Text(most) => hir.properties().minimum_len() > Some(*most),
+            };
+            (is_more && is_value(&repetition.sub)) || value_follows(&repetition.sub, group, before)
         }
         HirKind::Capture(capture) if group.is_none_or(|asked| asked == capture.index as usize) => {
-            *behind = is_of_words(&capture.sub);
+            let most = capture.sub.properties().maximum_len();
+            *before = if is_of_words(&capture.sub) {
+                Before::Words
+            } else {
+                most.map_or(Before::Other, Before::Text)
+            };
             false
         }
-        HirKind::Capture(capture) => value_follows(&capture.sub, group, behind),
-        HirKind::Concat(parts) => parts.iter().any(|part| value_follows(part, group, behind)),
+        HirKind::Capture(capture) => value_follows(&capture.sub, group, before),
+        HirKind::Concat(parts) => parts.iter().any(|part| value_follows(part, group, before)),
         HirKind::Alternation(parts) => {
-            let before = *behind;
+            let outside = *before;
             parts.iter().any(|part| {
-                let mut own = before;
+                let mut own = outside;
                 let found = value_follows(part, group, &mut own);
-                *behind |= own;
+                if !matches!(own, Before::Other) {
+                    *before = own;
+                }
                 found
             })
         }
@@ -223,7 +247,10 @@ mod tests {
         for pattern in ["(a)(b)", "(KEY|TOKEN)=([a-z]+)", "(?:(a)|b)(c)", "(a)?(b)"] {
             assert!(has_groups_in_a_row(&hir(pattern)), "{pattern}");
         }
-        for pattern in ["a", "(a)", "(a)|b(c)", "((a)(b))", "(?:(a)|(b))c"] {
+        for pattern in ["(a)+", "(a){3}", "a(-b){0,2}", "(?:(a)|b)*"] {
+            assert!(has_groups_in_a_row(&hir(pattern)), "{pattern}");
+        }
+        for pattern in ["a", "(a)", "(a)|b(c)", "((a)(b))", "(?:(a)|(b))c", "(a)?", "(?:a)+(b)"] {
             assert!(!has_groups_in_a_row(&hir(pattern)), "{pattern}");
         }
     }
@@ -269,6 +296,7 @@ mod tests {
             r"(sk_live_)\w+",
             "(token)=.+",
             r"(?:(key): \S+|x)",
+            "(A3T[A-Z0-9]|AKIA|ASIA)[A-Z0-9]{16}",
         ] {
             assert!(leaves_value(pattern, None), "{pattern}");
         }
@@ -279,6 +307,7 @@ mod tests {
             r"\w+:(hunter2)\s*",
             "[^a-z](hunter2|letmein)[^a-z]",
             "(token|key)=x",
+            "([0-9a-z]{32})[0-9a-z]{0,9}",
             "(",
         ] {
             assert!(!leaves_value(pattern, None), "{pattern}");

@@ -194,7 +194,7 @@ impl Reader<'_, '_> {
                 }
                 if rule.is_unsure_of_group() {
                     let problem = Problem::new("a match has more than one group")
-                        .label("the first would be the secret, and the others would be shown")
+                        .label("one would be the secret, and the others would be shown")
                         .help("name the secret with `group`, or write `(?:…)` for the others");
                     self.report(regex_value.span(), problem);
                 }

@@ -101,6 +101,7 @@ fn a_redaction_of_the_name_of_a_value_was_no_finding() {
         (r"(token|key)=\S+", "", true),
         (r"(?:token|key)=(\S+)", "", false),
         (r"(token|key)=\S+", "group = 0\n", false),
+        ("=(S3|S[a-z]{2}|X)[a-zA-Z]{5}[a-zA-Z]{8,}", "", true),
     ] {
         let list = of_lint(&world, &policy(regex, more), id);
         assert_eq!(list.len(), usize::from(shows), "{regex}: {list:?}");
