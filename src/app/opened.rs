@@ -140,11 +140,13 @@ impl Opened {
         trusted.extend(added.trusted);
         let policy_files = trusted_paths::policy(&texts, &operator)?;
         // The checks come before the state directory is created in a wrong place.
-        let checked = [&trusted[..], &policy_files].concat();
         if !added.is_served {
-            let paths = TrustedPaths { trusted: checked.clone(), agents: served };
+            let paths = [&trusted[..], &policy_files].concat();
+            let paths = TrustedPaths { trusted: paths, agents: served };
             paths.check_trusted().map_err(Failure::new)?;
+            trusted.extend(trusted_paths::served(&operator)?);
         }
+        let checked = [&trusted[..], &policy_files].concat();
         TrustedPaths { trusted: checked, agents }.check().map_err(Failure::new)?;
         let (state_path, state) = state_directory::open(&state_path)?;
         let claim = state_owner::check(&state, &state_path, workspace.root(), locations.adopt)?;

@@ -22,7 +22,7 @@ use crate::{
         audit::{Audit, Target},
         credentials::KeySource,
         operator,
-        serve::Service,
+        serve::{Listen, Service},
         signature::signature_path,
     },
     gateway::Workspace,
@@ -104,14 +104,16 @@ pub(crate) fn check_under(
 ) -> Result<(), Failure> {
     let mut trusted = listed(of_state(state))?;
     trusted.extend(own(operator, audit)?);
+    check_served(trusted.clone(), operator)?;
+    trusted.extend(served(operator)?);
     let path = std::path::absolute(workspace).or_fail("cannot look up the workspace")?;
     let target = Workspace::open(workspace).ok().map(|opened| opened.root().to_owned());
     let agents = vec![AgentPath { access: Access::Workspace, path, target }];
-    TrustedPaths { trusted: trusted.clone(), agents }.check().map_err(Failure::new)?;
-    check_served(trusted, operator)
+    TrustedPaths { trusted, agents }.check().map_err(Failure::new)
 }
 
-/// Checks that no agent of a workspace of `serve` in the configuration could change a trusted path.
+/// Checks that no agent of a workspace of `serve` in the configuration could change a trusted path;
+/// `serve` itself checks those of [`served`].
 ///
 /// # Errors
 /// When it could, and when the configuration of `serve` cannot be used.
@@ -125,12 +127,53 @@ pub(crate) fn check_served(trusted: Vec<TrustedPath>, operator: &Operator) -> Re
 /// # Errors
 /// When the configuration of `serve` cannot be used.
 pub(crate) fn served_agents(operator: &Operator) -> Result<Vec<AgentPath>, Failure> {
-    let Some(path) = operator.path.as_ref().filter(|_| operator.has_service) else {
-        return Ok(Vec::new());
-    };
-    let service = Service::load(path).map_err(Failure::new)?;
     let workspace = |path: PathBuf| AgentPath { access: Access::Workspace, path, target: None };
-    Ok(service.workspaces.into_iter().map(|served| workspace(served.root)).collect())
+    let service = service(operator)?.into_iter();
+    Ok(service.flat_map(|it| it.workspaces).map(|served| workspace(served.root)).collect())
+}
+
+/// Returns what `serve` trusts under the configuration: its own files, and the state directories and
+/// policies of its workspaces.
+///
+/// # Errors
+/// When the configuration of `serve` cannot be used.
+pub(crate) fn served(operator: &Operator) -> Result<Vec<TrustedPath>, Failure> {
+    let Some(service) = service(operator)? else { return Ok(Vec::new()) };
+    let mut found = of_service(&service);
+    found.extend(service.state.into_iter().map(|path| (Trusted::State, path)));
+    let mut policies = Vec::new();
+    for workspace in service.workspaces {
+        found.extend(workspace.state.into_iter().map(|path| (Trusted::State, path)));
+        match PolicyTexts::load(&workspace.policy) {
+            Ok(texts) => policies.extend(policy(&texts, operator)?),
+            // `serve` reports it.
+            Err(_) => found.push((Trusted::Policy, workspace.policy.into())),
+        }
+    }
+    let mut found = listed(found)?;
+    found.extend(policies);
+    Ok(found)
+}
+
+/// Returns the certificate, key and sockets of a service.
+pub(crate) fn of_service(service: &Service) -> Vec<(Trusted, PathBuf)> {
+    let mut found = Vec::new();
+    if let Some(tls) = &service.tls {
+        found.push((Trusted::Certificate, tls.certificate.clone()));
+        found.push((Trusted::CertificateKey, tls.key.clone()));
+    }
+    for listen in &service.listen {
+        if let Listen::Unix(path) = listen {
+            found.push((Trusted::Socket, path.clone()));
+        }
+    }
+    found
+}
+
+/// Returns the service of the configuration; `None` if it has none.
+fn service(operator: &Operator) -> Result<Option<Service>, Failure> {
+    let path = operator.path.as_ref().filter(|_| operator.has_service);
+    path.map(|path| Service::load(path)).transpose().map_err(Failure::new)
 }
 
 /// Returns the paths that agents of the workspace may change, also `writable`, through which no

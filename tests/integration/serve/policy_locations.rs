@@ -285,3 +285,57 @@ fn a_service_and_a_workspace_used_one_state_directory() {
     assert_eq!(refused.code, 1, "{refused:?}");
     assert_eq!(site.records("serve"), before);
 }
+
+/// An agent that was given their directory read the key, and wrote the policy that `serve` took up.
+#[test]
+fn what_a_service_trusts_was_given_to_an_agent_of_its_configuration() {
+    let mut site = site();
+    for name in ["tls", "socks", "own"] {
+        fs::create_dir(site.base().join(name)).unwrap();
+    }
+    fs::write(site.base().join("tls/key.pem"), "").unwrap();
+    let socket = site.base().join("socks/s");
+    site.settings = format!(
+        "listen = [\"unix:{}\"]\ntls = {{ certificate = \"tls/cert.pem\", key = \"tls/key.pem\" }}",
+        socket.display()
+    );
+    site.write();
+    edit(&site, "policy = \"policy.toml\"", "policy = \"etc/q.toml\"");
+    let config = site.config();
+    let at = |name: &str| site.base().join(name).to_str().unwrap().to_owned();
+    for (given, path) in [
+        ("tls", "tls/"),
+        ("tls/key.pem", "tls/key.pem"),
+        ("socks", "socks/s"),
+        ("etc", "etc/q.toml"),
+        ("states/serve", "states/serve"),
+        ("states/docs", "states/docs"),
+    ] {
+        fs::create_dir_all(site.base().join("states/docs")).unwrap();
+        fs::create_dir_all(site.base().join("states/serve")).unwrap();
+        for option in ["--agent-read", "--agent-write"] {
+            let given = at(given);
+            let ended = site.world.run(&[
+                "run",
+                "--config",
+                config.to_str().unwrap(),
+                "--workspace",
+                &at("own"),
+                "--state",
+                &at("own-state"),
+                option,
+                &given,
+                "--",
+                "/bin/true",
+            ]);
+            assert_eq!(ended.code, 1, "{option} {given}: {ended:?}");
+            assert!(ended.stderr.contains(&at(path)), "{given}: {ended:?}");
+        }
+    }
+    // A command of the operator for a served workspace.
+    let shop = site.root("shop");
+    let list = ["fs", "ls", "--config", config.to_str().unwrap(), "--workspace"];
+    let state = at("states/shop");
+    site.world.run(&[&list[..], &[shop.to_str().unwrap(), "--state", &state]].concat()).ok();
+    assert!(!site.base().join("own-state").exists());
+}

@@ -5,7 +5,6 @@ use std::{collections::BTreeSet, path::Path};
 use super::{Plan, agents, ground};
 use crate::{
     app::{failure::Failure, trusted_paths},
-    config::serve::Listen,
     sandbox::{TrustError, Trusted, TrustedPath, TrustedPaths},
 };
 
@@ -88,15 +87,7 @@ impl Plan {
         found.extend(trusted_paths::of_state(&self.named_state));
         // The path of the configuration is read again at a reload.
         found.extend(self.config.iter().map(|path| (Trusted::Configuration, path.clone())));
-        if let Some(tls) = &self.service.tls {
-            found.push((Trusted::Certificate, tls.certificate.clone()));
-            found.push((Trusted::CertificateKey, tls.key.clone()));
-        }
-        for listen in &self.service.listen {
-            if let Listen::Unix(path) = listen {
-                found.push((Trusted::Socket, path.clone()));
-            }
-        }
+        found.extend(trusted_paths::of_service(&self.service));
         let mut trusted = trusted_paths::listed(found)?;
         trusted.extend(trusted_paths::in_use(&self.operator, &self.audit)?);
         Ok(trusted)
