@@ -268,7 +268,7 @@ impl StateOwnership {
         if let Self::Adopted(old) = self {
             errln!(
                 "portcullis: warning: the state directory `{}` of the workspace `{}` belongs to \
-                 `{}` from now on; its agents begin with empty homes and scratch directories",
+                 `{}` from now on; homes and scratch directories of its agents stay behind",
                 path.display(),
                 old.display(),
                 root.display()
