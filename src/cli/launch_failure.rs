@@ -1,6 +1,6 @@
 //! Agents and programs that do not start: exit codes as of a shell, and advice.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use crate::{
     app::{
@@ -20,10 +20,9 @@ pub(super) const LIBRARY_MISSING: &str = "exit code 127 says that a program or a
      directory of the file";
 
 /// Advice about a program of rustup: it starts a toolchain, which lies in another directory.
-const RUSTUP: &str = "; rustup also needs `--agent-read ~/.rustup --agent-env \
-     RUSTUP_HOME=$HOME/.rustup`; crates that were downloaded are found with `--agent-env \
-     CARGO_HOME=$HOME/.cargo`; instead of all of `~/.cargo`, which may hold a token, \
-     `~/.cargo/bin` and `~/.cargo/registry` are enough";
+const RUSTUP: &str = "; rustup also needs `--agent-read ~/.cargo/bin --agent-read ~/.rustup \
+     --agent-env RUSTUP_HOME=$HOME/.rustup`; crates that were downloaded are found with \
+     `--agent-read ~/.cargo/registry --agent-env CARGO_HOME=$HOME/.cargo`";
 
 /// Adds advice, and the exit code of a shell for a program that does not start.
 pub(super) fn explain(error: LaunchError) -> Failure {
@@ -38,7 +37,9 @@ pub(super) fn explain(error: LaunchError) -> Failure {
         LaunchError::Unreachable(needed) => {
             let options = needed.iter().map(|path| format!("--agent-read {}", for_shell(path)));
             let options = options.collect::<Vec<_>>().join(" ");
-            let rustup = needed.iter().any(|path| path.ends_with(".cargo")).then_some(RUSTUP);
+            let is_of_cargo =
+                |path: &PathBuf| path.parent().is_some_and(|p| p.ends_with(".cargo/bin"));
+            let rustup = needed.iter().any(is_of_cargo).then_some(RUSTUP);
             failure.help(format_args!(
                 "if you trust it with that, add `{options}`{}",
                 rustup.unwrap_or_default()
@@ -81,7 +82,7 @@ mod tests {
     /// Regression: a toolchain of rustup did not start with the directory that was advised.
     #[test]
     fn what_a_program_of_rustup_needs_is_explained() {
-        let failure = explain(LaunchError::Unreachable(vec!["/home/me/.cargo".into()]));
+        let failure = explain(LaunchError::Unreachable(vec!["/home/me/.cargo/bin/rustup".into()]));
         assert!(failure.advice().unwrap().ends_with(RUSTUP));
         let failure = explain(LaunchError::Unreachable(vec!["/home/me/.py env".into()]));
         let advice = "if you trust it with that, add `--agent-read '/home/me/.py env'`";

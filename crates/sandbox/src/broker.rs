@@ -155,7 +155,7 @@ impl SandboxSpec {
         let withheld = self.withheld();
         let missing: Vec<_> = program.needs.iter().filter(|p| !reach.sees(p)).cloned().collect();
         if self.floor > Enforcement::None && !missing.is_empty() {
-            return Err(LaunchError::Unreachable(program_files::grants_for(&missing, &withheld)));
+            return Err(LaunchError::Unreachable(program_files::libraries(&missing, &withheld)));
         }
         // The agent would choose the path that the message advises to grant.
         if let Some(path) = program.doubtful.iter().find(|path| !reach.sees(path)) {
@@ -167,7 +167,7 @@ impl SandboxSpec {
         };
         let named =
             program_files::named_in(&self.arguments, |path| reach.sees(path) || overlaps(path));
-        let suspects = program_files::grants_for(&named, &withheld);
+        let suspects = program_files::libraries(&named, &withheld);
         let aliases = workspaces.iter().zip(self.workspaces());
         let aliases = aliases.filter_map(|(root, (_, alias))| Some(layout::links_to(root, alias?)));
         let links = program.links.iter().chain(&self.links).cloned();

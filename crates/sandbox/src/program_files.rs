@@ -259,13 +259,6 @@ pub(super) fn named_in(arguments: &[OsString], sees: impl Fn(&Path) -> bool) -> 
         .collect()
 }
 
-/// Returns what an agent would have to be given to read all of `missing`: the installation that a
-/// file belongs to, else the file alone, for other files beside it may be secret. Nothing that
-/// contains any of `withheld`, which no agent is given.
-pub(super) fn grants_for(missing: &[PathBuf], withheld: &[PathBuf]) -> Vec<PathBuf> {
-    outermost(missing.iter().map(|path| installation(path, withheld)).collect())
-}
-
 /// Returns the paths that lie in none of the others.
 fn outermost(paths: BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let lies_in = |path: &Path| paths.iter().any(|other| other != path && path.starts_with(other));
@@ -273,20 +266,24 @@ fn outermost(paths: BTreeSet<PathBuf>) -> Vec<PathBuf> {
 }
 
 /// Returns what a program that needs `missing` can start with: each file, with the packages among
-/// which it lies or the libraries beside it. The rest of the prefix may be anything: a project, the
-/// token of a package registry.
+/// which it lies or the libraries beside it, but none of `withheld`. The rest of the prefix may be
+/// anything: a project, the token of a package registry.
 pub(super) fn libraries(missing: &[PathBuf], withheld: &[PathBuf]) -> Vec<PathBuf> {
-    let mut chosen = BTreeSet::new();
-    for path in missing {
-        let prefix = programs(path).and_then(Path::parent);
-        let libraries = prefix.filter(|prefix| !too_general(prefix, withheld));
-        let libraries =
-            libraries.map(|prefix| prefix.join("lib")).filter(|path| is_directory(path));
-        let packages = packages(path).filter(|packages| !too_general(packages, withheld));
-        chosen.extend(packages.map(Path::to_owned).or(libraries));
-        chosen.insert(path.clone());
+    let beside = |path: &PathBuf| beside(path, withheld);
+    outermost(missing.iter().cloned().chain(missing.iter().filter_map(beside)).collect())
+}
+
+fn beside(path: &Path, withheld: &[PathBuf]) -> Option<PathBuf> {
+    // A directory has all that it needs.
+    if is_directory(path) {
+        return None;
     }
-    outermost(chosen)
+    let may_be_given = |place: &&Path| !too_general(place, withheld);
+    if let Some(packages) = packages(path).filter(may_be_given) {
+        return Some(packages.to_owned());
+    }
+    let prefix = programs(path)?.parent().filter(may_be_given)?;
+    Some(prefix.join("lib")).filter(|libraries| is_directory(libraries))
 }
 
 fn is_directory(path: &Path) -> bool {
@@ -306,23 +303,6 @@ fn packages(path: &Path) -> Option<&Path> {
 fn programs(path: &Path) -> Option<&Path> {
     let mut above = path.ancestors().skip(1);
     above.find(|above| PROGRAM_DIRECTORIES.iter().any(|name| is(above, name)))
-}
-
-/// Returns the installation that `path` belongs to, or `path` if there is none.
-fn installation(path: &Path, withheld: &[PathBuf]) -> PathBuf {
-    if is_directory(path) {
-        return path.to_owned();
-    }
-    // The prefix where npm puts programs (`X/lib/node_modules`, `X/bin`) belongs to the packages.
-    let marker = packages(path).or_else(|| programs(path));
-    // `X/lib/node_modules/…`, `X/bin/…`: all of X.
-    let root = marker.and_then(|marker| {
-        let above = marker.parent()?;
-        if is(above, "lib") { above.parent() } else { Some(above) }
-    });
-    let candidates = [root, marker];
-    let chosen = candidates.into_iter().flatten().find(|root| !too_general(root, withheld));
-    chosen.unwrap_or(path).to_owned()
 }
 
 fn too_general(path: &Path, withheld: &[PathBuf]) -> bool {
@@ -367,28 +347,6 @@ mod tests {
     }
 
     #[test]
-    fn suggests_installations() {
-        let withheld = [PathBuf::from("/w/repo"), PathBuf::from("/opt/x/state")];
-        let suggest = |path: &str| grants_for(&[PathBuf::from(path)], &withheld);
-        assert_eq!(suggest("/w/agent"), [Path::new("/w/agent")]);
-        assert_eq!(suggest("/w/tools/agent"), [Path::new("/w/tools/agent")]);
-        assert_eq!(suggest("/home/u/.ssh/deploy_key"), [Path::new("/home/u/.ssh/deploy_key")]);
-        assert_eq!(suggest("/home/u/secrets/bin"), [Path::new("/home/u/secrets/bin")]);
-        assert_eq!(suggest("/opt/x/bin/agent"), [Path::new("/opt/x/bin")]);
-        assert_eq!(suggest("/opt/agent/bin/agent"), [Path::new("/opt/agent")]);
-        assert_eq!(
-            suggest("/home/u/.nvm/v20/lib/node_modules/agent/dist/cli.js"),
-            [Path::new("/home/u/.nvm/v20")]
-        );
-        let scoped = "node_modules/@scope/agent/bin/agent.js";
-        assert_eq!(suggest(&format!("/opt/npm/{scoped}")), [Path::new("/opt/npm")]);
-        assert_eq!(suggest(&format!("/home/u/{scoped}")), [Path::new("/home/u/node_modules")]);
-        assert_eq!(suggest(&format!("/opt/npm/node_modules/a/{scoped}")), [Path::new("/opt/npm")]);
-        assert_eq!(suggest("/home/u/bin/agent"), [Path::new("/home/u/bin")]);
-        assert_eq!(suggest("/opt/agent"), [Path::new("/opt/agent")]);
-    }
-
-    #[test]
     fn libraries_are_no_whole_prefix() {
         let tmp = tempfile::tempdir().unwrap();
         let base = crate::mounts::existing(tmp.path()).unwrap();
@@ -399,9 +357,21 @@ mod tests {
         assert_eq!(of("cargo/bin/codex"), [base.join("cargo/bin/codex")]);
         let python = [base.join("python/bin/python3"), base.join("python/lib")];
         assert_eq!(of("python/bin/python3"), python);
-        let script = "project/node_modules/@scope/agent/bin/agent.js";
-        assert_eq!(of(script), [base.join("project/node_modules")]);
+        assert_eq!(of("python/bin"), [base.join("python/bin")]);
         assert_eq!(of("venv/agent"), [base.join("venv/agent")]);
+    }
+
+    #[test]
+    fn packages_are_needed_with_those_beside_them() {
+        let withheld = [PathBuf::from("/w/node_modules/repo")];
+        let of = |path: &str| libraries(&[PathBuf::from(path)], &withheld);
+        let scoped = "node_modules/@scope/agent/bin/agent.js";
+        for prefix in ["/home/u/.nvm/v20/lib", "/home/u/project", "/home/u"] {
+            let packages = [Path::new(prefix).join("node_modules")];
+            assert_eq!(of(&format!("{prefix}/{scoped}")), packages);
+            assert_eq!(of(&format!("{prefix}/node_modules/a/{scoped}")), packages);
+        }
+        assert_eq!(of(&format!("/w/{scoped}")), [Path::new("/w").join(scoped)]);
     }
 
     #[test]

@@ -173,5 +173,6 @@ fn a_scoped_package_is_to_be_given_with_the_packages_beside_it() {
     set_mode(&script, 0o755);
     let ended = world.run(&[], &[script.to_str().unwrap()]);
     assert_eq!(ended.code, 126, "{ended:?}");
-    assert!(ended.stderr.contains(&format!("`--agent-read {}`", world.at("npm"))), "{ended:?}");
+    let option = format!("`--agent-read {}`", world.at("npm/node_modules"));
+    assert!(ended.stderr.contains(&option), "{ended:?}");
 }
