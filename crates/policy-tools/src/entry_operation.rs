@@ -170,7 +170,7 @@ pub fn decide_entry(
         return Some(if asked.is_deny() {
             asked
         } else {
-            stricter(asked, decide(policy, agent, entry_operation, path, Some(object)))
+            decide(policy, agent, entry_operation, path, Some(object)).and(asked)
         });
     }
     entry_operation
@@ -215,8 +215,8 @@ pub fn is_entered(
         .is_none_or(|decision| decision.is_allow())
 }
 
-/// Decides on every access to a path that the operation needs. Returns the first denial, else a
-/// decision to ask, else the last allowance, which is that of the access that the operation is
+/// Decides on every access to a path that the operation needs. Returns the first denial, else the
+/// strictest decision; of equal ones the last, which is that of the access that the operation is
 /// listed under.
 pub(super) fn decide(
     policy: &Policy,
@@ -237,16 +237,11 @@ pub(super) fn decide(
             return decision;
         }
         answer = Some(match answer {
-            Some(before) => stricter(before, decision),
+            Some(before) => decision.and(before),
             None => decision,
         });
     }
     answer.unwrap_or_else(|| policy.decide(agent, operation, path, None, object))
-}
-
-/// Returns the stricter of two decisions; of two with the same effect, the later one.
-fn stricter(before: Decision, decision: Decision) -> Decision {
-    if before.effect() > decision.effect() { before } else { decision }
 }
 
 #[cfg(test)]

@@ -119,6 +119,29 @@ fn the_tree_marks_what_only_observe_mode_lets_through() {
     assert!(observed.contains("README.md  observed\n"), "{observed}");
 }
 
+/// An access that is allowed covered another one of the same operation that only observe mode allows.
+#[test]
+fn the_tree_had_as_allowed_what_is_observed_by_one_of_two_accesses() {
+    let mut world = world();
+    policy_file(
+        &world,
+        "observe.toml",
+        "schema = 1\nmode = \"observe\"\n[allowedPaths]\nread = [\"**\"]\n",
+    );
+    world.use_policy("observe.toml");
+    for operation in ["grep", "edit"] {
+        let who = ["policy", "explain", "--who", "agent", "--can", operation, "--json"];
+        let json = world.run(&who).ok().json();
+        assert_eq!(json["paths"], serde_json::json!([]), "{operation}");
+        // Links, too.
+        for file in ["README.md", "link.rs", "src/a.rs"] {
+            assert!(json["observed"].as_array().unwrap().contains(&file.into()), "{json}");
+            let one = world.run(&["policy", "explain", operation, file, "--json"]);
+            assert_eq!(one.ok().json()["decision"]["wouldDeny"], true, "{operation} {file}");
+        }
+    }
+}
+
 /// The gateway decides as the tree reports.
 #[test]
 fn the_tree_is_what_the_gateway_does() {
