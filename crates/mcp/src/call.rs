@@ -114,12 +114,4 @@ impl Call<'_> {
         let path = self.path(OperationKind::Read, path)?;
         self.put(&Read { path, range, encoding })
     }
-
-    /// Refuses to read a further file, because the reply is full.
-    pub(super) fn no_room(&self, path: &str) -> ToolError {
-        let reason = "what was asked for before it fills the reply; ask for it in another call";
-        let refusal = Refusal::Parameters(reason.to_owned());
-        let op = OperationKind::Read.as_str();
-        ToolError::Gateway(self.gateway.refuse(self.session, op, Some(path), &refusal))
-    }
 }

@@ -192,6 +192,19 @@ fn edits_without_number_are_refused_before_the_first() {
     client.end();
 }
 
+/// The error had all of `oldText`.
+#[test]
+fn an_edit_that_matches_nothing_was_sent_back_whole() {
+    let world = World::with_policy(ALL);
+    world.file("a.txt", "a\n");
+    let mut client = start(&world);
+    let edits = json!([{ "oldText": "\u{e9}".repeat(50_000), "newText": "z" }]);
+    let id = client.post_call("edit_file", &json!({ "path": "a.txt", "edits": edits }));
+    let result = client.answer(id)["result"].to_string();
+    assert!(result.contains("could not find a match") && result.len() < 5_000, "{result}");
+    client.end();
+}
+
 #[test]
 fn searches_and_trees_begin_where_a_link_leads() {
     let world = World::with_policy(ALL);

@@ -342,7 +342,26 @@ fn a_reply_with_many_files_is_bounded() {
     let result = client.call(&tool("read_files"), &json!({ "paths": names }));
     let files = result["_meta"]["portcullis/files"].as_array().unwrap();
     assert_eq!(files[0].get("next"), None);
-    assert!(files[1..].iter().all(|file| file["error"]["kind"] == "invalidInput"), "{files:?}");
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(result["content"].to_string().contains("5 more files were not read"));
+    client.end();
+}
+
+/// Names and errors did not count: a hundred missing files took 800 KB.
+#[test]
+fn a_reply_with_many_errors_was_not_bounded() {
+    let world = World::with_policy(ALL);
+    let directory = format!("{}/", "d".repeat(200)).repeat(18);
+    let names: Vec<_> = (0..100).map(|n| format!("{directory}{n}")).collect();
+    let mut client = Client::start(&world, &[]);
+    let result = client.call(&tool("read_files"), &json!({ "paths": names }));
+    let files = result["_meta"]["portcullis/files"].as_array().unwrap();
+    assert!(files.iter().all(|file| file["error"]["kind"] == "notFound"), "{files:?}");
+    let left = format!("{} more files were not read", 100 - files.len());
+    let content = result["content"].to_string();
+    assert!(files.len() > 10 && content.contains(&left), "{}", files.len());
+    assert!(content.len() < 70_000, "{}", content.len());
+    assert!(result["_meta"].to_string().len() < 100_000);
     client.end();
 }
 

@@ -11,6 +11,8 @@ use super::super::tool_result::ToolError;
 /// Maximum of bytes by which indentation may lengthen the replaced lines: a long one
 /// before each of many lines would exceed file and edit together by far.
 const MAX_ADDED_INDENTATION: usize = 1 << 20;
+/// Maximum of bytes of an edit that an error shows.
+const MAX_SHOWN: usize = 1 << 10;
 
 /// Applies edits of old and new text in their order; each changes the first match.
 /// `check_cancelled` is called before each.
@@ -89,7 +91,10 @@ fn plain(text: &str) -> String {
 /// Returns the range of the first lines that match `old` except for white space around
 /// them, and the replacement.
 fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), ToolError> {
-    let missing = || ToolError::Said(format!("could not find a match for the edit:\n{old}"));
+    let missing = || {
+        let text = shortened(old);
+        ToolError::Said(format!("could not find a match for the edit:\n{text}"))
+    };
     let at = line_of(text, old).ok_or_else(missing)?;
     let lines: Vec<&str> = text.split('\n').collect();
     let old: Vec<&str> = old.split('\n').collect();
@@ -116,6 +121,14 @@ fn by_line(text: &str, old: &str, new: &str) -> Result<(Range<usize>, String), T
         .collect();
     let start: usize = head.iter().map(|line| line.len() + 1).sum();
     Ok((start..start + known + replaced.len().saturating_sub(1), new.join("\n")))
+}
+
+/// Returns the beginning of a text for an error.
+fn shortened(text: &str) -> String {
+    match text.split_at_checked(text.floor_char_boundary(MAX_SHOWN)) {
+        Some((shown, rest)) if !rest.is_empty() => format!("{shown}\n[The text goes on.]"),
+        _ => text.to_owned(),
+    }
 }
 
 /// Returns the number of the first line of `text` from which on the lines match those

@@ -37,6 +37,8 @@ pub(super) const MAX_TEXT_BYTES: usize = 64 << 10;
 pub(super) const MAX_MEDIA_BYTES: usize = 3_750 << 10;
 /// Minimum of remaining bytes for which another file is read.
 pub(super) const MIN_PART: usize = 1 << 10;
+/// Maximum of bytes of a note about a part.
+const MAX_NOTE: usize = 128;
 
 pub(super) fn read_file(call: &Call<'_>, arguments: &Arguments) -> Result<ToolResult, ToolError> {
     let given = arguments.text("path")?;
@@ -72,18 +74,26 @@ pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<ToolR
         return Err(ToolError::Arguments(reason));
     }
     let (mut shown, mut files, mut room) = (Vec::new(), Vec::new(), MAX_TEXT_BYTES);
-    for given in paths {
+    for (index, given) in paths.iter().enumerate() {
+        // Its name is shown as well.
+        room = room.saturating_sub(given.len());
+        if room < MIN_PART {
+            shown.push(ContentBlock::text(unread(paths.len() - index)));
+            break;
+        }
         let mut file = Map::from_iter([("path".to_owned(), json!(given))]);
         match read_also(call, given, room) {
             Ok((path, content)) => {
-                room = room.saturating_sub(content.bytes.len());
+                room = room.saturating_sub(content.bytes.len() + MAX_NOTE);
                 file.extend(facts(&content));
                 shown.push(ContentBlock::text(format!("{given}:")));
                 shown.extend(blocks(call, &path, content));
             }
             Err(ToolError::Gateway(error)) if error.receipt().is_some() && !call.is_cancelled() => {
                 call.receipts.borrow_mut().extend(error.receipt().cloned());
-                shown.push(ContentBlock::text(format!("{given}: {error}")));
+                let text = error.to_string();
+                room = room.saturating_sub(text.len());
+                shown.push(ContentBlock::text(format!("{given}: {text}")));
                 file.insert("error".to_owned(), tool_result::describe(&error));
             }
             Err(trouble) => return Err(trouble),
@@ -93,15 +103,17 @@ pub(super) fn read_files(call: &Call<'_>, arguments: &Arguments) -> Result<ToolR
     Ok(ToolResult::unstructured(shown, FILES, Value::Array(files)))
 }
 
+/// Describes that some files found no room.
+pub(super) fn unread(count: usize) -> String {
+    format!("[{count} more files were not read: ask for them in another call.]")
+}
+
 /// Reads a further file, with `room` bytes left.
 fn read_also(
     call: &Call<'_>,
     given: &str,
     room: usize,
 ) -> Result<(WorkspacePath, Content), ToolError> {
-    if room < MIN_PART {
-        return Err(call.no_room(given));
-    }
     let bound = Bound { lines: MAX_TEXT_LINES, bytes: room, binary: room };
     let path = call.path(Kind::Read, given)?;
     let range = LineRange::default().within(bound);

@@ -19,7 +19,7 @@ use super::{
         tool_result::{ToolError, ToolResult},
     },
     media,
-    reading::{self, FILE, MAX_MEDIA_BYTES, MAX_TEXT_BYTES, MAX_TEXT_LINES, MIN_PART},
+    reading::{self, FILE, MAX_MEDIA_BYTES, MAX_TEXT_BYTES, MAX_TEXT_LINES, MIN_PART, unread},
 };
 
 /// Maximum of files that one call reads.
@@ -100,12 +100,12 @@ pub(super) fn read_multiple(
     }
     let (mut parts, mut room) = (Vec::new(), MAX_TEXT_BYTES);
     for (index, given) in paths.iter().enumerate() {
-        if room < MIN_PART {
-            let left = paths.len() - index;
-            parts.push(format!("[{left} more files were not read: ask for them in another call.]"));
+        let left = room.saturating_sub(given.len());
+        if left < MIN_PART {
+            parts.push(unread(paths.len() - index));
             break;
         }
-        let part = match read_also(call, given, room) {
+        let part = match read_also(call, given, left) {
             Ok(content) => {
                 let note = note(&content, None).map(|note| note + "\n").unwrap_or_default();
                 format!("{given}:\n{}\n{note}", as_text(&content))
