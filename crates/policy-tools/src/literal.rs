@@ -54,6 +54,10 @@ mod tests {
             "app/(auth)",
             "dir:x",
             "x:",
+            "a/-",
+            "+",
+            "path=x",
+            "--x=y",
         ] {
             let pattern = PathPattern::allowing(&escaped(name)).unwrap();
             assert!(pattern.matches(&WorkspacePath::parse(name).unwrap()), "{name}");

@@ -56,10 +56,14 @@ fn class(text: &str) -> Option<MisreadPattern> {
     let is_twice = letters.starts_with('[') && found.behind.starts_with(['\\', '[']);
     let class = if is_twice { format!("[{letters}]]") } else { format!("[{letters}]") };
     let first = letters.chars().next()?;
+    let suggestion = match letters.contains('|') {
+        true => format!("for one of several names, write `{{{}}}`", letters.replace('|', ",")),
+        false => format!("if the name has the brackets, write `{}`", escaped(&class)),
+    };
     Some((
         "class-as-name",
         format!("`[{letters}]` stands for one character, such as `{first}`, and not for a name"),
-        format!("if the name has the brackets, write `{}`", escaped(&class)),
+        suggestion,
     ))
 }
 
@@ -103,14 +107,19 @@ fn is_separator(c: char) -> bool {
     !c.is_alphanumeric() && !matches!(c, '*' | '?')
 }
 
-/// True if the letters of a class rather form a word: sets are usually written in order.
+/// Words whose letters are in order by chance.
+const IN_ORDER: [&str; 4] = ["city", "dir", "env", "host"];
+
+/// True if the letters of a class rather form a word, or several with `|` between them: sets are
+/// usually written in order, and each letter once.
 fn is_word(letters: &str) -> bool {
     // The second bracket of `[[lang]`.
     let letters = letters.strip_prefix('[').unwrap_or(letters);
     // Names of hidden files are short, so their letters may be in order by chance.
     let is_hidden = letters.starts_with('.');
     let letters = letters.strip_prefix("...").or(letters.strip_prefix('.')).unwrap_or(letters);
-    let plain = letters.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '='));
+    let is_sign = |c| matches!(c, '_' | '-' | '=' | '|');
+    let plain = letters.chars().all(|c| c.is_ascii_alphanumeric() || is_sign(c));
     // Of `a-z` and `0-9a-f`, and not of `blog-post`.
     let mut parts = letters.split('-');
     let has_range = letters.contains('-') && parts.any(|part| part.len() < 2);
@@ -118,24 +127,23 @@ fn is_word(letters: &str) -> bool {
         letters.chars().any(|c| c.is_ascii_lowercase() && letters.contains(c.to_ascii_uppercase()));
     let has_letters = letters.contains(|c: char| c.is_ascii_alphabetic());
     let order = letters.trim_matches(['_', '=']).to_ascii_lowercase();
-    let is_sorted = order.chars().filter(|c| !c.is_ascii_digit() && *c != '-').is_sorted();
+    let signs = order.chars().filter(|c| !c.is_ascii_digit() && *c != '-');
+    let is_sorted = signs.is_sorted_by(|a, b| a < b) && !IN_ORDER.contains(&&*order);
     plain
+        && !letters.starts_with('|')
         && has_letters
         && !has_range
         && !both_cases
         && (!is_sorted || (is_hidden && letters.len() > 1))
 }
 
-/// Finds `src/.*`, written as a regular expression.
+/// Finds `src/.*` and `src/.*/x`, written as regular expressions.
 fn regex(text: &str) -> Option<MisreadPattern> {
     let names: Vec<_> = text.split('/').collect();
-    let is_plain = |name: &&str| !name.contains(['*', '?', '[', '{', '}']);
-    let all = match names.as_slice() {
-        [before @ .., ".*"] => !before.is_empty() && before.iter().all(is_plain),
-        [".*", ..] => names.len() > 1,
-        _ => false,
-    };
-    all.then(|| {
+    let is_plain = |name: &&str| *name == ".*" || !name.contains(['*', '?', '[', '{', '}']);
+    let begins = names.first() == Some(&".*");
+    let all = begins || (names.contains(&".*") && names.iter().all(is_plain));
+    (all && names.len() > 1).then(|| {
         (
             "regex-as-pattern",
             format!("`.*` in `{text}` stands for names that begin with a dot"),
@@ -214,6 +222,10 @@ mod tests {
             "[...slug]",
             "x/[userId]",
             "[.env]",
+            "config/[env].yml",
+            "[app]/x",
+            "[secret|keys]/**",
+            "[a|b]",
         ] {
             assert_eq!(class(name).map(|found| found.0), Some("class-as-name"), "{name}");
         }
@@ -231,6 +243,12 @@ mod tests {
             "part-[1234567890].csv",
             "sha-[0-9a-f]-x",
             "x_[a-zA-Z0-9_-].y",
+            "a[|]b",
+            "[|ab]",
+            "[<>|]",
+            "[a-z|0-9]",
+            "[rwx]",
+            "[abcd].txt",
             "*.[ch]",
             "*.[hc]",
             "*.[ch]pp",
@@ -280,10 +298,21 @@ mod tests {
 
     #[test]
     fn regular_expressions_are_told_from_names_with_a_dot() {
-        for text in ["src/.*", "a/b/.*", ".*/secret"] {
+        for text in ["src/.*", "a/b/.*", ".*/secret", "src/.*/secret", ".*/secret/.*", ".*/a/**"] {
             assert_eq!(regex(text).map(|found| found.0), Some("regex-as-pattern"), "{text}");
         }
-        for text in [".*", "**/.*", "src/.?*", ".env.*", "src/.*rc", "a+b", "[+]"] {
+        for text in [
+            ".*",
+            "**/.*",
+            "**/.*/**",
+            "*/.*/x",
+            "src/.?*",
+            "src/.?*/x",
+            ".env.*",
+            "src/.*rc",
+            "a+b",
+            "[+]",
+        ] {
             assert_eq!(regex(text), None, "{text}");
         }
     }

@@ -73,11 +73,15 @@ impl PatternError {
                 "TOML's own quotes are enough; a quote in a name stands in a class: `[']`, `[\"]`"
             }
             Self::Annotation => {
-                "leave it out; a name with a blank there has `[ ]`, and one with a `:` has `[:]`"
+                "leave it out; a name with a blank there has `[ ]`, one with a `:` has `[:]`, and one \
+                 with a `=` has `[=]`"
             }
             Self::Comment => "a comment stands outside the string; a name with `#` has `[#]`",
             Self::Placeholder => "write the name that is meant; `<` in a name is `[<]`",
-            Self::Ellipsis => "for any directories write `**`; a `…` in a name is `[…]`",
+            Self::NoWildcard => {
+                "for any directory write `*`, for any number of them `**`; a name of such a \
+                 character stands in a class: `[-]`"
+            }
             Self::LookAlike { .. } => {
                 "write that character; a name with the other one has it in a class of its own: `[…]`"
             }

@@ -140,7 +140,7 @@ pub(super) fn reading(lexemes: &[Lexeme]) -> Result<(), PatternError> {
         Lexeme::Char('|') => Err(PatternError::Bar),
         Lexeme::Char(',' | ';') => Err(PatternError::List),
         Lexeme::Char('<' | '>') => Err(PatternError::Placeholder),
-        Lexeme::Char('\u{2026}') => Err(PatternError::Ellipsis),
+        Lexeme::Char('\u{2026}') => Err(PatternError::NoWildcard),
         Lexeme::Char(found) => match look_alike::meant(*found) {
             Some(meant) => Err(PatternError::LookAlike { found: *found, meant }),
             None => Ok(()),
@@ -199,7 +199,12 @@ fn one(component: &[Lexeme], first: bool, more: bool) -> Result<(), PatternError
     match (letters.next(), letters.next()) {
         (Some('!'), _) => return Err(PatternError::Negation),
         (Some('#'), _) if first && is_text => return Err(PatternError::Comment),
-        (Some('.'), Some('.')) if is_text && text == "..." => return Err(PatternError::Ellipsis),
+        (Some('.'), Some('.')) if is_text && text == "..." => return Err(PatternError::NoWildcard),
+        // Any directory of an MQTT topic, and all beneath one in MQTT and Java.
+        (Some('+'), None) if is_text => return Err(PatternError::NoWildcard),
+        (Some('#' | '-'), None) if is_text && !first && !more => {
+            return Err(PatternError::NoWildcard);
+        }
         (Some('^'), _) if first => return Err(PatternError::Regex),
         (Some('~'), _) if first || (is_text && text.len() == 1) => return Err(PatternError::Home),
         // Magic words of git: `:!x`, `:(icase)x`.
@@ -244,7 +249,7 @@ fn has_quotes(text: &str) -> bool {
 }
 
 /// True if something beside the pattern says more about it: an item of a list, an owner as in
-/// CODEOWNERS, an attribute of git, or the mode of a mount.
+/// CODEOWNERS, an attribute of git, the mode of a mount, or the option of a program.
 fn is_annotated(text: &str) -> bool {
     const ATTRIBUTES: [&str; 5] = ["-diff", "-merge", "-text", "export-ignore", "export-subst"];
     const BEGINNINGS: [&str; 10] = [
@@ -259,6 +264,7 @@ fn is_annotated(text: &str) -> bool {
         "merge=",
         "text=",
     ];
+    const OPTIONS: [&str; 6] = ["exclude=", "glob=", "include=", "path=", "paths=", "pattern="];
     let is_owner = |word: &str| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
         // `@2x` is a size.
@@ -276,8 +282,9 @@ fn is_annotated(text: &str) -> bool {
             || ATTRIBUTES.contains(&word)
             || BEGINNINGS.iter().any(|beginning| word.starts_with(beginning))
     };
-    text.starts_with("- ")
-        || text.starts_with("+ ")
+    let first = text.split('/').next().unwrap_or_default();
+    ["- ", "+ "].iter().chain(&OPTIONS).any(|beginning| text.starts_with(beginning))
+        || (first.starts_with("--") && first.contains('='))
         || ((text.ends_with(":ro") || text.ends_with(":rw")) && text.contains(['/', '*']))
         || last.is_some_and(is_remark)
 }
@@ -301,11 +308,11 @@ fn is_list(component: &[Lexeme]) -> bool {
     })
 }
 
-/// True if `.*` stands for any text in it, as in `.*secret.*`, `(.*)` and `.*[.]pem`.
+/// True if `.*` stands for any text in it, as in `.*secret.*`, `.*?`, `(.*)` and `.*[.]pem`.
 fn is_expression(component: &[Lexeme]) -> bool {
-    use Lexeme::{Char, Literal, Star};
+    use Lexeme::{Char, Literal, Question, Star};
     match component {
-        [Char('.'), Star, .., Char('.'), Star] => true,
+        [Char('.'), Star, .., Char('.'), Star] | [Char('.'), Star, Question, ..] => true,
         [Char('.'), Star, rest @ ..] => rest.iter().any(|lexeme| matches!(lexeme, Literal('.'))),
         _ => component.windows(3).any(|part| matches!(part, [Char('('), Char('.'), Star])),
     }
@@ -370,6 +377,7 @@ mod tests {
             (&["^src/.*$", "^src", "src/.*$", "src/.+", "(?i)a", "a[0-9]{1,3}"], E::Regex),
             (&["**/key-[0-9a-f]+.txt", "[a-z]+", "[a-z0-9_]+.key"], E::Regex),
             (&[".*secret.*", "**/.*secret.*", "private/(.*)", "(.*)/x", "**/.*[.]pem"], E::Regex),
+            (&["secret/.*?", ".*?/x", "a/.*?x/b"], E::Regex),
             (&["regex:a", "glob:a/**", "re:x", "dir:a/b", "prefix:a"], E::Address),
             (&["a,b", "*.a,*.b", "a;b"], E::List),
             (&["#a", "#a/b", "private # keep out", "a/b #c"], E::Comment),
@@ -381,9 +389,9 @@ mod tests {
                 &["\u{201c}a\u{201d}", "\u{2018}a/b\u{2019}", "\u{201e}a\u{201c}", "\u{ab}a\u{bb}"],
                 E::Quotes,
             ),
-            (&["a\u{2026}", "\u{2026}/a"], E::Ellipsis),
+            (&["a\u{2026}", "\u{2026}/a"], E::NoWildcard),
             (&["<a>", "a/<b>"], E::Placeholder),
-            (&["a/...", "..."], E::Ellipsis),
+            (&["a/...", "...", "a/-", "**/#", "a/+/b", "+/b", "{a/+,b}"], E::NoWildcard),
             (&["`a`"], E::Quotes),
             (&["a|b", "(a|b)/c"], E::Bar),
             (
@@ -407,6 +415,7 @@ mod tests {
             (&["src/docs a@example.com", "docs @org/team a@b.org"], E::Annotation),
             (&["src/docs @team", "docs @org/team", "src/x export-ignore"], E::Annotation),
             (&["src/x -text", "a filter=lfs", "a linguist-generated=true"], E::Annotation),
+            (&["path=src/**", "exclude=x", "--exclude=x/**", "--x=**"], E::Annotation),
             (&["- src/private", "+ src", "src/x:ro", "src/*:rw"], E::Annotation),
             (&["src/id_rsa(.pub)?", "src/.{1,3}", ".{1,3}", "(a){1,3}"], E::Regex),
         ] {
@@ -477,6 +486,16 @@ mod tests {
             "ab:row",
             "a+b",
             "*.c++",
+            "-",
+            "-/a",
+            "a/#/b",
+            "a/-b",
+            "a/[+]/b",
+            "**/[-]",
+            "year=2024/path=a/**",
+            "--x/a=b",
+            ".?*",
+            "a.*?",
             "#*#",
             "[a-z]:x",
             "src{,/**}",

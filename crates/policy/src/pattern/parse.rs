@@ -88,15 +88,15 @@ pub(crate) enum PatternError {
     #[error("the pattern has quotes of its own")]
     Quotes,
     #[error(
-        "a pattern stands alone: an owner, an attribute, a mode or the mark of a list beside it is no part of it"
+        "a pattern stands alone: an owner, an attribute, a mode, an option or the mark of a list beside it is no part of it"
     )]
     Annotation,
     #[error("`#` begins no comment within a string")]
     Comment,
     #[error("a placeholder stands for itself")]
     Placeholder,
-    #[error("`...` and `…` stand for no directories")]
-    Ellipsis,
+    #[error("`...`, `…`, `+`, `-` and `#` stand for no directories")]
+    NoWildcard,
     #[error("`{found}` (U+{:04X}) only looks like `{meant}`", u32::from(*found))]
     LookAlike { found: char, meant: char },
     #[error("`[:…:]` is not known")]

@@ -405,6 +405,23 @@ fn a_name_in_two_brackets_of_which_one_is_escaped_was_no_finding() {
     assert_eq!(found, set(&expected));
 }
 
+/// Denials in other forms of these protected nothing, and nothing said so.
+#[test]
+fn some_forms_of_expressions_and_words_were_no_finding() {
+    let found = found_at(
+        "schema = 1\n[[rules]]\nid = \"a\"\neffect = \"deny\"\n\
+         paths = [\".*/secret/.*\", \"src/.*/secret\", \"[secret|keys]/**\", \
+         \"config/[env].yml\", \"[rwx]/**\"]\n",
+    );
+    let expected = [
+        ("regex-as-pattern", ".*/secret/.*"),
+        ("regex-as-pattern", "src/.*/secret"),
+        ("class-as-name", "[secret|keys]/**"),
+        ("class-as-name", "config/[env].yml"),
+    ];
+    assert_eq!(found, set(&expected));
+}
+
 /// The findings of one lint.
 fn of_lint(world: &World, policy: &str, id: &str) -> Vec<serde_json::Value> {
     policy_file(world, "p.toml", policy);

@@ -249,6 +249,27 @@ fn a_denial_holds_whatever_the_case_of_agent_and_name() {
 
 /// Regression: these were taken, and a denial of them protected nothing.
 #[test]
+fn options_and_wildcards_of_other_languages_protected_nothing() {
+    let rule = |pattern: &str| {
+        format!(
+            "schema = 1\nname = \"x\"\nversion = 1\n[[rules]]\nid = \"d\"\neffect = \"deny\"\n\
+             paths = [\"{pattern}\"]\n"
+        )
+    };
+    for (pattern, what) in [
+        ("path=secret/**", "a pattern stands alone"),
+        ("--exclude=secret/**", "a pattern stands alone"),
+        ("secret/.*?", "regular expression"),
+        ("secret/-", "stand for no directories"),
+        ("secret/#", "stand for no directories"),
+        ("secret/+/x", "stand for no directories"),
+    ] {
+        assert!(super::check(&rule(pattern)).contains(what), "{pattern}");
+    }
+}
+
+/// Regression: these were taken, and a denial of them protected nothing.
+#[test]
 fn invisible_characters_and_expressions_in_lists_protected_nothing() {
     let start = "schema = 1\nname = \"x\"\nversion = 1\n[allowedPaths]\nread = [\"**\"]\n";
     let hidden = ["\u{200b}", "\u{202e}", "\u{ad}"];
