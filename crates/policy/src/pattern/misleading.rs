@@ -415,7 +415,7 @@ mod tests {
             (&["src/docs a@example.com", "docs @org/team a@b.org"], E::Annotation),
             (&["src/docs @team", "docs @org/team", "src/x export-ignore"], E::Annotation),
             (&["src/x -text", "a filter=lfs", "a linguist-generated=true"], E::Annotation),
-            (&["path=src/**", "exclude=x", "--exclude=x/**", "--x=**"], E::Annotation),
+            (&["path=src/**", "exclude=x", "--exclude=x/**", "--x=*"], E::Annotation),
             (&["- src/private", "+ src", "src/x:ro", "src/*:rw"], E::Annotation),
             (&["src/id_rsa(.pub)?", "src/.{1,3}", ".{1,3}", "(a){1,3}"], E::Regex),
         ] {
