@@ -27,6 +27,8 @@ const MAX_NAMED: usize = 100;
     portcullis audit recover\n\n\
     Nothing is thrown away: everything from the first damage on is moved to `audit/quarantine` in \
     the state directory, and a record with its hash and size follows the last record before it. \
+    A segment that cannot be read to its end is named instead, and nothing is moved: put it back \
+    from a copy, or move it out of the log's directory. \
     Stop the gateways first. A log whose last line is torn needs no repair: the next gateway does \
     it.")]
 pub(super) struct Args {

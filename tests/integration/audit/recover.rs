@@ -6,8 +6,13 @@ use crate::{
     common::{Done, World},
     review::{decision, write_log},
 };
+use portcullis::gateway::AuditLog;
 use portcullis_audit::Kind;
 use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// Three segments, the first of them compressed.
 fn packed_log() -> World {
@@ -53,6 +58,46 @@ fn the_file_of_an_unreadable_compressed_segment_was_not_named() {
     world.run(&["audit", "recover", "--yes"]).ok();
     world.write("f.txt", "2").ok();
     world.run(&["audit", "verify"]).ok();
+}
+
+/// The files of the log's directory, by their paths, and the bytes of each.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match std::fs::read(&path) {
+            Ok(bytes) => BTreeMap::from([(path, bytes)]),
+            Err(_directory) => files(&path),
+        })
+        .collect()
+}
+
+/// The verifier stops after many damages, before the checksum at the frame's end: checkpoints of
+/// intact records were gone when the repair failed.
+#[test]
+fn a_repair_failed_halfway_at_a_compressed_segment_with_a_wrong_checksum() {
+    let world = packed_log();
+    world.file("a", "x");
+    let audit = world.state().join("audit");
+    let packed = audit.join("seg-000000.jsonl.zst");
+    let lines = format!("{:100}\n", "no record").repeat(65_536);
+    let mut bytes = Vec::new();
+    AuditLog::compress_segment(lines.as_bytes(), &mut bytes, lines.len() as u64).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&packed, bytes).unwrap();
+    let verified = world.run(&["audit", "verify", "--json"]).json();
+    let damages = verified["damages"].as_array().unwrap();
+    assert!(damages.iter().all(|damage| damage["kind"] != "bad-segment"), "{damages:?}");
+    let before = files(&audit);
+    for args in [&["audit", "recover"][..], &["audit", "recover", "--yes"]] {
+        let refused = world.run(args);
+        assert_eq!(refused.code, 5, "{refused:?}");
+        assert!(refused.stderr.contains("`audit/seg-000000.jsonl.zst`"), "{refused:?}");
+        assert!(files(&audit) == before);
+    }
+    std::fs::rename(&packed, world.base().join("moved")).unwrap();
+    let (done, _records) = recovered(&world);
+    assert!(done.text().contains("kept: the first 140000 records\n"), "{done:?}");
+    assert!(!done.text().contains("set aside"), "{done:?}");
 }
 
 /// A repair died, or failed, before it could unpack the segment that is the last one now.

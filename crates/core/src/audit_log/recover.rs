@@ -99,11 +99,6 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
         None => verifier,
     };
     let report = verifier.thorough().run().map_err(Error::std("read the audit log"))?;
-    // An unreadable segment cannot be copied either.
-    let unreadable = |damage: &&Damage| damage.kind == DamageKind::BadSegment;
-    if let Some(damage) = report.damages.iter().find(unreadable) {
-        return Err(Error::Unreadable(file_of(audit, &damage.segment)?));
-    }
     let keep = report.sure;
     let in_doubt = keep != report.intact;
     let mut aside = Vec::new();
@@ -123,6 +118,9 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
             }
         }
         aside.sort();
+    }
+    for (segment, ..) in &aside {
+        readable(audit, *segment)?;
     }
     let unexpected = report.damages.iter();
     let unexpected = unexpected.filter(|damage| damage.kind == DamageKind::UnexpectedFile);
@@ -166,10 +164,25 @@ fn plan_locked(state: &Dir, log: &Log) -> Result<RecoveryPlan, Error> {
     })
 }
 
-/// Returns the name of the file that the segment `name` is read from.
-fn file_of(audit: &Folder, name: &str) -> Result<String, Error> {
-    let plain = audit.stat(name).map_err(Error::io("look at the audit log"))?;
-    Ok(if plain.is_some() { name.to_owned() } else { format!("{name}{PACKED}") })
+/// Returns the name of the file that `segment` is read from.
+fn file_of(audit: &Folder, segment: Segment) -> Result<String, Error> {
+    let name = segment.to_string();
+    let plain = audit.stat(&name).map_err(Error::io("look at the audit log"))?;
+    Ok(if plain.is_some() { name } else { format!("{name}{PACKED}") })
+}
+
+/// Fails if `segment` cannot be read, and so not be copied. A compressed one can show that only at
+/// its end, which no verifier reaches that stops after many damages.
+fn readable(audit: &Folder, segment: Segment) -> Result<(), Error> {
+    let file = file_of(audit, segment)?;
+    let read = audit.open(&segment.to_string()).and_then(|mut lines| {
+        if file.ends_with(PACKED) { io::copy(&mut lines, &mut io::sink()) } else { Ok(0) }
+    });
+    match read {
+        Ok(_bytes) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(Error::Unreadable(file)),
+        Err(error) => Err(Error::std("read the audit log")(error).of(&file)),
+    }
 }
 
 /// Returns compressed segments that would replace a plain one that is set aside. While both exist
@@ -272,6 +285,14 @@ impl AuditLog {
         if plan_locked(state, &log)? != *agreed {
             return Err(Error::Changed);
         }
+        // First what has to read the log, and may fail: nothing has left its place then.
+        if let Some((segment, first, _)) = agreed.aside.first() {
+            leave_traces(state, &log.audit, agreed.keep.records)?;
+            quarantine::keep(&log.audit, "damaged", PartReader::new(&log.audit, &agreed.aside))?;
+            if *first > 0 {
+                unpack(&log.audit, *segment)?;
+            }
+        }
         for name in &agreed.unexpected {
             quarantine::take(&log.audit, "unexpected", name)?;
         }
@@ -281,21 +302,16 @@ impl AuditLog {
         if !agreed.damages.is_empty() || agreed.sign_again {
             set_checkpoints_aside(&log.audit, agreed)?;
         }
-        if !agreed.aside.is_empty() {
-            leave_traces(state, &log.audit, agreed.keep.records)?;
-            quarantine::keep(&log.audit, "damaged", PartReader::new(&log.audit, &agreed.aside))?;
-            // From the end on, so that at any moment the rest is a log with the same damage.
-            for (segment, first, _) in agreed.aside.iter().rev() {
-                let name = segment.to_string();
-                unpack(&log.audit, *segment)?;
-                if *first == 0 {
-                    log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
-                } else {
-                    let file = log.audit.file(&name, OFlags::RDWR).map_err(cut_error)?;
-                    rustix::fs::ftruncate(&file, *first)
-                        .and_then(|()| rustix::fs::fsync(&file))
-                        .map_err(cut_error)?;
-                }
+        // From the end on, so that at any moment the rest is a log with the same damage.
+        for (segment, first, _) in agreed.aside.iter().rev() {
+            let name = file_of(&log.audit, *segment)?;
+            if *first == 0 {
+                log.audit.remove(&name).map_err(Error::io("remove what was set aside"))?;
+            } else {
+                let file = log.audit.file(&name, OFlags::RDWR).map_err(cut_error)?;
+                rustix::fs::ftruncate(&file, *first)
+                    .and_then(|()| rustix::fs::fsync(&file))
+                    .map_err(cut_error)?;
             }
         }
         log.audit.sync().map_err(cut_error)?;
