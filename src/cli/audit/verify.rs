@@ -240,6 +240,7 @@ fn signed(report: &Report) -> Vec<String> {
 fn help(report: &Report, given: bool) -> Option<&'static str> {
     let first = report.damages.first()?;
     let wrong_key = || report.damages.iter().any(|damage| damage.kind == DamageKind::WrongKey);
+    let bad_segment = || report.damages.iter().any(|damage| damage.kind == DamageKind::BadSegment);
     Some(match first.kind {
         DamageKind::BadCheckpoint if first.segment == KEYS => {
             "the log's public keys cannot be read, so its checkpoints are not checked: put \
@@ -258,7 +259,8 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
             "a gateway or the machine died while it wrote; the next gateway that starts sets the torn \
              line aside and records that"
         }
-        DamageKind::BadSegment => {
+        // `recover` refuses each, also behind other damage.
+        _ if bad_segment() => {
             "put the segment back from a copy, or move it out of the log's directory and go on \
              with `portcullis audit recover`: nothing can be read of the rest of it"
         }
