@@ -147,6 +147,7 @@ pub(crate) fn served(operator: &Operator) -> Result<Vec<TrustedPath>, Failure> {
         match PolicyTexts::load(&workspace.policy) {
             Ok(texts) => policies.extend(policy(&texts, operator)?),
             // `serve` reports it.
+            Err(_) if is_name(&workspace.policy) => {}
             Err(_) => found.push((Trusted::Policy, workspace.policy.into())),
         }
     }
