@@ -355,3 +355,31 @@ fn a_scan_past_its_time_denies() {
     assert_eq!(world.last()["rule"], "secrets.maxScanTime");
     assert_eq!(world.last()["line"], 6);
 }
+
+/// gitleaks reports the first group that has a text, or the last repetition of one: the rest of the
+/// secret was shown.
+#[test]
+fn a_group_that_is_a_part_of_the_secret_left_the_rest_of_it_in_sight() {
+    let rule = |regex: &str, more: &str| {
+        format!(
+            "[[rules]]\nid = \"part\"\nregex = \'\'\'{regex}\'\'\'\nkeywords = [\"lic\"]\n{more}"
+        )
+    };
+    let redact = format!("onRead = \"redact\"\n{USE}");
+    for (regex, text, shown) in [
+        ("lic_([a-z0-9]{4}-){3}[a-z0-9]{4}", "lic_ab12-cd34-ef56-gh78", false),
+        ("(lic_)[a-z0-9]{16}", "lic_ab12cd34ef56gh78", false),
+        ("lic_(?P<kind>[a-z])_(?P<id>[a-z0-9]{8})", "lic_k_ab12cd34", false),
+        ("lic: ([a-z0-9]{8})", "lic: ab12cd34", true),
+    ] {
+        let world = world(&redact, &rule(regex, ""));
+        world.file("a", &format!("{text}\n"));
+        let done = world.fs(&["read", "a"]).ok();
+        let read = done.text();
+        let rest = text.split(|c: char| !c.is_ascii_alphanumeric()).find(|it| read.contains(it));
+        assert_eq!(rest, shown.then_some("lic"), "{regex}: {read}");
+        assert!(read.contains("portcullis-secret"), "{regex}: {read}");
+    }
+    let said = check(&world(&redact, &rule("lic_([a-z0-9]{4,}?)", "")));
+    assert!(said.contains("lazy repetition"), "{said}");
+}

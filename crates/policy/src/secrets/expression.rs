@@ -10,7 +10,7 @@ use regex_automata::{
 use regex_syntax::hir::{Capture, Class, Hir, HirKind};
 
 use super::{
-    extent::{ends_lazily, has_groups_in_a_row},
+    extent::{ends_lazily, has_groups_in_a_row, value_follows_group},
     search::{LazyAutomata, Search, TimeExceeded, weight},
 };
 
@@ -99,6 +99,11 @@ impl Expression {
     /// True if a match can have several groups in a row.
     pub(super) fn has_groups_in_a_row(&self) -> bool {
         has_groups_in_a_row(&self.hir)
+    }
+
+    /// True if the first group of a match is less than what follows it.
+    pub(super) fn leaves_value(&self) -> bool {
+        value_follows_group(&self.hir, None)
     }
 
     /// Returns the number of groups, including the complete match.

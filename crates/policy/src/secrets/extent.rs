@@ -85,7 +85,12 @@ pub fn ends_at_word_boundary(pattern: &str) -> bool {
 /// than what follows it in the match and varies: of `(token|key)=\S+` and `(A3T[A-Z0-9])[A-Z0-9]{16}`
 /// the beginning is redacted, and the value is not. False if the expression is invalid.
 pub fn leaves_value(pattern: &str, group: Option<usize>) -> bool {
-    parse(pattern).is_some_and(|hir| value_follows(&hir, group, &mut Before::Other))
+    parse(pattern).is_some_and(|hir| value_follows_group(&hir, group))
+}
+
+/// Does the same for a parsed expression.
+pub(super) fn value_follows_group(hir: &Hir, group: Option<usize>) -> bool {
+    value_follows(hir, group, &mut Before::Other)
 }
 
 /// The content of a match before a part of it.

@@ -164,6 +164,16 @@ impl File<'_, '_> {
                 return None;
             }
         };
+        if rule.ends_lazily() {
+            let problem =
+                Problem::new(format!("the secret of the rule `{id}` ends in a lazy repetition"))
+                    .label("finds as little as it may, and the rest would be shown")
+                    .help("remove its `?`, or write after it what ends the secret");
+            (self.report)(span(table, "regex"), problem);
+            return None;
+        }
+        // gitleaks reports the first group; what follows it would be shown.
+        rule.hides_match = rule.is_unsure_of_group() || rule.leaves_value();
         let lists = tables(table, "allowlists")
             .chain(table.get("allowlist").and_then(|value| value.get_ref().as_table()));
         rule.allowlists = lists.filter_map(|list| self.allowlist(list)).collect();

@@ -57,6 +57,7 @@ pub(crate) fn compile(text: RuleText, location: SourceLocation) -> Result<Secret
         entropy: text.entropy,
         group,
         allowlists: Vec::<Allowlist>::new(),
+        hides_match: false,
         allow_comments: false,
     })
 }

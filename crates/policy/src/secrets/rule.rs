@@ -30,6 +30,9 @@ pub(crate) struct SecretRule {
     /// Minimum entropy in bits per byte, exclusive, of a secret.
     pub(super) entropy: Option<f64>,
     pub(super) group: Option<usize>,
+    /// True if the complete match is denied or redacted, although entropy and allowlists are about the
+    /// group.
+    pub(super) hides_match: bool,
     pub(super) allowlists: Vec<Allowlist>,
     /// True if a comment `gitleaks:allow` in the line of a match hides it.
     pub(super) allow_comments: bool,
@@ -52,6 +55,7 @@ impl SecretRule {
             keywords: Vec::new(),
             entropy: None,
             group: None,
+            hides_match: false,
             allowlists: Vec::new(),
             allow_comments: false,
         }
@@ -101,13 +105,14 @@ impl SecretRule {
             keywords,
             entropy,
             group,
+            hides_match,
             allowlists,
             allow_comments,
         } = self;
         let text = |expression: &Option<Expression>| expression.as_ref().map(Expression::to_string);
         let allowlists: Vec<_> = allowlists.iter().map(Allowlist::meaning).collect();
         let (expression, path) = (text(expression), text(path));
-        let found = (expression, path, keywords, entropy, group);
+        let found = (expression, path, keywords, entropy, group, hides_match);
         format!("{:?}", (invisible, found, allowlists, allow_comments))
     }
 
@@ -160,7 +165,10 @@ impl SecretRule {
             .flat_map(move |expression| {
                 expression.matches(text, range.clone(), self.group, is_secret, overdue)
             })
-            .map(|found| found.map(|found| found.secret.range()));
+            .map(|found| {
+                let extent = |it: Match| if self.hides_match { it.whole } else { it.secret };
+                found.map(|found| extent(found).range())
+            });
         matches.chain(whole)
     }
 
@@ -190,6 +198,11 @@ impl SecretRule {
     pub(crate) fn is_unsure_of_group(&self) -> bool {
         let several = self.expression.as_ref().is_some_and(Expression::has_groups_in_a_row);
         self.group.is_none() && several
+    }
+
+    /// True if the secret, where the rule does not say which group it is, is less than what follows it.
+    pub(crate) fn leaves_value(&self) -> bool {
+        self.group.is_none() && self.expression.as_ref().is_some_and(Expression::leaves_value)
     }
 
     /// True if its findings are the minimum that may be a secret, and the rest is shown.
