@@ -1,7 +1,7 @@
 //! The forms of a path that denials compare.
 //!
 //! A denial must also apply to other forms of the same name: another case, another Unicode normal
-//! form, trailing dots or spaces, invisible characters, a character that merely looks like `/`. So
+//! form, full-width letters, trailing dots or spaces, invisible characters, a character that merely looks like `/`. So
 //! denials compare a path in folded form, and again in cleaned form. Folding can join two
 //! characters into one, which `?` and `[…]` must not miss, so each form is accompanied by the text
 //! before folding. Allowances compare the path unchanged: this module never makes anything easier
@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use unicode_normalization::{UnicodeNormalization as _, is_nfc};
+use unicode_normalization::{UnicodeNormalization as _, is_nfc, is_nfkc};
 
 use crate::model::{WorkspacePath, is_hidden_character};
 
@@ -20,8 +20,8 @@ pub struct NormalizedForms<'p> {
     pub raw: &'p str,
     /// Normal form C with case folded.
     pub folded: Cow<'p, str>,
-    /// The folded form without trailing dots and spaces of components, without hidden characters,
-    /// and with look-alikes of the separator replaced; `None` if it is equal.
+    /// The folded form in normal form KC, without trailing dots and spaces of components, without
+    /// hidden characters, and with look-alikes of the separator replaced; `None` if it is equal.
     pub cleaned: Option<String>,
     /// Normal form C, if its number of characters differs from that of `folded`, or if folding does
     /// more to a character than make it lower case.
@@ -141,7 +141,8 @@ fn compose(text: Cow<'_, str>) -> Cow<'_, str> {
 
 fn needs_cleaning(folded: &str) -> bool {
     if !folded.is_ascii() {
-        return any_needs_cleaning(folded);
+        // A file system may find `.git` by full-width letters (`normalization=formKC` of ZFS).
+        return any_needs_cleaning(folded) || !is_nfkc(folded);
     }
     // In ASCII only control characters are hidden, and nothing looks like a separator. The only
     // white space besides them is the space.
@@ -175,7 +176,7 @@ fn clean(folded: &str) -> String {
 /// Removes what cleaning removes, without folding.
 fn bare(text: &str) -> String {
     let visible: String = text
-        .chars()
+        .nfkc()
         .filter(|c| !is_hidden_character(*c))
         .map(|c| if is_separator_look_alike(c) { '/' } else { c })
         .collect();
@@ -257,6 +258,8 @@ mod tests {
             (".g\u{200d}it/x", ".git/x"),
             (".git\u{2215}hooks", ".git/hooks"),
             ("a\u{a0}", "a"),
+            ("\u{ff0e}\u{ff47}it/\u{ff28}EAD", ".git/head"),
+            ("id_rsa\u{b2}", "id_rsa2"),
             ("...", "..."),
             (".e\nnv", ".env"),
         ] {
