@@ -14,7 +14,10 @@ use std::{
 };
 
 use self::entry::Entry;
-use super::file_locations::{FileLocator, Index};
+use super::{
+    file_locations::{FileLocator, Index},
+    layout,
+};
 
 /// Directories with programs of the system.
 pub const SYSTEM_DIRECTORIES: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store"];
@@ -336,6 +339,7 @@ impl TrustedPaths {
             agents: self.agents.iter().map(|a| a.access).zip(&agents).collect(),
             trusted_at: Index::of(trusted.iter().map(|entry| &entry.location)),
             agents_at: Index::of(agents.iter().map(|entry| &entry.location)),
+            with_keys: layout::with_keys(),
         };
         check(&checked)
     }
@@ -365,11 +369,23 @@ struct Checked<'a> {
     agents: Vec<(Access, &'a Entry<'a>)>,
     trusted_at: Index,
     agents_at: Index,
+    /// Directories whose keys no sandbox has, each with the keys' directories.
+    with_keys: Vec<(PathBuf, Vec<PathBuf>)>,
 }
 
 impl Checked<'_> {
     fn agent(&self, number: usize) -> Option<(Access, &Entry<'_>)> {
         self.agents.get(number).copied()
+    }
+
+    /// True if a sandbox hides a trusted path in a directory of the system that an agent may read, as
+    /// `/etc/ssl/private`.
+    fn is_hidden(&self, trusted: &Entry<'_>, access: Access, agent: &Entry<'_>) -> bool {
+        let mut with_keys = self.with_keys.iter();
+        access == Access::Read
+            && with_keys.any(|(directory, keys)| {
+                *directory == agent.target && keys.iter().any(|it| trusted.target.starts_with(it))
+            })
     }
 
     /// Checks that no trusted path lies in one that an agent gets, nor the other way round; paths
@@ -384,7 +400,7 @@ impl Checked<'_> {
             }
             let around = self.agents_at.around(&entry.location);
             for (access, agent) in around.filter_map(|number| self.agent(number)) {
-                if role.is_closed_to(access) {
+                if role.is_closed_to(access) && !self.is_hidden(entry, access, agent) {
                     return Err(agent.overlap(entry, role.advice()));
                 }
             }
@@ -394,7 +410,8 @@ impl Checked<'_> {
             for (role, entry) in around.filter_map(|number| self.trusted.get(number)) {
                 // A home lies among the homes.
                 let is_own = (*role, *access) == (Trusted::Homes, Access::Home);
-                if !is_own && role.is_closed_to(*access) {
+                let is_kept = is_own || self.is_hidden(entry, *access, agent);
+                if !is_kept && role.is_closed_to(*access) {
                     return Err(agent.overlap(entry, role.advice()));
                 }
             }

@@ -49,3 +49,26 @@ fn an_agent_that_was_roots_own_user_read_the_machines_private_keys() {
         assert!(ended.stderr.contains("agent: SECRET"), "{ended:?}");
     }
 }
+
+/// The directory of the machine's certificates, which every agent gets, overlapped the key.
+#[test]
+fn a_service_whose_key_lies_among_the_machines_kept_agents_from_starting() {
+    let world = SandboxWorld::new(users()[0]);
+    for name in ["ssl", "ssl/private", "served"] {
+        std::fs::create_dir(world.base().join(name)).unwrap();
+    }
+    let hash = "0".repeat(64);
+    for (key, code) in [("/etc/ssl/private/s.key", 0), ("/etc/ssl/s.key", 1)] {
+        let config = format!(
+            "[serve]\ntls = {{ certificate = \"/etc/ssl/s.pem\", key = \"{key}\" }}\n\
+             [[workspaces]]\nname = \"shop\"\nroot = \"{}\"\n\
+             [[agents]]\nname = \"ci\"\ntokenHash = \"sha256:{hash}\"\nworkspaces = [\"shop\"]\n",
+            world.base().join("served").display()
+        );
+        std::fs::write(world.base().join("serve.toml"), config).unwrap();
+        let inner = world.command(&["run", "--config", &world.at("serve.toml"), "--", "/bin/true"]);
+        let script = "mount --bind \"$0/ssl\" /etc/ssl && exec \"$@\"";
+        let ended = wrapped("unshare", &["-Urm", "sh", "-c", script], &world, &inner);
+        assert_eq!(ended.code, code, "{key}: {ended:?}");
+    }
+}
