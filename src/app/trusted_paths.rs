@@ -140,10 +140,10 @@ pub(crate) fn served_agents(operator: &Operator) -> Result<Vec<AgentPath>, Failu
 pub(crate) fn served(operator: &Operator) -> Result<Vec<TrustedPath>, Failure> {
     let Some(service) = service(operator)? else { return Ok(Vec::new()) };
     let mut found = of_service(&service);
-    found.extend(service.state.into_iter().map(|path| (Trusted::State, path)));
+    found.extend(service.state.iter().flat_map(|path| of_state(path)));
     let mut policies = Vec::new();
     for workspace in service.workspaces {
-        found.extend(workspace.state.into_iter().map(|path| (Trusted::State, path)));
+        found.extend(workspace.state.iter().flat_map(|path| of_state(path)));
         match PolicyTexts::load(&workspace.policy) {
             Ok(texts) => policies.extend(policy(&texts, operator)?),
             // `serve` reports it.

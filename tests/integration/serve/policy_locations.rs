@@ -332,6 +332,27 @@ fn what_a_service_trusts_was_given_to_an_agent_of_its_configuration() {
             assert!(ended.stderr.contains(&at(path)), "{given}: {ended:?}");
         }
     }
+    // A copy of hard links, in another directory.
+    fs::create_dir_all(site.base().join("states/docs/keys")).unwrap();
+    fs::create_dir(site.base().join("copy")).unwrap();
+    fs::write(site.base().join("states/docs/keys/k"), "").unwrap();
+    fs::hard_link(site.base().join("states/docs/keys/k"), site.base().join("copy/k")).unwrap();
+    let ended = site.world.run(&[
+        "run",
+        "--config",
+        config.to_str().unwrap(),
+        "--workspace",
+        &at("own"),
+        "--state",
+        &at("own-state"),
+        "--agent-read",
+        &at("copy"),
+        "--",
+        "/bin/true",
+    ]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains(&at("states/docs/keys/k")), "{ended:?}");
+    fs::remove_dir_all(site.base().join("states/docs")).unwrap();
     // A command of the operator for a served workspace.
     let shop = site.root("shop");
     let list = ["fs", "ls", "--config", config.to_str().unwrap(), "--workspace"];
