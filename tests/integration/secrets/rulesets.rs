@@ -359,7 +359,7 @@ fn a_scan_past_its_time_denies() {
 /// gitleaks reports the first group that has a text, or the last repetition of one: the rest of the
 /// secret was shown.
 #[test]
-fn a_group_that_is_a_part_of_the_secret_left_the_rest_of_it_in_sight() {
+fn a_group_that_is_a_part_of_the_secret_left_the_rest_of_it_shown() {
     let rule = |regex: &str, more: &str| {
         format!(
             "[[rules]]\nid = \"part\"\nregex = \'\'\'{regex}\'\'\'\nkeywords = [\"lic\"]\n{more}"
