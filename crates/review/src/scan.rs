@@ -308,28 +308,43 @@ impl Log {
     /// Reads one segment from its first to its last line.
     fn read(&self, part: Part, filter: &Filter, found: Visitor<'_>) -> io::Result<Scanned> {
         let mut scanned = Scanned::default();
+        match self.read_part(part, filter, &mut scanned, found) {
+            // A damaged compressed segment hides none of the others.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                scanned.damage(|| format!("{} cannot be read to its end: {error}", part.segment));
+            }
+            read => read?,
+        }
+        Ok(scanned)
+    }
+
+    fn read_part(
+        &self,
+        part: Part,
+        filter: &Filter,
+        scanned: &mut Scanned,
+        found: Visitor<'_>,
+    ) -> io::Result<()> {
         if let Some(wanted) = &filter.records {
             let first = part.segment.first();
             if *wanted.end() < first || *wanted.start() >= part.segment.next().first() {
-                return Ok(scanned);
+                return Ok(());
             }
         }
         let Some(directory) = self.index_for(part, filter) else {
-            self.lines(part, &mut scanned, &mut |record, line| {
+            return self.lines(part, scanned, &mut |record, line| {
                 if filter.matches(record) { found(record, line) } else { ControlFlow::Continue(()) }
-            })?;
-            return Ok(scanned);
+            });
         };
         let path = segment_file(&self.directory, part.segment);
         let index = Identity::of(&path).ok();
         let index = index.and_then(|of| Index::open(directory, part.segment, of));
         if let Some(lines) = index.and_then(|index| index.candidates(filter)) {
             self.tell(part.length);
-            self.some_lines(part, &lines, &mut scanned, filter, found)?;
-            return Ok(scanned);
+            return self.some_lines(part, &lines, scanned, filter, found);
         }
         let mut builder = Some(Builder::new(path)?);
-        self.lines(part, &mut scanned, &mut |record, line| {
+        self.lines(part, scanned, &mut |record, line| {
             if let Some(builder) = &mut builder {
                 builder.add(record, line);
             }
@@ -352,7 +367,7 @@ impl Log {
             // The search continues without an index, such as on a full disk.
             tracing::debug!(%error, segment = %part.segment, "the index was not brought up to date");
         }
-        Ok(scanned)
+        Ok(())
     }
 
     /// Returns the directory of indexes, if an index pays.

@@ -100,6 +100,32 @@ fn a_repair_failed_halfway_at_a_compressed_segment_with_a_wrong_checksum() {
     assert!(!done.text().contains("set aside"), "{done:?}");
 }
 
+/// Commands that read records gave up: nothing of the intact segments was shown.
+#[test]
+fn a_compressed_segment_with_a_wrong_checksum_hid_the_others() {
+    let world = packed_log();
+    let segment = world.state().join("audit/seg-000000.jsonl.zst");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let [csv, html] = ["out.csv", "out.html"].map(|name| world.base().join(name));
+    for (args, output) in [
+        (&["audit", "export", "--format", "csv", "-o", csv.to_str().unwrap()][..], Some(&csv)),
+        (&["audit", "report", "-o", html.to_str().unwrap()], Some(&html)),
+        (&["audit", "session", "--json"], None),
+        (&["audit", "query", "--stats", "rule"], None),
+    ] {
+        let done = world.run(args);
+        assert_eq!(done.code, 5, "{args:?}: {done:?}");
+        let written = output.map(|path| std::fs::read_to_string(path).unwrap());
+        let shown = written.unwrap_or_else(|| done.text().to_owned());
+        assert!(!shown.is_empty(), "{args:?}: {done:?}");
+        let all = shown + &done.stderr;
+        assert!(all.contains("seg-000000.jsonl"), "{args:?}: {}", done.stderr);
+    }
+}
+
 /// A repair died, or failed, before it could unpack the segment that is the last one now.
 #[test]
 fn a_repair_that_died_is_finished_by_the_next_start() {
