@@ -283,11 +283,16 @@ fn beside(path: &Path, withheld: &[PathBuf]) -> Option<PathBuf> {
         return Some(packages.to_owned());
     }
     let prefix = programs(path)?.parent().filter(may_be_given)?;
-    Some(prefix.join("lib")).filter(|libraries| is_directory(libraries))
+    // A link may lead to anything.
+    Some(prefix.join("lib")).filter(|libraries| is_real_directory(libraries))
 }
 
 fn is_directory(path: &Path) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+fn is_real_directory(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
 fn is(path: &Path, name: &str) -> bool {
