@@ -28,7 +28,8 @@ const MAX_NAMED: usize = 100;
     Nothing is thrown away: everything from the first damage on is moved to `audit/quarantine` in \
     the state directory, and a record with its hash and size follows the last record before it. \
     A segment that cannot be read to its end is named instead, and nothing is moved: put it back \
-    from a copy, or move it out of the log's directory. \
+    from a copy. If there is none, move it out of the log's directory; the segments after it are \
+    then set aside as well, unless it was the first. \
     Stop the gateways first. A log whose last line is torn needs no repair: the next gateway does \
     it.")]
 pub(super) struct Args {

@@ -261,8 +261,9 @@ fn help(report: &Report, given: bool) -> Option<&'static str> {
         }
         // `recover` refuses each, also behind other damage.
         _ if bad_segment() => {
-            "put the segment back from a copy, or move it out of the log's directory and go on \
-             with `portcullis audit recover`: nothing can be read of the rest of it"
+            "put the segment back from a copy: nothing can be read of the rest of it. If there is \
+             none, move it out of the log's directory, and go on with `portcullis audit recover`, \
+             which sets the segments after it aside unless it was the first"
         }
         DamageKind::MissingHead | DamageKind::WrongHead if !given => {
             "the log is not the one that was signed, or its end was cut off: compare it with a \

@@ -60,7 +60,7 @@ pub enum Error {
     /// The file of a segment cannot be read at all.
     #[error(
         "the segment `audit/{0}` cannot be read, and so not be set aside: put it back from a \
-         copy, or move it out of the log's directory; see `portcullis audit verify`"
+         copy; if there is none, move it out of the log's directory; see `portcullis audit verify`"
     )]
     Unreadable(String),
     /// Another kind of file has the name of a file or directory of the log.

@@ -288,10 +288,10 @@ impl AuditLog {
         // First what has to read the log, and may fail: nothing has left its place then.
         if let Some((segment, first, _)) = agreed.aside.first() {
             leave_traces(state, &log.audit, agreed.keep.records)?;
-            quarantine::keep(&log.audit, "damaged", PartReader::new(&log.audit, &agreed.aside))?;
             if *first > 0 {
                 unpack(&log.audit, *segment)?;
             }
+            quarantine::keep(&log.audit, "damaged", PartReader::new(&log.audit, &agreed.aside))?;
         }
         for name in &agreed.unexpected {
             quarantine::take(&log.audit, "unexpected", name)?;

@@ -32,7 +32,12 @@ fn unpack_named(audit: &Folder, name: &str) -> Result<(), Error> {
     let temp = format!(".{name}");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let mut file = audit.file(&temp, flags).map_err(failed())?;
-    io::copy(&mut lines, &mut file).and_then(|_bytes| file.sync_all()).map_err(damaged)?;
+    let copied = io::copy(&mut lines, &mut file).and_then(|_bytes| file.sync_all());
+    if copied.is_err() {
+        // On a full disk it would leave no room for the next start.
+        audit.remove(&temp).map_err(failed())?;
+    }
+    copied.map_err(damaged)?;
     audit
         .rename(&temp, audit, name)
         .and_then(|()| audit.sync())
