@@ -373,7 +373,7 @@ fn a_group_that_is_a_part_of_the_secret_left_the_rest_of_it_shown() {
         ("lic: ([a-z0-9]{8})", "lic: ab12cd34", true),
     ] {
         let world = world(&redact, &rule(regex, ""));
-        world.file("a", &format!("{text}\n"));
+        world.file("a", format!("{text}\n"));
         let done = world.fs(&["read", "a"]).ok();
         let read = done.text();
         let rest = text.split(|c: char| !c.is_ascii_alphanumeric()).find(|it| read.contains(it));
