@@ -22,7 +22,7 @@ use crate::{
     app::audit_log::{begun_log, unreadable},
     model::for_shell,
     operator_files,
-    review::{Filter, counted, recorded_workspace},
+    review::{counted, recorded_workspace},
 };
 
 /// The name of the file, which contains the canonical path only.
@@ -149,22 +149,8 @@ pub(crate) fn check(
             old.display()
         ))
         .help("name the one to adopt with --state DIR, or leave --adopt out")),
-        (None, None) if has_starts(&path.join("audit"))? => Err(Failure::new(format_args!(
-            "the log in the state directory `{shown}` is that of a service: its `start` records \
-             name no workspace"
-        ))
-        .help("name another directory with --state DIR")),
         (None, None) => Ok(StateOwnership::First),
     }
-}
-
-/// True if the log in `directory` has a `start` record. One of which a recovery left none may be a
-/// workspace's.
-fn has_starts(directory: &Path) -> Result<bool, Failure> {
-    let Some(log) = begun_log(directory)? else { return Ok(false) };
-    let starts = Filter { kinds: vec!["start".to_owned()], ..Filter::default() };
-    let found = log.newest(&starts, |_start| Some(()));
-    Ok(found.map_err(|error| unreadable(directory, &error))?.is_some())
 }
 
 /// Refuses the state directory at `path` for a service's log if it belongs to a workspace.

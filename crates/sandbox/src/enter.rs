@@ -27,8 +27,9 @@ use super::{
     command_starter::CommandStarter,
     file_limit,
     landlock::{self, AccessRight, Applied, Ports, Restriction, Rule},
-    layout::{self, DEVICES, TERMINAL, TERMINALS},
+    layout::{DEVICES, TERMINAL, TERMINALS},
     limits::{self, EnforcedLimits},
+    machine_keys,
     messages::{BrokerOrder, Enter, RootReady, StageMessage},
     mounts, named_pipes, process,
     pseudo_terminal::{self, PseudoTerminal},
@@ -358,9 +359,9 @@ fn places(spec: &Enter) -> Vec<(PathBuf, AccessRight)> {
         // it by a link to anything.
         places.push((spec.temporary.clone(), AccessRight::Write));
     } else {
-        let keys = layout::with_keys();
+        let keys = machine_keys::with_keys();
         for (directory, keys) in &keys {
-            let shown = layout::without_keys(directory, keys);
+            let shown = machine_keys::without_keys(directory, keys);
             places.extend(shown.into_iter().map(|path| (path, AccessRight::ReadOnlyData)));
         }
         let with_keys = |path: &PathBuf| keys.iter().any(|(directory, _)| directory == path);
@@ -384,7 +385,7 @@ fn usual(spec: &Enter) -> Vec<(&'static str, AccessRight)> {
         places.extend([TERMINAL, TERMINALS].map(|path| (path, AccessRight::Terminal)));
         places.push((sandbox_socket::SOCKET, AccessRight::ReadOnlyData));
     } else {
-        let keys = layout::with_keys();
+        let keys = machine_keys::with_keys();
         let with_keys = |path: &str| {
             let found = mounts::existing(Path::new(path));
             found.is_ok_and(|found| keys.iter().any(|(directory, _)| *directory == found))

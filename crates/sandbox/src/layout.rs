@@ -3,15 +3,15 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
     io,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, open};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    machine_keys::{ETC_DIRECTORIES, with_keys},
     mount::WorkspaceMount,
     mounts::Mounts,
     resolve::{Resolved, resolve},
@@ -37,13 +37,6 @@ const COPIED: [&str; 16] = [
     "/etc/inputrc",
     "/etc/magic",
 ];
-
-/// Directories of `/etc` that programs read; read-only.
-const ETC_DIRECTORIES: [&str; 5] =
-    ["/etc/ssl", "/etc/ca-certificates", "/etc/pki", "/etc/alternatives", "/etc/crypto-policies"];
-
-/// Name of directories of private keys in these.
-const KEYS: &str = "private";
 
 /// Devices without side effects.
 pub(super) const DEVICES: [&str; 5] =
@@ -160,48 +153,6 @@ pub(super) fn resolve_grants(grants: &[Grant]) -> Result<Vec<Resolved>, GrantErr
         found.push(resolved);
     }
     Ok(found)
-}
-
-/// Returns the directories of `/etc` that contain private keys beside what programs read, each with
-/// the keys' directories: such as `/etc/ssl` and `/etc/ssl/private`. No agent gets those keys
-/// unless they are granted by name: its user may be in their group, or root.
-pub(super) fn with_keys() -> Vec<(PathBuf, Vec<PathBuf>)> {
-    let found = ETC_DIRECTORIES.iter().filter_map(|directory| resolve(Path::new(directory)).ok());
-    let keys = |directory: PathBuf| {
-        let mut above = children(&directory);
-        above.push(directory.clone());
-        let keys = above.iter().map(|above| above.join(KEYS)).filter(|keys| is_directory(keys));
-        (directory, keys.collect())
-    };
-    found
-        .map(|found| keys(found.target))
-        .filter(|(_, keys): &(_, Vec<_>)| !keys.is_empty())
-        .collect()
-}
-
-/// Returns the contents of `directory` without its keys: a rule of Landlock cannot exclude paths.
-pub(super) fn without_keys(directory: &Path, keys: &[PathBuf]) -> Vec<PathBuf> {
-    let mut shown = Vec::new();
-    for path in children(directory).into_iter().filter(|path| !keys.contains(path)) {
-        match keys.iter().any(|keys| keys.starts_with(&path)) {
-            true => shown.extend(without_keys(&path, keys)),
-            false => shown.push(path),
-        }
-    }
-    shown
-}
-
-fn children(directory: &Path) -> Vec<PathBuf> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(handle) = open(directory, flags, Mode::empty()) else { return Vec::new() };
-    let names = Dir::new(handle).into_iter().flatten().flatten();
-    let names = names.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-    names.filter(|name| name != "." && name != "..").map(|name| directory.join(name)).collect()
-}
-
-fn is_directory(path: &Path) -> bool {
-    rustix::fs::lstat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode).is_dir())
 }
 
 /// True if the sandbox has an own file system there, or none.
@@ -368,7 +319,7 @@ fn is_small_file(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::machine_keys::without_keys, *};
 
     fn layout(read: &[&str], write: &[&str]) -> Layout {
         let grants = |paths: &[&str]| {
@@ -394,7 +345,7 @@ mod tests {
     fn what_lies_beneath_a_mount_cannot_be_given() {
         let tmp = tempfile::tempdir().unwrap();
         let base = crate::mounts::existing(tmp.path()).unwrap();
-        rustix::fs::mkdir(base.join("inside"), Mode::RWXU).unwrap();
+        rustix::fs::mkdir(base.join("inside"), rustix::fs::Mode::RWXU).unwrap();
         std::os::unix::fs::symlink("/usr", base.join("link")).unwrap();
         let laid = |name: &str, mount| {
             let grant = Grant { path: base.join(name), required: true };
@@ -457,7 +408,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let base = crate::mounts::existing(tmp.path()).unwrap();
         for name in ["certs", "private", "tls", "tls/private", "tls/certs"] {
-            rustix::fs::mkdir(base.join(name), Mode::RWXU).unwrap();
+            rustix::fs::mkdir(base.join(name), rustix::fs::Mode::RWXU).unwrap();
         }
         let keys = ["private", "tls/private"].map(|name| base.join(name));
         let mut shown = without_keys(&base, &keys);

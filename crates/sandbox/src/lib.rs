@@ -36,6 +36,7 @@ mod launcher;
 mod layout;
 mod limits;
 mod loopback;
+mod machine_keys;
 mod messages;
 mod mount;
 mod mounts;

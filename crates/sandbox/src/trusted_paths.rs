@@ -16,7 +16,7 @@ use std::{
 use self::entry::Entry;
 use super::{
     file_locations::{FileLocator, Index},
-    layout,
+    machine_keys,
 };
 
 /// Directories with programs of the system.
@@ -339,7 +339,7 @@ impl TrustedPaths {
             agents: self.agents.iter().map(|a| a.access).zip(&agents).collect(),
             trusted_at: Index::of(trusted.iter().map(|entry| &entry.location)),
             agents_at: Index::of(agents.iter().map(|entry| &entry.location)),
-            with_keys: layout::with_keys(),
+            with_keys: machine_keys::with_keys(),
         };
         check(&checked)
     }

@@ -278,12 +278,6 @@ fn a_service_and_a_workspace_used_one_state_directory() {
     let said = refused(&site, &[]);
     assert!(said.contains("not to a service"), "{said}");
     assert_eq!(site.records("serve"), before);
-    fs::remove_dir_all(&state).unwrap();
-    site.serve().stop();
-    let before = site.records("serve");
-    let refused = site.world.run(&of_workspace);
-    assert_eq!(refused.code, 1, "{refused:?}");
-    assert_eq!(site.records("serve"), before);
 }
 
 /// An agent that was given their directory read the key, and wrote the policy that `serve` took up.
