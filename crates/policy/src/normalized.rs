@@ -1,11 +1,11 @@
 //! The forms of a path that denials compare.
 //!
 //! A denial must also apply to other forms of the same name: another case, another Unicode normal
-//! form, full-width letters, trailing dots or spaces, invisible characters, a character that merely looks like `/`. So
-//! denials compare a path in folded form, and again in cleaned form. Folding can join two
-//! characters into one, which `?` and `[…]` must not miss, so each form is accompanied by the text
-//! before folding. Allowances compare the path unchanged: this module never makes anything easier
-//! to allow.
+//! form, full-width letters, trailing dots or spaces, invisible characters, a character that merely
+//! looks like `/`. So denials compare a path in folded form, and again in cleaned form. Folding can
+//! join two characters into one, which `?` and `[…]` must not miss, so each form is accompanied by
+//! the text before folding. Allowances compare the path unchanged: this module never makes anything
+//! easier to allow.
 
 use std::borrow::Cow;
 

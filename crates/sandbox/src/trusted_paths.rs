@@ -380,7 +380,7 @@ impl Checked<'_> {
 
     /// True if a sandbox hides a trusted path in a directory of the system that an agent may read, as
     /// `/etc/ssl/private`.
-    fn is_hidden(&self, trusted: &Entry<'_>, access: Access, agent: &Entry<'_>) -> bool {
+    fn is_among_keys(&self, trusted: &Entry<'_>, access: Access, agent: &Entry<'_>) -> bool {
         let mut with_keys = self.with_keys.iter();
         access == Access::Read
             && with_keys.any(|(directory, keys)| {
@@ -400,7 +400,7 @@ impl Checked<'_> {
             }
             let around = self.agents_at.around(&entry.location);
             for (access, agent) in around.filter_map(|number| self.agent(number)) {
-                if role.is_closed_to(access) && !self.is_hidden(entry, access, agent) {
+                if role.is_closed_to(access) && !self.is_among_keys(entry, access, agent) {
                     return Err(agent.overlap(entry, role.advice()));
                 }
             }
@@ -410,7 +410,7 @@ impl Checked<'_> {
             for (role, entry) in around.filter_map(|number| self.trusted.get(number)) {
                 // A home lies among the homes.
                 let is_own = (*role, *access) == (Trusted::Homes, Access::Home);
-                let is_kept = is_own || self.is_hidden(entry, *access, agent);
+                let is_kept = is_own || self.is_among_keys(entry, *access, agent);
                 if !is_kept && role.is_closed_to(*access) {
                     return Err(agent.overlap(entry, role.advice()));
                 }

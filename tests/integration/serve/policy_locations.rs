@@ -297,6 +297,17 @@ fn what_a_service_trusts_was_given_to_an_agent_of_its_configuration() {
     edit(&site, "policy = \"policy.toml\"", "policy = \"etc/q.toml\"");
     let config = site.config();
     let at = |name: &str| site.base().join(name).to_str().unwrap().to_owned();
+    let refused = |option: &str, given: &str, path: &str| {
+        let (own, state, given) = (at("own"), at("own-state"), at(given));
+        let before = ["run", "--config", config.to_str().unwrap(), "--workspace", &own];
+        let after = ["--state", &state, option, &given, "--", "/bin/true"];
+        let ended = site.world.run(&[&before[..], &after].concat());
+        assert_eq!(ended.code, 1, "{option} {given}: {ended:?}");
+        assert!(ended.stderr.contains(&at(path)), "{option} {given}: {ended:?}");
+    };
+    for name in ["states/serve", "states/docs/keys", "copy"] {
+        fs::create_dir_all(site.base().join(name)).unwrap();
+    }
     for (given, path) in [
         ("tls", "tls/"),
         ("tls/key.pem", "tls/key.pem"),
@@ -305,47 +316,13 @@ fn what_a_service_trusts_was_given_to_an_agent_of_its_configuration() {
         ("states/serve", "states/serve"),
         ("states/docs", "states/docs"),
     ] {
-        fs::create_dir_all(site.base().join("states/docs")).unwrap();
-        fs::create_dir_all(site.base().join("states/serve")).unwrap();
-        for option in ["--agent-read", "--agent-write"] {
-            let given = at(given);
-            let ended = site.world.run(&[
-                "run",
-                "--config",
-                config.to_str().unwrap(),
-                "--workspace",
-                &at("own"),
-                "--state",
-                &at("own-state"),
-                option,
-                &given,
-                "--",
-                "/bin/true",
-            ]);
-            assert_eq!(ended.code, 1, "{option} {given}: {ended:?}");
-            assert!(ended.stderr.contains(&at(path)), "{given}: {ended:?}");
-        }
+        refused("--agent-read", given, path);
+        refused("--agent-write", given, path);
     }
     // A copy of hard links, in another directory.
-    fs::create_dir_all(site.base().join("states/docs/keys")).unwrap();
-    fs::create_dir(site.base().join("copy")).unwrap();
     fs::write(site.base().join("states/docs/keys/k"), "").unwrap();
     fs::hard_link(site.base().join("states/docs/keys/k"), site.base().join("copy/k")).unwrap();
-    let ended = site.world.run(&[
-        "run",
-        "--config",
-        config.to_str().unwrap(),
-        "--workspace",
-        &at("own"),
-        "--state",
-        &at("own-state"),
-        "--agent-read",
-        &at("copy"),
-        "--",
-        "/bin/true",
-    ]);
-    assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stderr.contains(&at("states/docs/keys/k")), "{ended:?}");
+    refused("--agent-read", "copy", "states/docs/keys/k");
     fs::remove_dir_all(site.base().join("states/docs")).unwrap();
     // A command of the operator for a served workspace.
     let shop = site.root("shop");

@@ -5,9 +5,9 @@
 use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-/// True if a match can have two groups in a row, of which the first would be the secret, or one group
-/// several times, of which the last would be: in `(KEY|TOKEN)=(\w+)` the label, in `A(-[0-9]{4}){3}` the
-/// last digits.
+/// True if a match can have two groups in a row, of which the first would be the secret, or one
+/// group several times, of which the last would be: in `(KEY|TOKEN)=(\w+)` the label, in
+/// `A(-[0-9]{4}){3}` the last digits.
 pub(super) fn has_groups_in_a_row(hir: &Hir) -> bool {
     groups_in_a_row(hir) > 1
 }

@@ -30,8 +30,8 @@ pub(crate) struct SecretRule {
     /// Minimum entropy in bits per byte, exclusive, of a secret.
     pub(super) entropy: Option<f64>,
     pub(super) group: Option<usize>,
-    /// True if the complete match is denied or redacted, although entropy and allowlists are about the
-    /// group.
+    /// True if the complete match is denied or redacted, although entropy and allowlists are about
+    /// the group.
     pub(super) hides_match: bool,
     pub(super) allowlists: Vec<Allowlist>,
     /// True if a comment `gitleaks:allow` in the line of a match hides it.
@@ -200,7 +200,7 @@ impl SecretRule {
         self.group.is_none() && several
     }
 
-    /// True if the secret, where the rule does not say which group it is, is less than what follows it.
+    /// True if the secret is less than what follows it, and the rule does not say which group it is.
     pub(crate) fn leaves_value(&self) -> bool {
         self.group.is_none() && self.expression.as_ref().is_some_and(Expression::leaves_value)
     }
