@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => show.all(&source, &segments)?,
     };
     while let Some(reader) = &mut reader {
-        let mut read = show.read(reader)?;
+        let mut read = show.read(reader).map_err(|error| unreadable(&directory, &error))?;
         if args.follow && show.is_changed(reader, read.as_ref())? {
             read = show.again(&source, reader)?;
         }
@@ -150,13 +150,12 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     /// Reads the next line; fails after too many bytes that are no records.
-    fn read(&self, reader: &mut Reader<'_, Directory>) -> Result<Option<Entry>, Failure> {
+    fn read(&self, reader: &mut Reader<'_, Directory>) -> io::Result<Option<Entry>> {
         if self.junk > MAX_JUNK {
             let words = format!("more than {MAX_JUNK} bytes are no records");
-            let error = io::Error::new(io::ErrorKind::InvalidData, words);
-            return Err(unreadable(self.directory, &error));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, words));
         }
-        let entry = reader.next().map_err(|error| unreadable(self.directory, &error))?;
+        let entry = reader.next()?;
         if let Some(entry) = &entry {
             self.bar.advance(entry.bytes.len() as u64 + 1);
         }
@@ -280,6 +279,36 @@ impl Printer<'_> {
             .beside_result())
     }
 
+    /// Reads a segment, and passes on the entries that match until `found` returns false. Returns
+    /// the number of lines, `None` if `found` ended it. Damage is for the end: it hides no other
+    /// segment.
+    fn segment(
+        &mut self,
+        source: &Directory,
+        segment: Segment,
+        found: &mut dyn FnMut(&mut Self, Entry) -> bool,
+    ) -> Result<Option<u64>, Failure> {
+        let (mut reader, mut lines) = (Reader::new(source, segment.first()), 0);
+        while lines < SEGMENT_RECORDS {
+            match self.read(&mut reader) {
+                Ok(Some(entry)) => {
+                    lines = entry.line;
+                    if self.wanted(&entry) && !found(self, entry) {
+                        return Ok(None);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.damages.push(format!("{segment} cannot be read to its end: {error}"));
+                    (self.junk, self.next) = (0, None);
+                    break;
+                }
+                Err(error) => return Err(unreadable(self.directory, &error)),
+            }
+        }
+        Ok(Some(lines))
+    }
+
     /// Notes that a segment that is not the last one has too few lines.
     fn check_length(&mut self, segment: Segment, lines: u64) {
         if lines < SEGMENT_RECORDS {
@@ -297,16 +326,8 @@ impl Printer<'_> {
     ) -> Result<Option<Reader<'s, Directory>>, Failure> {
         let Some((last, before)) = segments.split_last() else { return Ok(None) };
         for segment in before {
-            let (mut reader, mut lines) = (Reader::new(source, segment.first()), 0);
-            while let Some(entry) = self.read(&mut reader)? {
-                lines = entry.line;
-                if self.wanted(&entry) && !self.entry(&entry) {
-                    return Ok(None);
-                }
-                if lines == SEGMENT_RECORDS {
-                    break;
-                }
-            }
+            let lines = self.segment(source, *segment, &mut |show, entry| show.entry(&entry))?;
+            let Some(lines) = lines else { return Ok(None) };
             self.check_length(*segment, lines);
         }
         Ok(Some(Reader::new(source, last.first())))
@@ -327,22 +348,17 @@ impl Printer<'_> {
             self.next = None;
             let mut here = VecDeque::new();
             let room = count - found.len();
-            let (mut reader, mut lines) = (Reader::new(source, segment.first()), 0);
-            while let Some(entry) = self.read(&mut reader)? {
-                lines = entry.line;
-                end = end.max(entry.seq().saturating_add(1));
-                if self.wanted(&entry) {
-                    here.push_back(entry);
-                    if here.len() > room {
-                        here.pop_front();
-                    }
+            let lines = self.segment(source, *segment, &mut |_, entry| {
+                here.push_back(entry);
+                if here.len() > room {
+                    here.pop_front();
                 }
-                if lines == SEGMENT_RECORDS {
-                    break;
-                }
-            }
-            if Some(segment) != segments.last() {
-                self.check_length(*segment, lines);
+                true
+            })?;
+            let lines = lines.unwrap_or_default();
+            match Some(segment) == segments.last() {
+                true => end = end.saturating_add(lines),
+                false => self.check_length(*segment, lines),
             }
             here.append(&mut found);
             found = here;

@@ -115,6 +115,8 @@ fn a_compressed_segment_with_a_wrong_checksum_hid_the_others() {
         (&["audit", "report", "-o", html.to_str().unwrap()], Some(&html)),
         (&["audit", "session", "--json"], None),
         (&["audit", "query", "--stats", "rule"], None),
+        (&["audit", "show", "--json"], None),
+        (&["audit", "show", "--last", "100000"], None),
     ] {
         let done = world.run(args);
         assert_eq!(done.code, 5, "{args:?}: {done:?}");
