@@ -288,3 +288,25 @@ fn secrets_that_were_shown_in_part_are_withheld() {
         assert_eq!(world.write("new", &text).code, 3, "{text}");
     }
 }
+
+/// An assignment without a value took the next line's key for its secret, and the search went on
+/// behind that key.
+#[test]
+fn an_empty_assignment_above_a_secret_showed_it() {
+    let policy = |rules: &str| {
+        format!(
+            "schema = 1\nextends = [\"secrets\"]\n[allowedPaths]\nread = [\"**\"]\nwrite = [\"**\"]\n{rules}"
+        )
+    };
+    let own = "[[secrets.rules]]\nid = \"pw\"\nregex = '(?i)password\\s*=\\s*(\\S{4,})'\n";
+    for (rules, text) in [
+        ("", "//npm.example.org/:_authToken =\n//npm.example.com/:_authToken = real-4711abcd\n"),
+        (own, "password =\ndb_password = real-4711abcd\n"),
+        (own, "password = password = real-4711abcd\n"),
+    ] {
+        let world = World::with_policy(&policy(rules));
+        world.file("file", text);
+        let shown = seen(&world, "file");
+        assert!(!shown.contains("4711"), "{shown}");
+    }
+}

@@ -16,9 +16,9 @@ use super::{
 
 /// Maximum size of a compiled expression in bytes: `(a{1000}){1000}` is refused.
 const MAX_COMPILED: usize = 10 << 20;
-/// Maximum number of consecutive refused matches that begin within each other. It bounds the time:
-/// each may be as long as the text.
-const MAX_REFUSED: usize = 64;
+/// Maximum number of consecutive matches that begin within each other and are refused, or find
+/// nothing more. It bounds the time: each may be as long as the text.
+const MAX_ENCLOSED: usize = 64;
 /// Maximum number of texts that are distinguished in the search for keywords.
 const MAX_FORMS: usize = 512;
 
@@ -145,8 +145,9 @@ impl Expression {
     /// no more. `overdue` is called before each match but the first, and during searches that take
     /// long.
     ///
-    /// Secrets do not overlap, but their surroundings may: one delimiter can end a match and begin
-    /// the next. A refused match can also contain the beginning of another one.
+    /// Matches may overlap: one delimiter can end a match and begin the next, and what a match takes
+    /// for its secret can be the beginning of another one, such as the next line's key after an
+    /// empty assignment.
     pub(super) fn matches<'r>(
         &'r self,
         text: &'r [u8],
@@ -165,7 +166,8 @@ impl Expression {
         // Without an expression everything is a secret.
         let all = Span::from(range);
         let mut everything = regex.is_none().then_some(Match { whole: all, secret: all });
-        let (mut refused, mut in_a_row) = (Span { start: 0, end: 0 }, 0);
+        // The secret of the match before, if accepted or not.
+        let (mut last, mut in_a_row) = (Span { start: 0, end: 0 }, 0);
         std::iter::from_fn(move || {
             if let Some(all) = everything.take() {
                 return is_secret(&all).then_some(Ok(all));
@@ -179,20 +181,21 @@ impl Expression {
                     }
                 };
                 let Match { whole, secret } = found;
-                let within = whole.start < refused.end;
-                // The end of a refused match is not a secret of its own.
-                let part = within && refused.start <= secret.start && secret.end <= refused.end;
-                if !part && is_secret(&found) {
-                    in_a_row = 0;
-                    walk.as_mut()?.range.start = secret.end.max(whole.start + 1);
+                let within = whole.start < last.end;
+                // The end of a match is not a secret of its own.
+                let part = within && last.start <= secret.start && secret.end <= last.end;
+                let accepted = !part && is_secret(&found);
+                in_a_row = if within && !accepted { in_a_row + 1 } else { 0 };
+                if !part {
+                    last = secret;
+                }
+                // A match that begins with its secret could be found again one byte later.
+                let skips = in_a_row >= MAX_ENCLOSED || accepted && secret.start == whole.start;
+                let next = if skips { secret.end } else { secret.start };
+                walk.as_mut()?.range.start = next.max(whole.start + 1);
+                if accepted {
                     return Some(Ok(found));
                 }
-                in_a_row = if within { in_a_row + 1 } else { 0 };
-                if !part {
-                    refused = secret;
-                }
-                let next = if in_a_row < MAX_REFUSED { secret.start } else { secret.end };
-                walk.as_mut()?.range.start = next.max(whole.start + 1);
             }
         })
     }
@@ -475,5 +478,20 @@ mod tests {
         assert_eq!(secrets(None), [2..4, 7..8]);
         assert_eq!(secrets(Some(2)), [2..4, 8..11]);
         assert_eq!(secrets(Some(0)), [0..4, 5..11]);
+    }
+
+    #[test]
+    fn what_a_match_takes_for_its_secret_can_begin_another_one() {
+        let expression = Expression::compile(r"k\s*=\s*(\S+)", false, &[]).unwrap();
+        for (text, secrets) in [
+            ("k =\nk = bb", &["k", "bb"][..]),
+            ("k = k = k =bb", &["k", "k", "bb"]),
+            ("k=k=bb k=c", &["k=bb", "c"]),
+        ] {
+            let found =
+                expression.matches(text.as_bytes(), 0..text.len(), None, |_| true, &|| false);
+            let found: Vec<_> = found.map(|found| &text[found.unwrap().secret.range()]).collect();
+            assert_eq!(found, secrets, "{text}");
+        }
     }
 }
