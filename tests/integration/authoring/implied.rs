@@ -209,3 +209,25 @@ fn explain_of_a_rename_decided_in_another_order_than_the_gateway() {
     let decision = world.run(&explain).ok().json()["decision"].clone();
     assert_eq!((&decision["effect"], &decision["rule"]), (&"ask".into(), &"way".into()));
 }
+
+/// It said that such a write is allowed: it followed a link that the gateway passes as missing.
+#[test]
+fn explain_followed_a_link_that_is_hidden() {
+    let world = World::with_rules(
+        "[[rules]]\nid = \"links\"\neffect = \"deny\"\noperations = [\"list\", \"write\"]\n\
+         paths = [\"a/lb\"]\nscope = \"entry\"\n",
+    );
+    world.file("a/b/old", "text");
+    world.file("c", "text");
+    std::os::unix::fs::symlink("b", world.path("a/lb")).unwrap();
+    let rule = |args: &[&str]| {
+        let explained = world.run(&[&["policy", "explain", "--json"], args].concat()).ok().json();
+        explained["decision"]["rule"].clone()
+    };
+    assert_eq!(rule(&["write", "a/lb/new"]), "links");
+    world.write("a/lb/new", "x").denied("links");
+    assert_eq!(rule(&["rename", "c", "--to", "a/lb/c"]), "links");
+    world.fs(&["mv", "c", "a/lb/c"]).denied("links");
+    assert_eq!(rule(&["write", "a/b/new"]), "allowedPaths.write");
+    world.write("a/b/new", "x").ok();
+}

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::{
-    gateway::{Follow, Resolved, WorkspaceError, WorkspaceView, decide_entries},
+    gateway::{Follow, LinkDecisions, Resolved, WorkspaceError, WorkspaceView, decide_entries},
     model::{Access, AgentName, OperationKind, WorkspacePath},
     policy::{Decision, ObjectKind, Policy, Query},
 };
@@ -61,8 +61,8 @@ impl ImpliedDecisions<'_> {
         if !matches!(self.operation, OperationKind::Remove | OperationKind::Rename) {
             return Ok(());
         }
-        let resolve = |path| self.workspace.resolve(path, Follow::No);
-        let (from, to) = (resolve(path)?, to.map(resolve).transpose()?);
+        let from = self.resolve(Access::Remove, path, Follow::No)?;
+        let to = to.map(|to| self.resolve(Access::Write, to, Follow::No)).transpose()?;
         let names = (&from, to.as_ref().map(Resolved::path));
         decide_entries((self.policy, self.agent), self.workspace, names, &mut |entry, decision| {
             let location = if entry == from.path() { MOVED } else { "beneath it," };
@@ -85,7 +85,7 @@ impl ImpliedDecisions<'_> {
             _ => (None, Follow::No),
         };
         let Some(made) = made else { return Ok(()) };
-        let resolved = self.workspace.resolve(made, follow)?;
+        let resolved = self.resolve(Access::Write, made, follow)?;
         if resolved.object().kind != ObjectKind::Missing {
             return Ok(());
         }
@@ -102,6 +102,24 @@ impl ImpliedDecisions<'_> {
             }
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// Resolves a path as the gateway does: a link that the agent may not follow is passed as if it
+    /// were missing.
+    fn resolve(
+        &self,
+        access: Access,
+        path: &WorkspacePath,
+        follow: Follow,
+    ) -> Result<Resolved, WorkspaceError> {
+        let Self { policy, workspace, agent, operation } = *self;
+        let is_asked = policy.evaluate(&Query { agent, operation, access, path }).is_ask();
+        LinkDecisions { policy, agent, operation, accesses: &[access], is_asked }.resolve(
+            workspace,
+            path,
+            follow,
+            &mut Vec::new(),
+        )
     }
 }
 
