@@ -181,6 +181,22 @@ fn csv_has_a_row_for_each_record_whatever_is_in_it() {
     }
 }
 
+/// A reader that separates at `;` found formulas in names.
+#[test]
+fn a_name_with_a_semicolon_made_a_formula_for_some_spreadsheets() {
+    let world = World::new();
+    for name in ["a;=1+1;b", "a; @x", "a;\"=2\"", ";-3", "a;b"] {
+        world.write(name, "x").ok();
+    }
+    let csv = export(&world, "csv", &[]).ok();
+    let mut cells = csv.text().lines().flat_map(|line| line.split(';'));
+    let formula =
+        |cell: &&str| cell.trim_start_matches(['"', ' ']).starts_with(['=', '+', '-', '@']);
+    assert_eq!(cells.find(formula), None);
+    let row = csv.text().lines().find(|line| line.contains("1+1")).unwrap();
+    assert!(row.contains("\"a;'=1+1;b\""), "{row}");
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn duckdb_reads_the_parquet_file() {
