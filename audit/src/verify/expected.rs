@@ -271,7 +271,10 @@ impl Expectations {
             self.right = size;
             self.signed.checkpoints += 1;
             self.signed.records = size;
-            self.signed.key = Some(signed.by.to_string());
+            let key = signed.by.to_string();
+            self.signed.keys.retain(|known| *known != key);
+            self.signed.keys.push(key.clone());
+            self.signed.key = Some(key);
             let names = signed.witnesses.iter().map(|(key, _)| key.name().to_owned());
             self.signed.witnesses = names.collect();
             let keys = signed.witnesses.iter().map(|(key, _)| key.to_string());

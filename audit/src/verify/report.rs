@@ -96,6 +96,8 @@ pub struct SignedPart {
     pub records: u64,
     /// The key that signed that one.
     pub key: Option<String>,
+    /// Every key that signed one of them, the newest last.
+    pub keys: Vec<String>,
     /// True if the key came from outside the log.
     pub given: bool,
     /// Names of the known witnesses that cosigned that one.

@@ -210,15 +210,15 @@ fn lines(report: &Report, valid: bool) -> Vec<String> {
 /// Describes the signatures.
 fn signed(report: &Report) -> Vec<String> {
     let signed = &report.signed;
-    let (Some(key), 1..) = (&signed.key, signed.checkpoints) else {
+    if signed.keys.is_empty() {
         let unsigned = report.head.is_some().then_some(UNSIGNED);
         return unsigned.into_iter().map(str::to_owned).collect();
-    };
-    let name = key.split('+').next().unwrap_or(key);
+    }
+    let names: Vec<_> = signed.keys.iter().filter_map(|key| key.split('+').next()).collect();
     let mut line = format!(
         "signed: {} by {}, the newest covers {}",
         counted(signed.checkpoints, "checkpoint"),
-        Escaped(name),
+        Escaped(&names.join(", ")),
         counted(signed.records, "record")
     );
     if !signed.witnesses.is_empty() {
@@ -226,11 +226,12 @@ fn signed(report: &Report) -> Vec<String> {
     }
     let mut lines = vec![line];
     if !signed.given {
-        let key = Escaped(key);
+        let key = signed.keys.join(", ");
         lines
             .push(format!(
-                "key: {key}, found beside the log, where anyone who changes the log can change it; give your \
-                 own copy with --key"
+                "key: {}, found beside the log, where anyone who changes the log can change it; give your \
+                 own copy with --key",
+                Escaped(&key)
             ));
     }
     lines

@@ -60,6 +60,31 @@ fn a_change_of_keys_is_on_record() {
     assert_eq!(both(&world), [0, 0]);
 }
 
+/// All checkpoints were said to be by the newest key.
+#[test]
+fn checkpoints_of_a_former_key_were_said_to_be_by_the_new_one() {
+    let world = world();
+    let first = || {
+        fs::read_to_string(audit(&world, "key.vkey")).unwrap().lines().next().unwrap().to_owned()
+    };
+    let former = first();
+    world.run(&["audit", "key", "--new"]).ok();
+    world.run(&["audit", "checkpoint"]).ok();
+    let both = [former, first()];
+    let signed = world.run(&["audit", "verify", "--json"]).ok().json()["signed"].clone();
+    assert_eq!(
+        (&signed["keys"], &signed["key"]),
+        (&serde_json::json!(both), &serde_json::json!(both[1]))
+    );
+    let page = world.base().join("r.html");
+    world.run(&["audit", "report", "-o", page.to_str().unwrap()]).ok();
+    let page = fs::read_to_string(page).unwrap();
+    let text = world.run(&["audit", "verify"]).ok().text().to_owned();
+    let names = |key: &String| key.split('+').next().unwrap().to_owned();
+    assert!(text.contains(&both.each_ref().map(names).join(", ")), "{text}");
+    assert!(page.contains(&both.join(", ")), "{page}");
+}
+
 /// The message named another path, and that of the verifier none.
 #[test]
 fn what_is_no_file_in_the_directory_of_keys_is_named_with_its_path() {

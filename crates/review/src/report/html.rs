@@ -227,22 +227,22 @@ fn status(page: &mut Page, report: &Report) {
         ));
     }
     let signed = &chain.signed;
-    match &signed.key {
-        Some(key) if signed.checkpoints > 0 => {
-            let whose = if signed.given {
-                "a key given from outside the log"
-            } else {
-                "the key beside the log: compare it with your own copy"
-            };
-            page.raw(format_args!(
-                "<p>Signed checkpoints checked: {}. They cover the first {} records, and were signed \
-                 with <code class=\"hash\">{}</code>, {whose}.</p>\n",
-                signed.checkpoints,
-                signed.records,
-                text(key)
-            ));
-        }
-        _ => page.raw("<p>No signed checkpoint covers these records.</p>\n"),
+    if signed.keys.is_empty() {
+        page.raw("<p>No signed checkpoint covers these records.</p>\n");
+    } else {
+        let whose = match (signed.given, signed.keys.len()) {
+            (true, 1) => "a key given from outside the log",
+            (true, _) => "keys given from outside the log",
+            (false, 1) => "the key beside the log: compare it with your own copy",
+            (false, _) => "keys beside the log: compare them with your own copies",
+        };
+        page.raw(format_args!(
+            "<p>Signed checkpoints checked: {}. They cover the first {} records, and were signed \
+             with <code class=\"hash\">{}</code>, {whose}.</p>\n",
+            signed.checkpoints,
+            signed.records,
+            text(&signed.keys.join(", "))
+        ));
     }
     if !signed.witnesses.is_empty() {
         page.raw(format_args!("<p>Cosigned by {}.</p>\n", text(&signed.witnesses.join(", "))));
