@@ -75,7 +75,7 @@ pub const LINTS: &[Lint] = &[
     misleading(
         "partly-denied-host",
         "a rule about a name does not cover the names beneath it, and one about those does not \
-         cover the name itself",
+         cover the name itself; IPv4 and IPv6 are different networks",
     ),
     other(
         "redundant-except",

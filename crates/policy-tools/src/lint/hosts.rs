@@ -119,6 +119,7 @@ pub(super) fn lint(subject: Subject<'_>, found: &mut Vec<Finding>) {
                 .iter()
                 .for_each(|(host, span)| shared(rule, host, span, has_credential, found));
         } else {
+            unspecified(rule, found);
             let is_observing = subject.policy.network().mode() == Mode::Observe;
             partly_denied(rule, &all, is_observing, found);
         }
@@ -205,14 +206,42 @@ fn is_registry(domain: &str) -> bool {
     }
 }
 
+/// Finds a denial of `0.0.0.0` or `::`, which stand for all addresses where programs listen. Beside
+/// an address of this machine, they mean this machine.
+fn unspecified(rule: &Rule, found: &mut Vec<Finding>) {
+    let is_local = |host: &HostPattern| host.address().is_some_and(|own| own.is_loopback());
+    if rule.hosts.iter().any(|(host, _)| is_local(host)) {
+        return;
+    }
+    for (host, span) in &rule.hosts {
+        let is_covered = || rule.hosts.iter().any(|(other, _)| other != host && other.covers(host));
+        if host.address().is_some_and(|address| address.is_unspecified()) && !is_covered() {
+            found.push(Finding {
+                id: "word-as-wildcard",
+                file: rule.file,
+                span: span.clone(),
+                message: format!("`{host}` is one address, and does not stand for all hosts"),
+                suggestion: "write `*` for all of them".to_owned(),
+            });
+        }
+    }
+}
+
 /// Finds a denial of `a.example`, or a question about it once something was read, that leaves
-/// `*.a.example` open, and the reverse.
+/// `*.a.example` open, and the reverse; and one of all addresses of IPv4 that leaves those of IPv6
+/// open, and the reverse.
 fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<Finding>) {
     for (host, span) in &rule.hosts {
         let (rest, what) = match host {
             HostPattern::Name(name) => (format!("*.{}", name.as_str()), "the names beneath it"),
             HostPattern::Beneath(name) if !is_registry(name.as_str()) => {
                 (name.as_str().to_owned(), "that name itself")
+            }
+            HostPattern::Network(network) if network.prefix_len() == 0 => {
+                match network.addr().is_ipv4() {
+                    true => ("::/0".to_owned(), "addresses of IPv6"),
+                    false => ("0.0.0.0/0".to_owned(), "addresses of IPv4"),
+                }
             }
             HostPattern::Beneath(_) | HostPattern::Any | HostPattern::Network(_) => continue,
         };
@@ -226,7 +255,7 @@ fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<
         let is_granted = grants().next().is_some()
             && grants().all(|one| {
                 let mut same_file = grants().filter(|other| other.file == one.file);
-                same_file.any(|other| other.has_host(&pattern) && other.meets(rule))
+                same_file.any(|other| other.opens(&pattern) && other.meets(rule))
             });
         if is_closed || !(is_granted || is_observing) {
             continue;
@@ -235,7 +264,7 @@ fn partly_denied(rule: &Rule, all: &[Rule], is_observing: bool, found: &mut Vec<
             id: "partly-denied-host",
             file: rule.file,
             span: span.clone(),
-            message: format!("`{host}` leaves {what} open: `{rest}` is allowed"),
+            message: format!("`{host}` leaves {what} open: nothing closes `{rest}`"),
             suggestion: match rule.effect {
                 Effect::Ask => format!("ask about `{rest}`, too"),
                 Effect::Deny | Effect::Allow => format!("deny `{rest}`, too"),
@@ -355,6 +384,13 @@ impl Rule {
 
     fn has_host(&self, host: &HostPattern) -> bool {
         self.hosts.iter().any(|(own, _)| own.covers(host))
+    }
+
+    /// True if the rule is about the host, or about a part of a network: names may have any address.
+    fn opens(&self, host: &HostPattern) -> bool {
+        let is_network = |host: &HostPattern| matches!(host, HostPattern::Network(_));
+        let is_part = |own: &HostPattern| !is_network(own) || host.covers(own);
+        self.has_host(host) || (is_network(host) && self.hosts.iter().any(|(own, _)| is_part(own)))
     }
 
     /// True if there is a port and an agent that both rules are about.

@@ -166,3 +166,35 @@ fn a_denial_at_ports_that_are_not_allowed_had_no_finding() {
     assert_eq!(denied("hosts = [\"*\"]\n"), [""; 0]);
     assert_eq!(denied("hosts = [\"*.other.org\"]\nports = [80]\n"), [""; 0]);
 }
+
+/// They passed for denials of everything.
+#[test]
+fn denials_of_one_address_or_of_ipv4_alone_had_no_finding() {
+    let label = "[[labels]]\nid = \"l\"\npaths = [\"data/**\"]\n";
+    let all = |allowed: &str, denied: &str| {
+        let deny = format!("{}whenRead = [\"l\"]\n", rule("d", "deny", denied));
+        let mut found = found(&[label, &rule("a", "allow", allowed), &deny].concat());
+        found.retain(|(id, _)| *id != "any-host");
+        found.into_iter().map(|(id, place)| format!("{id} {place}")).collect::<Vec<_>>()
+    };
+    let (names, none) = ("\"*.example.com\"", &[""; 0]);
+    for any in ["\"0.0.0.0\"", "\"::\""] {
+        assert_eq!(all(names, any), [format!("word-as-wildcard {any}")]);
+    }
+    for any in ["\"0.0.0.0/0\"", "\"::/0\""] {
+        for open in [names, "\"*\""] {
+            assert_eq!(all(open, any), [format!("partly-denied-host {any}")], "{open}");
+        }
+    }
+    for closed in [
+        "\"*\", \"0.0.0.0\"",
+        "\"127.0.0.1\", \"0.0.0.0\", \"::\"",
+        "\"0.0.0.0/0\", \"::/0\"",
+        "\"*\", \"0.0.0.0/0\"",
+        "\"8.0.0.0/8\"",
+    ] {
+        assert_eq!(all(names, closed), none, "{closed}");
+    }
+    // No address of IPv6 is allowed.
+    assert_eq!(all("\"93.184.216.0/24\"", "\"0.0.0.0/0\""), none);
+}
