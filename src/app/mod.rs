@@ -11,6 +11,7 @@ pub(crate) mod audit_log;
 pub(crate) mod bootstrap;
 pub(crate) mod connection_help;
 pub(crate) mod connection_notices;
+pub(crate) mod default_agents;
 mod executed_files;
 pub(crate) mod failure;
 pub(crate) mod git;

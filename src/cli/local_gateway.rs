@@ -8,6 +8,7 @@ use super::{announcer::Announcer, gateway_options::GatewayOptions};
 use crate::{
     app::{
         bootstrap::{Profile, Started},
+        default_agents,
         failure::Failure,
         housekeeping, logging,
         opened::Opened,
@@ -30,7 +31,7 @@ impl LocalGateway {
     /// Opens policy, workspace and state directory, confines this process to them, recovers
     /// unfinished changes, and records the start.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        let agent = common.agent("cli")?;
+        let agent = common.agent(default_agents::FS)?;
         let opened =
             Self::open_after(common, |_| Ok(((agent, BTreeMap::new()), Profile::default(), ())))?;
         Ok(opened.0)

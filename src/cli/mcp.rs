@@ -15,6 +15,7 @@ use super::{announcer, connect, gateway_options};
 use crate::{
     app::{
         bootstrap::Profile,
+        default_agents,
         failure::{Context as _, Exit, Failure},
         logging,
         opened::Opened,
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     ]);
     let opened = Opened::open(&args.common)?;
     opened.warn();
-    let session = session(args.common.agent("mcp-client")?, Transport::Mcp)?;
+    let session = session(args.common.agent(default_agents::MCP)?, Transport::Mcp)?;
     logging::start(&args.logging, &opened.state_path)?;
     let confined = opened.confine(Profile { long_lived: true, ..Profile::default() })?;
     confined.warn();

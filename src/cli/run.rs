@@ -30,6 +30,7 @@ use super::agent::{
 };
 use crate::{
     app::{
+        default_agents,
         failure::{Context as _, Exit, Failure},
         presets::Preset,
         process,
@@ -211,7 +212,7 @@ fn agent_name(args: &Args, preset: Option<&Preset>) -> Result<AgentName, Failure
     let name = args.command.first().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = name.filter(|name| name.parse::<AgentName>().is_ok());
-    args.sandbox.common.agent(name.unwrap_or("agent"))
+    args.sandbox.common.agent(name.unwrap_or(default_agents::RUN))
 }
 
 /// Describes if the agent is offered the gateway's MCP server.

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     app::{
+        default_agents,
         failure::{Context as _, Exit, Failure},
         new_file::{Destination, NewFile},
         opened::Opened,
@@ -52,9 +53,6 @@ use crate::{
 
 /// The exit code after a timeout, as that of timeout(1).
 const TIMED_OUT: u8 = 124;
-
-/// The default name of the agent.
-const AGENT: &str = "exec";
 
 /// The options of the summary.
 #[derive(Debug, clap::Args)]
@@ -188,7 +186,7 @@ impl SandboxCommand {
         let common = &self.sandbox.common;
         let named = preset.as_deref().map(|name| common.agent(name)).transpose()?;
         let named = common.agent.clone().or(named);
-        let agent = named.clone().map_or_else(|| common.agent(AGENT), Ok)?;
+        let agent = named.clone().map_or_else(|| common.agent(default_agents::EXEC), Ok)?;
         let mut home = Home::of(named.as_ref())?;
         let workspaces = self.sandbox.open(home.name(), self.purpose)?;
         let make =

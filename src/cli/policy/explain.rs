@@ -12,6 +12,7 @@ use std::{net::IpAddr, process::ExitCode};
 use self::answer::{explained, print_report, report_json};
 use crate::{
     app::{
+        default_agents,
         failure::{Exit, Failure},
         options::Common,
         pager::PagerOptions,
@@ -138,7 +139,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, _) => None,
     };
     let policy = load(&args.common.policy)?;
-    let agent = args.common.agent("agent")?;
+    let agent = args.common.agent(default_agents::RUN)?;
     let (decision, answers, notes) =
         explained(&policy, workspace.view(), &agent, operation, &path, to.as_ref())?;
     if args.json {

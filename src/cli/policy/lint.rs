@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use crate::{
     app::{
+        default_agents,
         failure::{Context as _, Exit, Failure},
         git::workspace,
         output::colours,
         workspace::open_workspace,
     },
     cli::render::counted,
-    config::PRESETS,
     model::{Escaped, WorkspacePath},
     operator_files,
     policy::Policy,
@@ -72,10 +72,6 @@ pub(super) struct Args {
 /// The maximum of tracked paths in `--json`.
 const MAX_HIDDEN: usize = 1000;
 
-/// Names that agents have by default, besides those of presets: of `run` with an unknown program,
-/// `fs`, `serve` without a configuration, `exec`, and `mcp`.
-const DEFAULT_NAMES: [&str; 5] = ["agent", "cli", "client", "exec", "mcp-client"];
-
 /// A finding with its file.
 pub(super) struct Located {
     finding: Finding,
@@ -99,8 +95,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut not_committed = BTreeSet::new();
     let mut not_in_mount = BTreeSet::new();
     let mut for_others = BTreeSet::new();
-    let names = DEFAULT_NAMES.into_iter().chain(PRESETS.iter().map(|(name, _)| *name));
-    let names: Vec<_> = names.filter_map(|name| name.parse().ok()).collect();
+    let default_agents = default_agents::all();
+    let names: Vec<_> = default_agents.iter().filter_map(|(_, name)| name.parse().ok()).collect();
     let mut found: Vec<Located> = Vec::new();
     let mut told = HashSet::new();
     for (number, file) in policies(&args.files)?.into_iter().enumerate() {
@@ -115,6 +111,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tree: tree.as_ref(),
             tracked: tracked.as_deref(),
             tests: Some(&tested.report),
+            default_agents: &default_agents,
         };
         let paths = policy_tools::hidden(subject).into_iter().cloned();
         if policy_tools::shows_git_objects(subject) {
@@ -176,7 +173,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             errln!(
                 "portcullis: note: by default agents have the name of their preset, of the program of \
                  `run`, or {}: to none of them but such a program {} {}",
-                DEFAULT_NAMES.map(|name| format!("`{name}`")).join(", "),
+                default_agents::NAMES.map(|name| format!("`{name}`")).join(", "),
                 if rules.len() == 1 { "applies" } else { "apply" },
                 rules.join(", ")
             );
@@ -206,7 +203,9 @@ fn tracked(args: &Args, location: &Path) -> Option<Vec<WorkspacePath>> {
 /// Returns the findings that need neither workspace nor tests and show that the
 /// policy protects less than its text suggests.
 pub(super) fn misleading(policy: &Policy, outline: &[OutlineFile]) -> Vec<Located> {
-    let subject = Subject { policy, outline, tree: None, tracked: None, tests: None };
+    let default_agents = &default_agents::all();
+    let subject =
+        Subject { policy, outline, tree: None, tracked: None, tests: None, default_agents };
     let found = lint(subject).into_iter().filter(Finding::is_misleading);
     locate(found, outline).collect()
 }

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     app::{
+        default_agents,
         failure::{Context as _, Exit, Failure},
         notifier,
         output::colours_on_stderr,
@@ -466,7 +467,7 @@ fn adopt(args: &Args, service: &mut Service, token: &str) -> Result<(), Failure>
         reference: args.tools == "reference",
         elicit: args.ask == "client",
     });
-    let agent = common.agent("client")?;
+    let agent = common.agent(default_agents::SERVE)?;
     service.agents.push(AgentConfig {
         name: agent,
         token: token::hash(token),

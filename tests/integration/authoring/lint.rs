@@ -449,6 +449,7 @@ fn a_check_warns_of_what_misleads_and_of_nothing_else() {
     let warnings = checked["policies"][0]["warnings"].as_array().unwrap();
     let ids: BTreeSet<_> = warnings.iter().map(|found| found["id"].as_str().unwrap()).collect();
     let expected = [
+        "agent-name",
         "class-as-name",
         "dot-required",
         "mixed-scripts",

@@ -16,6 +16,11 @@ pub struct Lint {
 
 /// Every lint.
 pub const LINTS: &[Lint] = &[
+    misleading(
+        "agent-name",
+        "a rule for a name that no agent has by default applies only to agents that an operator \
+         names so",
+    ),
     misleading("any-host", "anything that an agent reads can be sent to any host"),
     misleading(
         "class-as-name",

@@ -41,7 +41,7 @@ pub(super) fn lint(subject: Subject<'_>, file: usize, found: &mut Vec<Finding>) 
 pub(super) type MisreadPattern = (&'static str, String, String);
 
 /// Finds `app/[id]/page.tsx`, where `[id]` is the name of a directory, and `post-[id].tsx`.
-fn class(text: &str) -> Option<MisreadPattern> {
+pub(super) fn class(text: &str) -> Option<MisreadPattern> {
     let found = classes(text).into_iter().find(|class| {
         let is_alone = class.before.is_none_or(|c| is_separator(c) && c != '.')
             && match class.behind.chars().next() {

@@ -133,6 +133,7 @@ mod tests {
                 tree: None,
                 tests: None,
                 tracked: None,
+                default_agents: &[],
             };
             let mut found = Vec::new();
             lint(subject, &mut found);

@@ -23,6 +23,8 @@ pub struct Subject<'a> {
     pub tracked: Option<&'a [WorkspacePath]>,
     /// The results of its tests, to find rules without one.
     pub tests: Option<&'a TestReport>,
+    /// Commands and presets, each with the name that its agent has by default.
+    pub default_agents: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> Subject<'a> {

@@ -4,9 +4,9 @@
 
 use std::{io, path::Path};
 
-use super::AGENT;
 use crate::{
     app::{
+        default_agents::EXEC,
         failure::{Context as _, Failure},
         session::random_id,
     },
@@ -27,7 +27,7 @@ impl Home {
     pub(super) fn of(agent: Option<&AgentName>) -> Result<Self, Failure> {
         let name = match agent {
             Some(agent) => agent.clone(),
-            None => format!("{AGENT}.{}", random_id()?).parse().or_fail("cannot name a home")?,
+            None => format!("{EXEC}.{}", random_id()?).parse().or_fail("cannot name a home")?,
         };
         Ok(Self { name, is_persistent: agent.is_some(), temporary: None })
     }
