@@ -35,8 +35,8 @@ impl Router<'_, '_> {
     /// Renames a directory of the workspace to a scratch name.
     ///
     /// # Errors
-    /// `EXDEV` for a directory that is too large or in use, and for any other entry; the error of the
-    /// read or removal.
+    /// `EXDEV` for a directory that is too large or in use, or has entries that are not shown, and for
+    /// any other entry; the error of the read or removal.
     pub(crate) fn adopt(
         &self,
         scratch: &Scratch,
@@ -116,8 +116,12 @@ impl ContentCollector<'_, '_> {
             if node.is_some_and(|node| !self.mount.lock().nodes.staged_only(node).is_empty()) {
                 return Err(Errno::XDEV);
             }
-            let (names, _taken) = self.mount.names_in(&path)?;
-            for (name, kind) in names {
+            let names = self.mount.names_in(&path)?;
+            // These would be removed with the directory.
+            if names.hidden > 0 {
+                return Err(Errno::XDEV);
+            }
+            for (name, kind) in names.shown {
                 // An entry of the workspace with a scratch name is not shown.
                 if found.len() >= MAX_ENTRIES || self.scratch.rules().may_match_name(&name) {
                     return Err(Errno::XDEV);

@@ -35,6 +35,15 @@ pub(crate) struct OpeningDirectory {
     pub(crate) keeps: bool,
 }
 
+/// The workspace's entries of a directory.
+pub(crate) struct Names {
+    pub(crate) shown: Vec<(String, ObjectKind)>,
+    /// The number of those that are not shown.
+    pub(crate) hidden: usize,
+    /// The memory reserved for them.
+    pub(crate) taken: BudgetPart,
+}
+
 impl Mount<'_> {
     /// Looks up a name. The kernel gets a reference to the node.
     ///
@@ -275,29 +284,28 @@ impl Mount<'_> {
         Ok(OpeningDirectory { handle, caches: key.is_some(), keeps })
     }
 
-    /// Returns the workspace's entries of a directory, and the memory reserved for them.
+    /// Returns the workspace's entries of a directory.
     ///
     /// # Errors
     /// `ENOMEM`, or the error of the listing.
-    pub(crate) fn names_in(
-        &self,
-        path: &WorkspacePath,
-    ) -> Result<(Vec<(String, ObjectKind)>, BudgetPart), Errno> {
+    pub(crate) fn names_in(&self, path: &WorkspacePath) -> Result<Names, Errno> {
         let (mut taken, mut room) = (BudgetPart::nothing(&self.lists), Ok(()));
+        let mut there = 0_usize;
         // While the directory is read, each name exists twice.
         let listed = self.view().list(path, |length| {
+            there += 1;
             room = taken.add_name(length, 2);
             room.is_ok()
         });
         room?;
-        let names = listed.map_err(|error| errno::of_look(&error))?.ok_or(Errno::NOENT)?;
-        Ok((names, taken))
+        let shown = listed.map_err(|error| errno::of_look(&error))?.ok_or(Errno::NOENT)?;
+        Ok(Names { hidden: there.saturating_sub(shown.len()), shown, taken })
     }
 
     /// Returns the entries of a directory, with those that exist in this mount only.
     fn list(&self, id: u64) -> Result<List, Errno> {
         let (path, policy) = (self.path(id)?, self.policy());
-        let (mut entries, mut taken) = self.names_in(&path)?;
+        let Names { shown: mut entries, mut taken, .. } = self.names_in(&path)?;
         entries.retain(|(_, kind)| is_served(*kind));
         let staged = self.lock().nodes.staged_only(id);
         let listed: HashSet<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();

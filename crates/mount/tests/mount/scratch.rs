@@ -221,7 +221,7 @@ fn what_may_not_be_removed_does_not_become_scratch() {
                  \x20 except OSError as e: print(e.errno)\n  else: print('done')",
             )
             .ok();
-        assert_eq!(said.trim(), "13\n13");
+        assert_eq!(said.trim(), "13\n18");
         assert_eq!((rig.read("keep/f"), rig.read("part/secret")), ("f".into(), "s".into()));
         rig.sh("test ! -e target; mkdir target; test -z \"$(ls -A target)\"").ok();
     });
@@ -253,6 +253,26 @@ fn a_directory_with_a_hidden_one_of_a_scratch_name_does_not_become_scratch() {
             "import os\ntry: os.rename('new', 'target')\nexcept OSError as e: print(e.errno)";
         assert_eq!(rig.python(python).ok().trim(), "18");
         assert_eq!(rig.read("new/target/built"), "built");
+    });
+}
+
+/// Regression: a file that may be removed, but not listed or read, was removed with its directory
+/// and was not in scratch.
+#[test]
+fn a_directory_with_a_hidden_file_does_not_become_scratch() {
+    let hidden = "[[rules]]\nid = \"hidden\"\neffect = \"deny\"\noperations = [\"list\", \"read\"]\n\
+        paths = [\"**/hidden\"]\n";
+    let fill = |ws: &std::path::Path| {
+        fs::create_dir_all(ws.join("new/d")).unwrap();
+        for name in ["new/d/hidden", "new/d/f"] {
+            fs::write(ws.join(name), "f").unwrap();
+        }
+    };
+    with(&policy(hidden), fill, |rig| {
+        let python =
+            "import os\ntry: os.rename('new', 'target')\nexcept OSError as e: print(e.errno)";
+        assert_eq!(rig.python(python).ok().trim(), "18");
+        assert_eq!((rig.read("new/d/hidden"), rig.read("new/d/f")), ("f".into(), "f".into()));
     });
 }
 
