@@ -4,8 +4,9 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
+    fs::File,
     io::{self, Read as _},
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::FileExt as _},
     path::{Path, PathBuf},
 };
 
@@ -18,6 +19,9 @@ use super::{
 
 /// Names of directories of programs in an installation.
 const PROGRAM_DIRECTORIES: [&str; 5] = ["bin", "sbin", "libexec", "shims", "Scripts"];
+
+/// Number of bytes of a first line that the kernel reads.
+const MAX_LINE: u64 = 255;
 
 /// Directories too general to be given to an agent.
 const TOO_GENERAL: [&str; 6] = ["/", "/home", "/root", "/opt", "/var", "/srv"];
@@ -186,14 +190,21 @@ impl Search<'_> {
 /// program that is linked dynamically, returns the dynamic linker.
 ///
 /// # Errors
-/// If the program is no file, or cannot be read.
+/// If the program is no file, or cannot be read, or is an ELF file that is not understood.
 pub fn interpreter_line(program: &Path) -> io::Result<Vec<OsString>> {
-    let head = head(program)?;
-    let Some(line) = head.strip_prefix(b"#!") else {
-        return Ok(dynamic_linker(&head).map(OsString::from).into_iter().collect());
-    };
-    let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
-    let words = line.split(|b| matches!(b, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());
+    let file = open_file(program)?;
+    let mut head = Vec::new();
+    (&file).take(MAX_LINE).read_to_end(&mut head)?;
+    if head.starts_with(b"\x7fELF") {
+        let linker = dynamic_linker(&file).map_err(|error| {
+            // No kind says that there is no such program.
+            io::Error::other(format!("its ELF headers cannot be understood: {error}"))
+        })?;
+        return Ok(linker.into_iter().collect());
+    }
+    let line = head.strip_prefix(b"#!").unwrap_or_default();
+    let line = line.split(|b| matches!(b, b'\n' | b'\0')).next().unwrap_or_default();
+    let words = line.split(|b| matches!(b, b' ' | b'\t')).filter(|word| !word.is_empty());
     Ok(words.map(|word| OsStr::from_bytes(word).to_owned()).collect())
 }
 
@@ -211,40 +222,55 @@ fn virtual_environment(root: &Path) -> Option<PathBuf> {
     rustix::fs::stat(marker).is_ok().then(|| resolve(root).map(|r| r.target).ok()).flatten()
 }
 
-fn head(program: &Path) -> io::Result<Vec<u8>> {
+fn open_file(program: &Path) -> io::Result<File> {
     // Opening a pipe or a device can have effects, even without a read.
     let place = open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     if !FileType::from_raw_mode(fstat(&place)?.st_mode).is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut bytes = Vec::new();
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = std::fs::File::from(open(of_descriptor(&place), flags, Mode::empty())?);
-    file.take(16 * 1024).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(open(of_descriptor(&place), flags, Mode::empty())?.into())
 }
 
-/// Returns `PT_INTERP` of a 64-bit little-endian ELF file (elf(5)).
-fn dynamic_linker(head: &[u8]) -> Option<PathBuf> {
-    const INTERPRETER: u32 = 3;
-    head.strip_prefix(b"\x7fELF\x02\x01")?;
-    let number = |at: usize, size: usize| -> Option<usize> {
-        let mut wide = [0; 8];
-        wide.get_mut(..size)?.copy_from_slice(head.get(at..at.checked_add(size)?)?);
-        usize::try_from(u64::from_le_bytes(wide)).ok()
+/// Returns the dynamic linker that an ELF file names (`PT_INTERP`, elf(5)), if it names one.
+fn dynamic_linker(file: &File) -> io::Result<Option<OsString>> {
+    const INTERPRETER: u64 = 3;
+    let not_understood = || io::Error::from(io::ErrorKind::InvalidData);
+    let bytes = |at: u64, size: u16| -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; size.into()];
+        file.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
     };
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    (0..count).find_map(|n| {
-        let entry = table.checked_add(n.checked_mul(size)?)?;
-        if u32::try_from(number(entry, 4)?).ok()? != INTERPRETER {
-            return None;
+    let (word, is_little) = match *bytes(4, 2)? {
+        [class @ (1 | 2), order @ (1 | 2)] => (u16::from(class) * 4, order == 1),
+        _ => return Err(not_understood()),
+    };
+    let number = |at: u64, size: u16| -> io::Result<u64> {
+        let mut bytes = bytes(at, size)?;
+        if is_little {
+            bytes.reverse();
         }
-        let (start, length) =
-            (number(entry.checked_add(8)?, 8)?, number(entry.checked_add(32)?, 8)?);
-        let text = head.get(start..start.checked_add(length)?)?;
-        let text = text.strip_suffix(b"\0").unwrap_or(text);
-        Some(PathBuf::from(OsStr::from_bytes(text)))
-    })
+        Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    // Three words follow the first 24 bytes: the second is the place of the program headers.
+    let wide = u64::from(word);
+    let (table, size) = (number(24 + wide, word)?, 8 + 6 * wide);
+    let (named_size, count) = (number(30 + 3 * wide, 2)?, number(32 + 3 * wide, 2)?);
+    if count > 0 && named_size != size {
+        return Err(not_understood());
+    }
+    for n in 0..count {
+        let header = table.saturating_add(n * size);
+        if number(header, 4)? != INTERPRETER {
+            continue;
+        }
+        let start = number(header.saturating_add(wide), word)?;
+        let length = number(header.saturating_add(4 * wide), word)?;
+        let text = bytes(start, u16::try_from(length).map_err(|_| not_understood())?)?;
+        let text = text.split(|byte| *byte == b'\0').next().unwrap_or_default();
+        return Ok(Some(OsStr::from_bytes(text).to_owned()));
+    }
+    Ok(None)
 }
 
 /// Returns the files among the arguments that lie outside what the agent `sees`.
