@@ -2,7 +2,7 @@
 //! interpreters that first lines (`#!`) name.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     io::ErrorKind,
     path::{Path, PathBuf},
 };
@@ -19,12 +19,18 @@ const MAX_FILES: usize = 64;
 /// arguments. Files need not exist. Relative paths are looked up in `directory`.
 ///
 /// # Errors
-/// When one of them cannot be read.
-pub(super) fn executed<'a>(
-    line: impl IntoIterator<Item = &'a OsStr>,
+/// When one of them cannot be read, or it is not known which program `env` executes.
+pub(super) fn executed(
+    line: &[impl AsRef<OsStr>],
     directory: &Path,
 ) -> Result<Vec<PathBuf>, Failure> {
-    let (mut found, mut next) = (Vec::new(), executables(line, directory));
+    let not_known = |program: &Path| {
+        let shown = program.display();
+        Failure::new(format_args!("cannot tell which program `env` executes for `{shown}`"))
+            .help("name that program by its path in place of `env`, as in `#!/usr/bin/python3`")
+    };
+    let begin = || not_known(line.first().map_or(Path::new(""), Path::new));
+    let (mut found, mut next) = (Vec::new(), executables(line, directory).ok_or_else(begin)?);
     while let Some(path) = next.pop() {
         let path = std::path::absolute(directory.join(path)).or_fail("cannot look up a program")?;
         if found.contains(&path) {
@@ -52,7 +58,7 @@ pub(super) fn executed<'a>(
                 .help("make it readable, or start it by a script that `#!/bin/sh` begins"));
             }
         };
-        next.extend(executables(words.iter().map(OsString::as_os_str), directory));
+        next.extend(executables(&words, directory).ok_or_else(|| not_known(&path))?);
         let arguments = words.iter().skip(1).map(|word| word.to_string_lossy());
         next.extend(arguments.flat_map(|word| named_in(&word).collect::<Vec<_>>()));
         found.push(path);
@@ -60,40 +66,43 @@ pub(super) fn executed<'a>(
     Ok(found)
 }
 
-/// Returns the program of a command line. If that is `env`, also the files of `PATH` that it may
-/// execute, up to the one that it does: an agent could make one that does not exist.
-fn executables<'a>(line: impl IntoIterator<Item = &'a OsStr>, directory: &Path) -> Vec<PathBuf> {
-    let mut words = line.into_iter();
-    let mut found: Vec<_> = words.next().map(PathBuf::from).into_iter().collect();
+/// Returns the program of a command line. If that is `env`, also the program that it executes, or the
+/// files of `PATH` up to that one: an agent could make one that does not exist. `None` if `env` is
+/// used in another way than `env NAME` and `env -S NAME ARGUMENTS`.
+fn executables(line: &[impl AsRef<OsStr>], directory: &Path) -> Option<Vec<PathBuf>> {
+    let line: Vec<&OsStr> = line.iter().map(AsRef::as_ref).collect();
+    let mut found: Vec<_> = line.first().map(PathBuf::from).into_iter().collect();
     if !found.iter().any(|program| program.ends_with("env")) {
-        return found;
+        return Some(found);
     }
-    for word in words {
-        let word = word.as_encoded_bytes();
-        let name = split_string(word).unwrap_or(word);
-        if name.is_empty() || name.starts_with(b"-") || name.iter().any(|b| b"/=".contains(b)) {
-            continue;
-        }
-        let name = String::from_utf8_lossy(name);
-        for path in on_path(OsStr::new(&*name)) {
-            let is_executed = is_program(&directory.join(&path));
-            found.push(path);
-            if is_executed {
-                return found;
-            }
+    let name = match *line {
+        [_, name] => name,
+        [_, option, name, ..] if option == "-S" => name,
+        _ => return None,
+    };
+    let bytes = name.as_encoded_bytes();
+    let is_name = !bytes.starts_with(b"-") && !bytes.contains(&b'=');
+    if !is_name || Path::new(name).ends_with("env") || !line.iter().all(|word| is_literal(word)) {
+        return None;
+    }
+    if bytes.contains(&b'/') {
+        found.push(name.into());
+        return Some(found);
+    }
+    for path in on_path(name) {
+        let is_executed = is_program(&directory.join(&path));
+        found.push(path);
+        if is_executed {
+            break;
         }
     }
-    found
+    Some(found)
 }
 
-/// Returns the text that an option of env(1) has it split: `-S…`, with other letters before the `S`
-/// or not, or `--split-string=…`.
-fn split_string(word: &[u8]) -> Option<&[u8]> {
-    if word.starts_with(b"--") {
-        return word.strip_prefix(b"--split-string=");
-    }
-    let letters = word.strip_prefix(b"-")?;
-    letters.splitn(2, |letter| *letter == b'S').nth(1)
+/// Returns true if env(1) takes the word as it is: it has no quotes, escapes, variables or spaces.
+fn is_literal(word: &OsStr) -> bool {
+    let is_special = |byte: &u8| byte.is_ascii_control() || b"'\"\\$ ".contains(byte);
+    !word.as_encoded_bytes().iter().any(is_special)
 }
 
 /// Returns the programs that a shell could find by this name, in its order.
@@ -129,17 +138,6 @@ pub(super) fn named_in(argument: &str) -> impl Iterator<Item = PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Only `-S` was known.
-    #[test]
-    fn options_of_env_that_name_a_program_are_known() {
-        for word in ["-Spython3", "-vSpython3", "--split-string=python3"] {
-            assert_eq!(split_string(word.as_bytes()), Some(&b"python3"[..]), "{word}");
-        }
-        for word in ["python3", "-i", "--debug", "-"] {
-            assert_eq!(split_string(word.as_bytes()), None, "{word}");
-        }
-    }
 
     /// Regression: only `/x/key` of `home/x/key` was checked.
     #[test]

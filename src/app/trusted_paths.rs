@@ -238,7 +238,7 @@ pub(crate) fn in_use(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPa
     }
     found.extend(signer(audit)?);
     if let Some(program) = &operator.notifications.program {
-        let files = executed([program.as_os_str()], Path::new("/"))?;
+        let files = executed(&[program], Path::new("/"))?;
         found.extend(files.into_iter().map(|file| (Trusted::Notifier, file)));
     }
     listed(found)
@@ -246,13 +246,10 @@ pub(crate) fn in_use(operator: &Operator, audit: &Audit) -> Result<Vec<TrustedPa
 
 /// Returns the files that are executed when the signer starts, and those that its arguments name.
 pub(crate) fn signer(audit: &Audit) -> Result<Vec<(Trusted, PathBuf)>, Failure> {
-    let Some((program, arguments)) = audit.signer.split_first() else { return Ok(Vec::new()) };
-    // Paths among the arguments may be the key.
-    let names = arguments.iter().filter(|argument| !argument.contains('/'));
-    let line = [program].into_iter().chain(names).map(OsStr::new);
     // A signer starts in `/`.
-    let files = executed(line, Path::new("/"))?;
-    let keys = arguments.iter().flat_map(|argument| named_in(argument));
+    let files = executed(&audit.signer, Path::new("/"))?;
+    // Paths among the arguments may be the key.
+    let keys = audit.signer.iter().skip(1).flat_map(|argument| named_in(argument));
     let files = files.into_iter().map(|file| (Trusted::Signer, file));
     Ok(files.chain(keys.map(|key| (Trusted::SignerKey, key))).collect())
 }
@@ -401,7 +398,7 @@ pub(super) fn first_of_operator(
 ) -> Result<Option<PathBuf>, Failure> {
     let here = std::path::absolute(".").or_fail("cannot look up a program")?;
     let check = |path: &Path| -> Result<(), Failure> {
-        let files = executed([path.as_os_str()], &here)?;
+        let files = executed(&[path], &here)?;
         let mut ways = files.iter().map(|file| agents.check_way(role, file));
         ways.try_for_each(|checked| checked.map_err(Failure::new))
     };

@@ -50,18 +50,97 @@ fn the_interpreter_of_a_signer_lay_in_the_workspace() {
         command.env("PATH", &path);
         command
     };
-    for line in
-        ["/usr/bin/env sh", "/usr/bin/env -S sh -e", "/usr/bin/env -Ssh", "/usr/bin/env -S A=b sh"]
-    {
+    for line in ["/usr/bin/env sh", "/usr/bin/env -S sh -e"] {
         script(&world, "tools/sign", line);
         refused(&mut list(&config), &world.base().join("ws/bin/sh"));
     }
-    let config = with_signer(&world, "'/usr/bin/env', 'sh', '-c', 'true'");
+    let config = with_signer(&world, "'/usr/bin/env', 'sh'");
     refused(&mut list(&config), &world.base().join("ws/bin/sh"));
     let config = with_signer(&world, "'BASE/tools/sign'");
     for line in ["/bin/sh", "/usr/bin/env sh", "/usr/bin/env -S sh -e", "/no/such/interpreter"] {
         script(&world, "tools/sign", line);
         starts(&world, &["--config", &config]);
+    }
+}
+
+/// Regression: what `env` executes was not known for abbreviated options, a second `env`, quotes and
+/// assignments to `PATH`, and the start was accepted.
+#[test]
+fn a_first_line_with_env_that_does_not_name_its_program_plainly_is_refused() {
+    let world = world(&["tools", "ws/bin"], &[]);
+    let config = with_signer(&world, "'BASE/tools/sign'");
+    for arguments in [
+        "",
+        "--split-s=sh",
+        "-Ssh",
+        "-i sh",
+        "sh -e",
+        "A=b",
+        "-S env sh",
+        "-S /usr/bin/env sh",
+        "-S A=b sh",
+        "-S PATH=/usr/bin:BASE/ws/bin sh",
+        "-S -C BASE/ws/bin ./sh",
+        "-S BASE/\"ws\"/bin/sh",
+        "-S sh BASE/\"ws\"/bin/script",
+        "-S ${SHELL}",
+        "-S sh\\_-e",
+        "sh\r",
+    ] {
+        script(&world, "tools/sign", &format!("/usr/bin/env {arguments}"));
+        let mut command = world.command(&["fs", "ls", "--config", &config]);
+        refused(&mut command, &world.base().join("tools/sign"));
+    }
+    let config = with_signer(&world, "'/usr/bin/env', '-S', '/usr/bin/env sh'");
+    refused(&mut world.command(&["fs", "ls", "--config", &config]), Path::new("/usr/bin/env"));
+}
+
+/// Returns an ELF file of 32 or 64 bits whose dynamic linker is named at `place`.
+fn elf(bits: u8, is_little: bool, linker: &str, place: usize) -> Vec<u8> {
+    let mut file = vec![0; place];
+    file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits / 32, if is_little { 1 } else { 2 }]);
+    let length = linker.len() + 1;
+    // Offset, size and value of fields: the program headers' place, size and number, and of the
+    // one header its type, and the place and length of the name.
+    let fields = match bits {
+        32 => [(28, 4, 64), (42, 2, 32), (44, 2, 1), (64, 4, 3), (68, 4, place), (80, 4, length)],
+        _ => [(32, 8, 64), (54, 2, 56), (56, 2, 1), (64, 4, 3), (72, 8, place), (96, 8, length)],
+    };
+    for (offset, size, value) in fields {
+        let mut bytes = value.to_be_bytes()[8 - size..].to_vec();
+        if is_little {
+            bytes.reverse();
+        }
+        file[offset..offset + size].copy_from_slice(&bytes);
+    }
+    file.extend(linker.bytes().chain([0]));
+    file
+}
+
+/// Regression: the dynamic linker was not found in a file of 32 bits or the other byte order, nor if
+/// its name was behind the first 16 KiB.
+#[test]
+fn the_dynamic_linker_of_a_signer_lay_in_the_workspace() {
+    let world = world(&["tools"], &[]);
+    let config = with_signer(&world, "'BASE/tools/sign'");
+    let sign = world.base().join("tools/sign");
+    let list = |content: &[u8]| {
+        std::fs::write(&sign, content).unwrap();
+        set_mode(&sign, 0o755);
+        world.command(&["fs", "ls", "--config", &config])
+    };
+    for (bits, is_little) in [(32, true), (32, false), (64, true), (64, false)] {
+        for place in [128, 1 << 20] {
+            let content = elf(bits, is_little, &world.at("ws/ld.so"), place);
+            refused(&mut list(&content), &world.base().join("ws/ld.so"));
+        }
+        let content = elf(bits, is_little, "/lib/ld.so", 128);
+        assert_eq!(list(&content).output().unwrap().status.code(), Some(0));
+        let mut other_class = content.clone();
+        other_class[4] = 3;
+        for content in [&other_class, &content[..60], &content[..content.len() - 1]] {
+            refused(&mut list(content), &sign);
+        }
     }
 }
 
