@@ -5,6 +5,7 @@
 //! race; operations that ACP does not have go to a gateway in this process.
 
 mod editor;
+mod empty_directories;
 mod moving;
 mod operations;
 

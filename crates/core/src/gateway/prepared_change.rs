@@ -2,11 +2,13 @@
 
 use portcullis_audit::Receipt;
 
+use super::error::Failure;
 use crate::{
     audit_log::Grant,
     backup::{self, BackupStore, Saved},
     model::WorkspacePath,
     ops::{self, Committed, SealedChange},
+    workspace::TempName,
 };
 
 /// A prepared change, and the backups of what it will replace.
@@ -45,6 +47,21 @@ impl PreparedChange<'_> {
 /// Syncs the backups to disk.
 pub(super) fn settle(backup_store: &BackupStore, saved: &mut [Saved]) -> Result<(), backup::Error> {
     saved.iter_mut().try_for_each(|one| backup_store.settle(one))
+}
+
+/// Refuses a directory that has entries in its backup: another process made them since the directory
+/// was found empty. Names reserved for the gateway do not count, as in lists.
+pub(super) fn check_is_empty(backup_store: &BackupStore, saved: &Saved) -> Result<(), Failure> {
+    if saved.objects == 1 {
+        return Ok(());
+    }
+    let mut tree = backup_store.tree(&backup_store.entry(saved)?)?;
+    while let Some(node) = tree.next_node()? {
+        if node.depth == 1 && !TempName::is_reserved_name(&node.name) {
+            return Err(ops::Error::NotEmpty.into());
+        }
+    }
+    Ok(())
 }
 
 /// Retains the backups of a change that was made; older versions may be deleted.

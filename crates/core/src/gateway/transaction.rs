@@ -14,7 +14,7 @@ use super::{
     limits::{LimitReservation, Meter},
     obligations::Obligations,
     pending_approval::{ApprovalNeeded, ApprovalPreview, Approved},
-    prepared_change::{Applied, PreparedChange, discard, keep, settle},
+    prepared_change::{Applied, PreparedChange, check_is_empty, discard, keep, settle},
     record, recovery,
     reply::{Attempt, Changed, Reply},
     scheduler::SchedulerSlot,
@@ -289,14 +289,17 @@ impl<'a> Transaction<'a> {
     }
 
     /// A directory is removed exactly as its backup has it; entries that another process added
-    /// since the walk are decided on now.
+    /// since the walk are decided on now. One that has to be empty is so in its backup too.
     fn decide_on_saved(&self, sealed: &SealedChange<'a>, saved: &[Saved]) -> Result<(), Failure> {
-        match (self.operation, sealed.permit().object().kind, saved.first()) {
-            (Operation::Remove(_) | Operation::Restore(_), ObjectKind::Directory, Some(tree)) => {
-                self.authorizer().decide_removal_of_saved(&self.gateway.backup_store, tree)
-            }
-            _ => Ok(()),
+        let (backup_store, kind) = (&self.gateway.backup_store, sealed.permit().object().kind);
+        let (ObjectKind::Directory, Some(tree)) = (kind, saved.first()) else { return Ok(()) };
+        match self.operation {
+            Operation::Rename(_) => return check_is_empty(backup_store, tree),
+            Operation::Remove(remove) if !remove.recursive => check_is_empty(backup_store, tree)?,
+            Operation::Remove(_) | Operation::Restore(_) => {}
+            _ => return Ok(()),
         }
+        self.authorizer().decide_removal_of_saved(backup_store, tree)
     }
 
     /// Backs up everything that the change will replace.
