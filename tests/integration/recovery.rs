@@ -20,6 +20,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::{common::World, consistency, consistency::tree_hash, crash::POLICY};
 mod exchange;
+mod exchanged;
 
 pub(crate) const TEMP: &str = ".portcullis-00000000000000000000000000000001.tmp";
 const STAGED: &str = ".portcullis-55555555555555555555555555555554.tmp";

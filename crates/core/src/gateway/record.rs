@@ -28,6 +28,8 @@ pub(super) const BUFFER_BEFORE: &str = "bufferBefore";
 /// The facts with the attributes that are set, and with those before.
 pub(super) const ATTRIBUTES: &str = "attributes";
 pub(super) const ATTRIBUTES_BEFORE: &str = "attributesBefore";
+/// The fact with the entry that gets another name or attributes.
+pub(super) const ENTRY: &str = "entry";
 
 /// The fact with the backup whose secrets were put back in a new file.
 const SECRETS_FROM: &str = "secretsFrom";
@@ -162,7 +164,7 @@ pub(super) fn facts(draft: &mut Draft, facts: &Facts) {
             draft.facts.get_or_insert_default().insert(name.to_owned(), attributes.to_value());
         }
     }
-    for (name, entry) in [("entry", &facts.entry), ("otherEntry", &facts.other_entry)] {
+    for (name, entry) in [(ENTRY, &facts.entry), ("otherEntry", &facts.other_entry)] {
         if let Some(entry) = entry {
             draft.facts.get_or_insert_default().insert(name.to_owned(), entry.to_value());
         }

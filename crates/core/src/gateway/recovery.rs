@@ -4,14 +4,14 @@ use portcullis_audit::{AuditRecord, Draft, Kind};
 
 use super::{
     Gateway,
-    record::{ATTRIBUTES, ATTRIBUTES_BEFORE, EXCHANGE, shown},
+    record::{ATTRIBUTES, ATTRIBUTES_BEFORE, ENTRY, EXCHANGE, shown},
 };
 use crate::{
     audit_log,
     backup::{self, BackupId, BackupStore},
     model::{OperationKind, WorkspacePath},
     ops::{self, Resolution, SomeAttributes, UnfinishedChange},
-    workspace::TempName,
+    workspace::{EntryIdentity, TempName},
 };
 
 /// The reason why a start could not settle what a dead gateway left.
@@ -174,6 +174,7 @@ pub(super) fn remains(draft: &Draft, backup_store: &BackupStore) -> Option<Unfin
             let attributes = |name| SomeAttributes::parse(draft.facts.as_ref()?.get(name)?);
             attributes(ATTRIBUTES_BEFORE).zip(attributes(ATTRIBUTES))
         },
+        entry: draft.facts.as_ref().and_then(|facts| EntryIdentity::parse(facts.get(ENTRY)?)),
         // A backup fit into the store, and a stored content into memory.
         most: backup_store.retention().size.max(draft.bytes.unwrap_or(0)),
     })

@@ -1,7 +1,7 @@
 //! The operation `setattr`: permission bits and times are set. No content is replaced, so there is
 //! no backup; the record has the values before.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, fsync, utimensat,
@@ -74,35 +74,38 @@ impl Change for PreparedAttributes<'_> {
     }
 
     fn commit(self: Box<Self>, _: Option<&TempName>, _: &[Saved]) -> Result<Committed, Error> {
-        self.permit.confirm(self.context.workspace)?;
+        let workspace = self.context.workspace;
+        self.permit.confirm(workspace).map_err(Error::unbegun)?;
         if self.after.of(&Stat::of(self.permit.handle()?)?) != self.before {
             return Err(Error::Conflict);
         }
         if self.after == self.before {
             return Ok(Committed::Unchanged);
         }
-        self.set(&self.after).inspect_err(|_| {
+        let open = |_| self.permit.open(workspace, OFlags::RDONLY).map_err(Error::unbegun);
+        let opened = self.after.mode.map(open).transpose()?;
+        self.set(opened.as_ref(), &self.after).inspect_err(|_| {
             // The outcome is recorded only after a check of the attributes.
-            let _is_back = self.set(&self.before);
+            let _is_back = self.set(opened.as_ref(), &self.before);
         })?;
         Ok(Committed::Stored(None))
     }
 }
 
 impl PreparedAttributes<'_> {
-    fn set(&self, attributes: &SomeAttributes) -> Result<(), Error> {
-        if let Some(mode) = attributes.mode {
-            let object = self.permit.open(self.context.workspace, OFlags::RDONLY)?;
+    /// Sets attributes of the object, which is `opened` if its mode is among them.
+    fn set(&self, opened: Option<&OwnedFd>, attributes: &SomeAttributes) -> Result<(), Error> {
+        if let (Some(object), Some(mode)) = (opened, attributes.mode) {
             let kept = match self.permit.object().kind {
                 ObjectKind::Directory => {
-                    let now = fstat(&object).map_err(workspace::Error::os("look at the mode"))?;
+                    let now = fstat(object).map_err(workspace::Error::os("look at the mode"))?;
                     now.st_mode & DIRECTORY_BITS
                 }
                 _ => 0,
             };
-            fchmod(&object, Mode::from_raw_mode(mode | kept))
+            fchmod(object, Mode::from_raw_mode(mode | kept))
                 .map_err(workspace::Error::os("set the mode"))?;
-            fsync(&object).map_err(workspace::Error::os("sync the file"))?;
+            fsync(object).map_err(workspace::Error::os("sync the file"))?;
         }
         attributes.modified.map_or(Ok(()), |time| set_modified(self.permit.handle()?, time))
     }

@@ -65,6 +65,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// Converts the error of a look before a change is begun: it leaves nothing behind, whatever has
+    /// the name now.
+    pub(super) fn unbegun(error: workspace::Error) -> Self {
+        match error {
+            workspace::Error::Moved => Self::Conflict,
+            error => error.into(),
+        }
+    }
+
     /// Hides the reason of a denial from the agent.
     pub(super) fn unseen(self) -> Self {
         match self {

@@ -90,8 +90,8 @@ impl Change for PreparedExchange<'_> {
         let here = workspace.open_parent(one.0.permit.path())?;
         let there = workspace.open_parent(other.0.permit.path())?;
         let _excluded = self.context.name_locks.exclude(&[&here, &there])?;
-        workspace.confirm(&here)?;
-        workspace.confirm(&there)?;
+        workspace.confirm(&here).map_err(Error::unbegun)?;
+        workspace.confirm(&there).map_err(Error::unbegun)?;
         let (at, to) = ((&here, here.name()), (&there, there.name()));
         atomic_exchange::exchange(at, to).map_err(|errno| match errno {
             Errno::NOENT => Error::Conflict,

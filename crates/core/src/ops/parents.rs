@@ -47,7 +47,7 @@ pub(super) fn create(workspace: &Workspace, path: &WorkspacePath) -> Result<(), 
 /// Makes one directory; an existing one is no error.
 pub(super) fn make(workspace: &Workspace, path: &WorkspacePath) -> Result<OwnedFd, Error> {
     let parent = workspace.open_parent(path)?;
-    workspace.confirm(&parent)?;
+    workspace.confirm(&parent).map_err(Error::unbegun)?;
     match mkdirat(&parent, parent.name(), Mode::from_raw_mode(0o777)) {
         Ok(()) if !parent.lists(parent.name())? => {
             // It is empty, and this process made it, whatever its name is.

@@ -2,6 +2,7 @@
 //! the disk.
 
 use portcullis_audit::Hash;
+use rustix::fs::OFlags;
 
 use super::{
     Error, SomeAttributes,
@@ -12,7 +13,7 @@ use crate::{
     backup::{self, MAX_ENTRIES},
     model::{OperationKind, WorkspacePath},
     policy::ObjectKind,
-    workspace::{self, Parent, TempName, Workspace},
+    workspace::{self, EntryIdentity, Parent, Stat, TempName, Workspace},
 };
 
 /// The description of a change in an intent without outcome.
@@ -34,6 +35,8 @@ pub(crate) struct UnfinishedChange {
     pub after: Option<Hash>,
     /// Attributes before and after, if the change sets attributes.
     pub attributes: Option<(SomeAttributes, SomeAttributes)>,
+    /// The entry that gets another name or attributes, as it is afterwards.
+    pub entry: Option<EntryIdentity>,
     /// Bytes that either object can have: a larger one is another object.
     pub most: u64,
 }
@@ -137,16 +140,24 @@ pub(crate) fn settle(
     }
 }
 
-/// Compares the object's attributes; those that were set before the crash stay.
+/// Compares the object's attributes, if it is the one that the change is about; those that were set
+/// before the crash stay.
 fn settle_attributes(parent: &Parent, remains: &UnfinishedChange) -> Result<Resolution, Error> {
     let Some((before, after)) = &remains.attributes else { return Ok(Resolution::Superseded) };
-    let stat = match parent.stat(parent.name()) {
+    let object = match parent.open(parent.name(), OFlags::PATH | OFlags::NOFOLLOW) {
         Err(workspace::Error::NotFound | workspace::Error::Mount) => {
             return Ok(Resolution::Superseded);
         }
-        stat => stat?,
+        object => object?,
     };
-    Ok(if after.of(&stat) == *after {
+    let (stat, now) = (Stat::of(&object)?, EntryIdentity::of(&object)?);
+    let is_object = |entry: &EntryIdentity| {
+        let at = |set: &SomeAttributes| entry.clone().with_modified(set.modified);
+        at(before).is_same_object(&now) || at(after).is_same_object(&now)
+    };
+    Ok(if !remains.entry.as_ref().is_none_or(is_object) {
+        Resolution::Superseded
+    } else if after.of(&stat) == *after {
         Resolution::Committed
     } else if before.of(&stat) == *before {
         Resolution::RolledBack

@@ -127,7 +127,7 @@ impl Change for Removal<'_> {
         let expected = Expected::new(self.stat.identity, saved);
         let path: &WorkspacePath = self.permit.path();
         let parent = self.context.workspace.open_parent(path)?;
-        self.context.workspace.confirm(&parent)?;
+        self.context.workspace.confirm(&parent).map_err(Error::unbegun)?;
         let (aside, name) = ((&parent, temp.as_str()), (&parent, parent.name()));
         if let Err(error) = move_aside(&parent, temp) {
             // If it stays aside, the next start restores its name.

@@ -280,8 +280,8 @@ impl Change for Rename<'_> {
         let old = workspace.open_parent(from)?;
         let new = workspace.open_parent(to)?;
         let _excluded = self.context.name_locks.exclude(&[&old, &new])?;
-        workspace.confirm(&old)?;
-        workspace.confirm(&new)?;
+        workspace.confirm(&old).map_err(Error::unbegun)?;
+        workspace.confirm(&new).map_err(Error::unbegun)?;
         match (&self.replaced, temp, saved.first()) {
             (Some((stat, _)), Some(temp), Some(saved)) => {
                 let replaced = Expected::new(stat.identity, saved);

@@ -99,7 +99,7 @@ impl<'a> Replacement<'a> {
                 // Before the file has a name: that is another change of the file, which would need
                 // a sync of its own.
                 sync(&staged.file)?;
-                workspace.confirm(&staged.parent)?;
+                workspace.confirm(&staged.parent).map_err(Error::unbegun)?;
                 staged.link(temp.as_str()).map_err(workspace::Error::os("name the file"))?;
                 (staged.parent, staged.file, Ok(()))
             }

@@ -151,7 +151,7 @@ impl Change for Restoration<'_> {
         parents::create(workspace, path)?;
         let parent = workspace.open_parent(path)?;
         let _excluded = self.context.name_locks.exclude(&[&parent])?;
-        workspace.confirm(&parent)?;
+        workspace.confirm(&parent).map_err(Error::unbegun)?;
         let made = self.make(&parent, temp)?;
         let old = self.current.as_ref().map(|(stat, _)| stat.identity);
         self.fill(&made)

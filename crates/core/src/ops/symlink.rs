@@ -60,7 +60,7 @@ impl Change for Symlink<'_> {
         parents::create(workspace, path)?;
         let parent = workspace.open_parent(path)?;
         let _excluded = self.context.name_locks.exclude(&[&parent])?;
-        workspace.confirm(&parent)?;
+        workspace.confirm(&parent).map_err(Error::unbegun)?;
         symlinkat(self.target, &parent, temp.as_str())
             .map_err(workspace::Error::os("make the link"))?;
         let made = parent.open(temp.as_str(), OFlags::PATH | OFlags::NOFOLLOW)?;
