@@ -488,9 +488,10 @@ mod tests {
             ("k = k = k =bb", &["k", "k", "bb"]),
             ("k=k=bb k=c", &["k=bb", "c"]),
         ] {
-            let found =
-                expression.matches(text.as_bytes(), 0..text.len(), None, |_| true, &|| false);
-            let found: Vec<_> = found.map(|found| &text[found.unwrap().secret.range()]).collect();
+            let bytes = text.as_bytes();
+            let found = expression.matches(bytes, 0..text.len(), None, |_| true, &|| false);
+            let found: Vec<_> = found.map(|found| &bytes[found.unwrap().secret.range()]).collect();
+            let secrets: Vec<_> = secrets.iter().map(|secret| secret.as_bytes()).collect();
             assert_eq!(found, secrets, "{text}");
         }
     }
