@@ -161,6 +161,12 @@ impl Change {
             && !(record.canonical_path().is_some_and(is_path) && record.to().is_none_or(is_path))
     }
 
+    /// Returns the entry that it renames or gives attributes, as it is before.
+    pub fn entry_before(&self) -> Option<EntryIdentity> {
+        let modified = self.attributes_before.and_then(|attributes| attributes.modified);
+        Some(self.entry.clone()?.with_modified(modified))
+    }
+
     /// True if it is known to have been made.
     pub fn is_made(&self) -> bool {
         is_made(self.result.as_deref()) && !self.is_nothing()

@@ -126,6 +126,131 @@ fn an_undo_set_the_mode_of_a_file_of_somebody_else() {
     refuses(&world);
 }
 
+/// Regression: the newest change alone was compared with the disk. The mode or the name of an entry
+/// before it went to the entry that had taken its place.
+#[test]
+fn an_undo_gave_the_file_of_somebody_else_what_another_file_had() {
+    const THEIRS: &str = "a person's";
+    let set = |agent: &Agent, mode| {
+        agent.does(&SetAttributes { path: path("b"), mode: Some(mode), modified: None })
+    };
+    for first in ["mode", "rename", "replace"] {
+        for second in ["mode", "write", "remove", "rename", "replace"] {
+            for is_in_the_log in [false, true] {
+                let case = format!("{first}, {second}, {is_in_the_log}");
+                let world = World::with_policy(POLICY);
+                world.file(if first == "mode" { "b" } else { "a" }, "mine");
+                world.file("c", "mine, too");
+                if first == "replace" {
+                    world.file("b", "replaced");
+                }
+                let (one, two) = (Agent::new(&world, 1), Agent::new(&world, 2));
+                let since = match first {
+                    "mode" => set(&one, 0o755),
+                    _ => one.rename("a", "b"),
+                };
+                if is_in_the_log {
+                    two.remove("b");
+                    let (path, content) = (path("b"), THEIRS.into());
+                    two.does(&Write { path, content, mode: Some(0o600) });
+                } else {
+                    fs::remove_file(world.path("b")).unwrap();
+                    world.file("b", THEIRS);
+                    fs::set_permissions(world.path("b"), PermissionsExt::from_mode(0o600)).unwrap();
+                }
+                let until = match second {
+                    "mode" => set(&one, 0o700),
+                    "write" => one.write("b", "mine again"),
+                    "remove" => one.remove("b"),
+                    "rename" => one.rename("b", "d"),
+                    _ => one.rename("c", "b"),
+                };
+                drop((one, two));
+                let before = snapshot(&world.root());
+                let refused = world.run(&["undo", "--session", "0101", "--yes", "--json"]);
+                let shown = refused.json();
+                let mut steps = shown["steps"].as_array().unwrap().iter();
+                // The mode of what was only renamed differs from the log, too.
+                let reason = match (first, second) {
+                    ("mode", "rename") => "its mode was changed since".to_owned(),
+                    _ => format!("between records {since} and {until}"),
+                };
+                assert!(
+                    steps.any(|step| step["status"] == "conflict"
+                        && step["reason"].as_str().unwrap().contains(&reason)),
+                    "{case}: {shown}"
+                );
+                assert_eq!((refused.code, snapshot(&world.root())), (1, before), "{case}");
+                // A restore of the whole workspace undoes what the log has of theirs, too.
+                let restore = world.run(&["backup", "restore", "--at", "1h", "--dry-run"]);
+                assert_eq!(restore.code, i32::from(!is_in_the_log), "{case}: {restore:?}");
+                let skip = ["undo", "--session", "0101", "--yes", "--skip-conflicts"];
+                assert_eq!(world.run(&skip).code, 1, "{case}");
+                let left = snapshot(&world.root());
+                let theirs: Vec<_> = left.iter().filter(|(_, is)| is.ends_with(THEIRS)).collect();
+                let [(name, is)] = theirs[..] else { panic!("{case}: {left:?}") };
+                assert!(name != "a" && !is.contains("644"), "{case}: {left:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_undo_set_the_mode_of_a_directory_that_somebody_else_had_made_anew() {
+    let world = World::with_policy(POLICY);
+    fs::create_dir(world.path("d")).unwrap();
+    let agent = Agent::new(&world, 1);
+    let set = |mode| {
+        agent.does(&SetAttributes { path: path("d"), mode: Some(mode), modified: None });
+    };
+    set(0o777);
+    agent.write("d/a", "one");
+    set(0o755);
+    assert_eq!(statuses(&world), ["ready"; 3]);
+    fs::remove_dir_all(world.path("d")).unwrap();
+    world.file("d/b", "ours");
+    set(0o711);
+    drop(agent);
+    assert_eq!(statuses(&world), ["conflict", "unchanged", "conflict"]);
+}
+
+/// Content that the gateway replaced, the time of another name, and what an undo put back have other
+/// identities.
+#[test]
+fn an_undo_of_an_entry_that_the_log_explains_is_ready() {
+    let policy = format!("{POLICY}[files]\nhardlinks = {{ write = \"allow\" }}\n");
+    let world = World::with_policy(&policy);
+    for name in ["linked", "other", "part", "theirs", "d/a"] {
+        world.file(name, "before");
+    }
+    fs::hard_link(world.path("linked"), world.path("link")).unwrap();
+    let before = snapshot(&world.root());
+    let [one, two] = [1, 2].map(|number| Agent::under(&policy, &world, number));
+    let set = |name, mode, modified| {
+        one.does(&SetAttributes { path: path(name), mode, modified });
+    };
+    let names = ["linked", "other", "part", "theirs", "d"];
+    names.map(|name| set(name, Some(0o755), None));
+    set("link", None, Some((1, 0)));
+    one.write("other", "once");
+    let part = one.write("part", "once").to_string();
+    two.write("theirs", "once");
+    two.write("d/a", "once");
+    world.run(&["undo", "--session", "0202", "--yes"]).ok();
+    names.map(|name| match name {
+        // Another mode would be in the way of an undo of the one record.
+        "part" => set(name, None, Some((2, 0))),
+        _ => set(name, Some(0o700), None),
+    });
+    one.rename("linked", "moved");
+    one.remove("other");
+    one.rename("d", "e");
+    drop((one, two));
+    world.run(&["undo", "--record", &part, "--yes"]).ok();
+    let undone = world.run(&["undo", "--session", "0101", "--yes"]);
+    assert_eq!((undone.code, snapshot(&world.root())), (0, before), "{}", undone.text());
+}
+
 /// A later change that the log has is no conflict.
 #[test]
 fn an_undo_of_what_was_changed_again_is_ready() {

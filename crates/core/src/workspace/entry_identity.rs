@@ -12,13 +12,15 @@ use crate::policy::ObjectKind;
 /// distinguished from it. A name, owner or mode changes nothing in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryIdentity {
-    inode: String,
+    /// The inode number.
+    pub inode: String,
     /// The time at which the inode was made; inode numbers are used again. `None` on a file system
     /// without such times.
-    born: Option<String>,
-    modified: String,
+    pub born: Option<String>,
+    /// The modification time.
+    pub modified: String,
     /// The size; `None` for a directory.
-    bytes: Option<u64>,
+    pub bytes: Option<u64>,
 }
 
 impl EntryIdentity {
@@ -46,7 +48,7 @@ impl EntryIdentity {
 
     /// Returns the identity once the modification time is set to `modified`.
     #[must_use]
-    pub(crate) fn with_modified(self, modified: Option<(i64, u32)>) -> Self {
+    pub fn with_modified(self, modified: Option<(i64, u32)>) -> Self {
         match modified {
             Some(modified) => Self { modified: time(modified), ..self },
             None => self,

@@ -41,6 +41,8 @@ pub struct History {
     pub others: Vec<Change>,
     /// Number of further changes that were undone already.
     pub undone: usize,
+    /// These changes.
+    pub(super) undone_changes: Vec<Change>,
     /// The sessions that undid them.
     pub undone_by: BTreeSet<String>,
     /// The sessions whose changes the selected ones undid.
@@ -275,6 +277,7 @@ impl Reading<'_> {
             if let Some(by) = undone.get(&change.seq).filter(|_| wanted) {
                 history.undone += 1;
                 history.undone_by.insert(by.clone());
+                history.undone_changes.push(change);
             } else if wanted || undos.contains(&change.seq) {
                 history.selected.push(change);
             } else {

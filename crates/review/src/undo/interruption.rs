@@ -9,51 +9,71 @@ use portcullis_audit::Hash;
 
 use super::{
     History,
-    related::{beneath, related},
+    known_entries::KnownEntries,
+    related::{exchange, related, rename, take},
 };
 use crate::{
     change::Change,
+    gateway::BackupStore,
     model::{OperationKind, WorkspacePath},
 };
 
 /// A change of a path by something else, between two of the changes to undo.
-#[derive(Debug)]
-struct Interruption {
+#[derive(Debug, Clone)]
+pub(super) struct Interruption {
     /// The index of the change before it.
-    since: u64,
+    pub(super) since: u64,
+    /// That of the change after it.
+    pub(super) until: u64,
     /// The record of the other change and its agent, if the log has it.
-    by: Option<(u64, String)>,
+    pub(super) by: Option<(u64, String)>,
 }
 
-/// All such changes, by the change after each.
+/// All such changes.
 #[derive(Debug, Default)]
-pub(super) struct Interruptions(BTreeMap<u64, Interruption>);
+pub(super) struct Interruptions {
+    /// Those of contents, by the change after each.
+    contents: BTreeMap<u64, Interruption>,
+    /// Those that put another entry there, by each change of the entry before.
+    entries: BTreeMap<u64, Interruption>,
+}
 
 impl Interruptions {
-    /// Finds the changes by others between the selected changes of a history.
-    pub(super) fn of(history: &History) -> Self {
-        let selected = history.selected.iter().map(|change| (change, true));
-        let others = history.others.iter().map(|change| (change, false));
-        let mut changes: Vec<_> = selected.chain(others).collect();
+    /// Finds the changes by others between the selected changes of a history. Without a backup store
+    /// what a change replaced is known by its hash alone.
+    pub(super) fn of(history: &History, backup_store: Option<&BackupStore>) -> Self {
+        let selected = history.selected.iter().map(|change| (change, Role::Selected));
+        let others = history.others.iter().map(|change| (change, Role::Other));
+        let undone = history.undone_changes.iter().map(|change| (change, Role::Undone));
+        let mut changes: Vec<_> = selected.chain(others).chain(undone).collect();
         changes.sort_by_key(|(change, _)| change.seq);
         let mut finder = Finder::default();
-        for (change, is_selected) in changes {
-            match is_selected {
-                true => finder.take(change),
-                false => finder.take_other(change),
+        let mut entries = KnownEntries::new(backup_store);
+        for (change, role) in changes {
+            match role {
+                Role::Selected => {
+                    finder.take(change);
+                    entries.take(change);
+                }
+                Role::Other => {
+                    finder.take_other(change);
+                    entries.take_other(change);
+                }
+                Role::Undone => entries.take_undone(change),
             }
         }
-        Self(finder.found)
+        Self { contents: finder.found, entries: entries.replaced }
     }
 
-    /// Returns a description of the first one between two changes of a list, the reason of a conflict
-    /// if these are undone in one step.
+    /// Returns a description of the reason of a conflict of a step that undoes these changes: the
+    /// first interruption between two of them, or after one that was of another entry.
     pub(super) fn within(&self, records: &[u64]) -> Option<String> {
-        let (until, found) = records.iter().find_map(|record| {
-            let found = self.0.get(record)?;
-            records.contains(&found.since).then_some((record, found))
-        })?;
-        let between = format!("between records {} and {until}", found.since);
+        let content = records.iter().find_map(|record| {
+            self.contents.get(record).filter(|found| records.contains(&found.since))
+        });
+        let entry = || records.iter().find_map(|record| self.entries.get(record));
+        let found = content.or_else(entry)?;
+        let between = format!("between records {} and {}", found.since, found.until);
         Some(match &found.by {
             Some((record, agent)) => {
                 format!("record {record} (agent {agent}) changed it {between}")
@@ -61,6 +81,14 @@ impl Interruptions {
             None => format!("something that is not in the log changed it {between}"),
         })
     }
+}
+
+/// The part of a change in a history.
+#[derive(Clone, Copy)]
+enum Role {
+    Selected,
+    Other,
+    Undone,
 }
 
 /// The state of a path that a change left.
@@ -114,17 +142,14 @@ impl Finder {
         use OperationKind as O;
         match (change.operation, &change.to) {
             (O::Rename, Some(to)) if change.exchange => {
-                let (one, other) = (self.remove(&change.path), self.remove(to));
-                self.insert(one, &change.path, to);
-                self.insert(other, to, &change.path);
+                exchange(&mut self.left, &change.path, to);
             }
             (O::Rename, Some(to)) => {
                 if change.backup.is_some() {
                     let replaced = change.before.map_or(LeftContent::Unknown, LeftContent::Known);
                     self.compare(to, replaced, change.seq);
                 }
-                let (moved, _) = (self.remove(&change.path), self.remove(to));
-                self.insert(moved, &change.path, to);
+                rename(&mut self.left, &change.path, to);
                 self.leave(&change.path, LeftContent::Missing, change.seq);
             }
             (O::Write | O::Append | O::Edit | O::Remove | O::Symlink | O::Restore, _) => {
@@ -145,7 +170,7 @@ impl Finder {
                     (_, Some(hash)) => LeftContent::Known(hash),
                 };
                 self.compare(&change.path, before, change.seq);
-                drop(self.remove(&change.path));
+                drop(take(&mut self.left, &change.path));
                 self.leave(&change.path, after, change.seq);
             }
             (O::Mkdir, _) => drop(self.left.remove(&change.path)),
@@ -160,29 +185,12 @@ impl Finder {
             (after, before) => after != before,
         };
         if is_other {
-            let found = Interruption { since: left.by, by: left.other.clone() };
+            let found = Interruption { since: left.by, until, by: left.other.clone() };
             self.found.insert(until, found);
         }
     }
 
     fn leave(&mut self, path: &WorkspacePath, content: LeftContent, by: u64) {
         self.left.insert(path.clone(), Left { by, content, other: None });
-    }
-
-    /// Takes out the states of a path and of all beneath it.
-    fn remove(&mut self, path: &WorkspacePath) -> Vec<(WorkspacePath, Left)> {
-        let beneath: Vec<_> = beneath(&self.left, path).map(|(own, _)| own.clone()).collect();
-        beneath.iter().filter_map(|own| self.left.remove_entry(own)).collect()
-    }
-
-    /// Inserts them as they are after `from` got the name `to`.
-    fn insert(
-        &mut self,
-        left: Vec<(WorkspacePath, Left)>,
-        from: &WorkspacePath,
-        to: &WorkspacePath,
-    ) {
-        let moved = left.into_iter();
-        self.left.extend(moved.filter_map(|(path, left)| Some((path.rebase(from, to)?, left))));
     }
 }

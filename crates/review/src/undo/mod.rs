@@ -17,6 +17,7 @@ mod error;
 mod history;
 mod interruption;
 mod known_directories;
+mod known_entries;
 mod net_change;
 mod path_index;
 mod perform;

@@ -131,7 +131,7 @@ pub fn plan(history: &History, backup_store: Option<&BackupStore>) -> Result<Vec
     planner.flush_all();
     // A restore to a moment of the log brings nothing back that others put there later.
     let trees = backup_store.filter(|_| history.is_without_undone);
-    collapse(planner.steps, &Interruptions::of(history), trees)
+    collapse(planner.steps, &Interruptions::of(history, backup_store), trees)
 }
 
 struct Planner<'a> {

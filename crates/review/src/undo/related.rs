@@ -27,6 +27,46 @@ pub(super) fn related<'m, V>(
     beneath(map, path).chain(above)
 }
 
+/// Takes the entries of a map for a path and for what is beneath it.
+pub(super) fn take<V>(
+    map: &mut BTreeMap<WorkspacePath, V>,
+    path: &WorkspacePath,
+) -> Vec<(WorkspacePath, V)> {
+    let beneath: Vec<_> = beneath(map, path).map(|(own, _)| own.clone()).collect();
+    beneath.iter().filter_map(|own| map.remove_entry(own)).collect()
+}
+
+/// Moves the entries of a map as a rename moves what they are about.
+pub(super) fn rename<V>(
+    map: &mut BTreeMap<WorkspacePath, V>,
+    from: &WorkspacePath,
+    to: &WorkspacePath,
+) {
+    let (moved, _) = (take(map, from), take(map, to));
+    put(map, moved, from, to);
+}
+
+/// Moves them as an exchange does.
+pub(super) fn exchange<V>(
+    map: &mut BTreeMap<WorkspacePath, V>,
+    one: &WorkspacePath,
+    other: &WorkspacePath,
+) {
+    let (first, second) = (take(map, one), take(map, other));
+    put(map, first, one, other);
+    put(map, second, other, one);
+}
+
+fn put<V>(
+    map: &mut BTreeMap<WorkspacePath, V>,
+    taken: Vec<(WorkspacePath, V)>,
+    from: &WorkspacePath,
+    to: &WorkspacePath,
+) {
+    let moved = taken.into_iter();
+    map.extend(moved.filter_map(|(path, value)| Some((path.rebase(from, to)?, value))));
+}
+
 /// The paths of some steps.
 #[derive(Debug, Default)]
 pub(super) struct StepPaths(BTreeMap<WorkspacePath, ()>);
