@@ -230,18 +230,22 @@ fn an_undo_of_an_entry_that_the_log_explains_is_ready() {
         one.does(&SetAttributes { path: path(name), mode, modified });
     };
     let names = ["linked", "other", "part", "theirs", "d"];
-    names.map(|name| set(name, Some(0o755), None));
+    for name in names {
+        set(name, Some(0o755), None);
+    }
     set("link", None, Some((1, 0)));
     one.write("other", "once");
     let part = one.write("part", "once").to_string();
     two.write("theirs", "once");
     two.write("d/a", "once");
     world.run(&["undo", "--session", "0202", "--yes"]).ok();
-    names.map(|name| match name {
-        // Another mode would be in the way of an undo of the one record.
-        "part" => set(name, None, Some((2, 0))),
-        _ => set(name, Some(0o700), None),
-    });
+    for name in names {
+        match name {
+            // Another mode would be in the way of an undo of the one record.
+            "part" => set(name, None, Some((2, 0))),
+            _ => set(name, Some(0o700), None),
+        }
+    }
     one.rename("linked", "moved");
     one.remove("other");
     one.rename("d", "e");
