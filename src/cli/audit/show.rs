@@ -280,8 +280,8 @@ impl Printer<'_> {
     }
 
     /// Reads a segment, and passes on the entries that match until `found` returns false. Returns
-    /// the number of lines, `None` if `found` ended it. Damage is for the end: it hides no other
-    /// segment.
+    /// the number of lines, `None` if `found` ended it. Damage ends the segment and is noted, so
+    /// that it hides no other one.
     fn segment(
         &mut self,
         source: &Directory,

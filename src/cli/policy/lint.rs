@@ -204,8 +204,7 @@ fn tracked(args: &Args, location: &Path) -> Option<Vec<WorkspacePath>> {
 /// policy protects less than its text suggests.
 pub(super) fn misleading(policy: &Policy, outline: &[OutlineFile]) -> Vec<Located> {
     let default_agents = &default_agents::all();
-    let subject =
-        Subject { policy, outline, tree: None, tracked: None, tests: None, default_agents };
+    let subject = Subject { default_agents, ..Subject::new(policy, outline) };
     let found = lint(subject).into_iter().filter(Finding::is_misleading);
     locate(found, outline).collect()
 }

@@ -20,7 +20,7 @@ const RULES: [&str; 4] = ["duplicate-rule", "shadowed-rule", "unreachable-rule",
 const CASES: u32 = 60;
 
 fn findings(policy: &Policy, outline: &[OutlineFile]) -> Vec<Finding> {
-    lint(Subject { policy, outline, tree: None, tests: None, tracked: None, default_agents: &[] })
+    lint(Subject::new(policy, outline))
 }
 
 /// Returns the file's text after its advice is followed.

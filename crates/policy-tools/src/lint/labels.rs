@@ -127,16 +127,8 @@ mod tests {
         let found = |text: &str| {
             let source = PolicySource::from_text("p", text);
             let (policy, outline) = (compile(&source).unwrap(), outline(&source));
-            let subject = Subject {
-                policy: &policy,
-                outline: &outline,
-                tree: None,
-                tests: None,
-                tracked: None,
-                default_agents: &[],
-            };
             let mut found = Vec::new();
-            lint(subject, &mut found);
+            lint(Subject::new(&policy, &outline), &mut found);
             found.iter().map(|finding| (finding.id, finding.span.start)).collect::<Vec<_>>()
         };
         let at = |id: &str| text.find(&format!("\"{id}\"")).unwrap();

@@ -28,6 +28,11 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
+    /// A policy alone, without its tests, a workspace, and names of agents.
+    pub fn new(policy: &'a Policy, outline: &'a [OutlineFile]) -> Self {
+        Self { policy, outline, tree: None, tracked: None, tests: None, default_agents: &[] }
+    }
+
     /// Returns the indices of the files that the author can change.
     pub(super) fn linted(self) -> impl Iterator<Item = usize> + 'a {
         let outline = self.outline;

@@ -17,16 +17,8 @@ fn found(text: &str) -> Vec<(&'static str, String)> {
 fn findings(text: &str) -> Vec<Finding> {
     let source = PolicySource::from_text("p", &format!("schema = 1\n{text}"));
     let (policy, outline) = (compile(&source).unwrap(), outline(&source));
-    let subject = Subject {
-        policy: &policy,
-        outline: &outline,
-        tree: None,
-        tests: None,
-        tracked: None,
-        default_agents: &[],
-    };
     let mut found = Vec::new();
-    lint(subject, &mut found);
+    lint(Subject::new(&policy, &outline), &mut found);
     found
 }
 
